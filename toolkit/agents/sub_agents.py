@@ -24,7 +24,7 @@ from toolkit.chat import ChatRequest, Message, Provider, SystemMessage, TextDelt
 from toolkit.chat.output import ToolOutput, to_output, words_of
 from toolkit.errors import ConfigurationError, ToolCancelledError, ToolkitError
 from toolkit.loop.config import DEFAULT_CONFIG, ToolLoopConfig
-from toolkit.loop.depth import current_frame
+from toolkit.loop.depth import SubAgentSeat, current_frame, sub_agent_seat
 from toolkit.loop.events import Done, Failed, LoopEvent, SubAgentEvent
 from toolkit.loop.handle import ToolLoopHandle
 from toolkit.loop.outcome import (
@@ -45,7 +45,6 @@ from toolkit.loop.outcome import (
     UsageLimit,
 )
 from toolkit.loop.prompt import check_parts
-from toolkit.loop.resources import SubAgentSeat, sub_agent_seat
 from toolkit.loop.streaming import EventStream
 from toolkit.settings import check_fields
 from toolkit.tools.decorators import tool_with_ctx

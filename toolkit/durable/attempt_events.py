@@ -24,7 +24,7 @@ from toolkit.dataclass import dataclass
 from toolkit.durable.contents import ContentRow, StoredText, keep_contents, split_value
 from toolkit.durable.storage import Storage
 from toolkit.durable.tables import database_now, events, runs
-from toolkit.loop.closing_events import describe_call_end
+from toolkit.loop.approvals import describe_call_end
 from toolkit.loop.event_json import dump_event
 from toolkit.loop.events import Done, Failed, IterationStart, ProviderRetried, ResponseReceived
 from toolkit.loop.feeds import CallReturned, ModelReplied, load_feed

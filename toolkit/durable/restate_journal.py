@@ -20,8 +20,7 @@ from restate.serde import BytesSerde
 from toolkit.durable.restate_inner import InnerLogs
 from toolkit.errors import ConfigurationError, JournalError, LoopUsageError, ToolkitError
 from toolkit.json_text import write_json
-from toolkit.loop.entry_work import CutError
-from toolkit.loop.journal import Journal, JournalEntry, JournalValue
+from toolkit.loop.journal import CutError, Journal, JournalEntry, JournalValue
 
 __all__ = ["RestateJournal"]
 

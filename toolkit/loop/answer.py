@@ -7,10 +7,11 @@ from collections.abc import Container
 from typing import Any, Generic, cast
 
 from toolkit.calls.handler import Registration
-from toolkit.chat import ResponseFormat
+from toolkit.calls.prepare import Ready
+from toolkit.chat import ResponseFormat, UserMessage
 from toolkit.errors import ConfigurationError, InvalidArgumentsError, SchemaError
 from toolkit.loop.config import ANSWER_TOOL, AnswerFormat
-from toolkit.loop.outcome import Out
+from toolkit.loop.outcome import NoValidAnswer, Out, TypedAnswer
 from toolkit.schema import MalformedJsonError
 from toolkit.tools.decorators import tool_from_function
 
@@ -27,12 +28,23 @@ _OF_ANSWERS = [
 
 
 class ExpectedAnswer(Generic[Out]):
-    """Knows what the answer must look like, and holds it once it was given."""
+    """Knows what the answer must look like, and holds it once it was given.
 
-    __slots__ = ("registration", "value")
+    Args:
+        wanted: The settings.
+
+    Attributes:
+        registration: The tool by which the model gives its answer.
+        retries_left: How often the model may be asked again.
+        value: The answer.
+    """
+
+    __slots__ = ("_asks_by_tool", "registration", "retries_left", "value")
 
     def __init__(self, wanted: AnswerFormat[Out]) -> None:
         self.value: Out | None = None
+        self.retries_left: int = wanted.max_retries
+        self._asks_by_tool = wanted.mode == "tool"
 
         def final_answer(answer: Any) -> Any:
             self.value = answer
@@ -68,6 +80,34 @@ class ExpectedAnswer(Generic[Out]):
     def format(self) -> ResponseFormat:
         """The schema that the provider is to hold the answer to."""
         return ResponseFormat(self.registration.definition.parameters)
+
+    def judge(self, text: str) -> TypedAnswer | NoValidAnswer | UserMessage:
+        """Return what follows from a reply in words: the answer, the end, or the message that asks once more."""
+        if self._asks_by_tool:
+            problem = f"Give your answer by calling the tool {ANSWER_TOOL}."
+        else:
+            found = self.read(text)
+            if found is None:
+                return TypedAnswer()
+            problem = f"That answer can't be used. {found}"
+        if self.retries_left == 0:
+            return NoValidAnswer(problem)
+        self.retries_left -= 1
+        return UserMessage(problem)
+
+    def count_wrong_call(self, problem: str) -> NoValidAnswer | None:
+        """Count a wrong call of the answer's tool as a wrong answer; return the end where it was one too many."""
+        if self.retries_left == 0:
+            return NoValidAnswer(problem)
+        self.retries_left -= 1
+        return None
+
+    def restore(self, call: Ready[Any] | None, text: str) -> None:
+        """Read an answer again that was given in another process: by a call, or in words."""
+        if self._asks_by_tool:
+            self.value = None if call is None else call.arguments["answer"]
+        else:
+            self.read(text)
 
     def read(self, text: str) -> str | None:
         """Take the answer from a reply in words; return what is wrong with it, in words that speak of it, or None."""

@@ -11,24 +11,23 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic
 
 from toolkit.calls.approval import Abort, Approve, Deny, Verdict, apply_answer, authorize
-from toolkit.calls.events import ToolCallRefused
-from toolkit.calls.handler import Ctx
+from toolkit.calls.events import ToolCallRefused, ToolExecutionEnd
+from toolkit.calls.handler import Ctx, Registration
 from toolkit.calls.prepare import Ready, Refused, canonical_call, error_result, permit, prepare, prepare_all
-from toolkit.chat import ToolCall
+from toolkit.chat import ToolCall, ToolResult
 from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError, LoopUsageError
 from toolkit.json_text import sign_json
 from toolkit.loop.events import LoopEvent
 from toolkit.loop.feeds import CALLS_AS_WRITTEN, CallDecided, CallReopened, CallsPrepared, RunWoundUp
-from toolkit.loop.resources import LoopResources
-from toolkit.loop.steps import AskApproval
 from toolkit.loop.turn import OpenCall
 from toolkit.visible_text import escape_in_json
 
 if TYPE_CHECKING:
+    from toolkit.loop.run import Run
     from toolkit.loop.snapshot import SavedLoop
 
-__all__ = ["Approvals", "CallBinder", "PendingApproval", "dump_modified", "identify_tool"]
+__all__ = ["Approvals", "PendingApproval", "describe_call_end", "describe_refusal", "dump_modified", "identify_tool"]
 
 _logger = logging.getLogger("toolkit.loop")
 
@@ -61,49 +60,6 @@ class PendingApproval:
         return escape_in_json(json.dumps(self.arguments, ensure_ascii=False))
 
 
-class CallBinder:
-    """Ties decisions to exactly what was decided on: one call of one loop, its tool, and what the tool is given.
-
-    Args:
-        loop_id: The loop.
-        signing_key: A secret of the application.
-        salt: The salt of a saved loop; None makes a new one. It keeps what is bound from being guessed by its digest.
-    """
-
-    __slots__ = ("_loop_id", "_salt", "_signing_key")
-
-    def __init__(self, loop_id: str, signing_key: str | bytes | None, salt: str | None = None) -> None:
-        self._loop_id = loop_id
-        self._signing_key = signing_key or b""
-        self._salt = salt
-
-    @property
-    def salt(self) -> str:
-        """The salt; made when the first call is bound or saved."""
-        if not self._salt:
-            self._salt = os.urandom(16).hex()
-        return self._salt
-
-    @salt.setter
-    def salt(self, salt: str) -> None:
-        self._salt = salt
-
-    def bind(self, ready: Ready[Any]) -> str:
-        """Return the digest that a decision on this call names."""
-        key = self._signing_key.encode() if isinstance(self._signing_key, str) else self._signing_key
-        definition = ready.registration.definition
-        bound = [
-            self._loop_id,
-            ready.call.id,
-            identify_tool(ready.registration.tool),
-            asdict(replace(definition, parameters={}, output_schema=None)),
-            definition.parameters,
-            definition.output_schema,
-            ready.registration.arguments.dump_json(ready.arguments, reveal_secrets=True),
-        ]
-        return sign_json(bound, key + self.salt.encode())
-
-
 def identify_tool(tool: object) -> list[str]:
     """Return what a tool is, whatever it is called and in whichever process: the function or class behind it."""
     function: Any = getattr(tool, "__wrapped__", tool)
@@ -117,21 +73,50 @@ def identify_tool(tool: object) -> list[str]:
 class Approvals(Generic[Ctx]):
     """Prepares the calls of a turn and asks the guards about them; each open call carries how it was prepared.
 
+    Args:
+        run: The run.
+        salt: The salt of a saved loop; None makes a new one.
+
     Attributes:
-        binder: Ties decisions to calls.
         pending_events: The events of deferred decisions, emitted when the loop resumes.
     """
 
-    __slots__ = ("_resources", "binder", "pending_events")
+    __slots__ = ("_run", "_salt", "pending_events")
 
-    def __init__(self, resources: LoopResources[Ctx], binder: CallBinder) -> None:
-        self._resources = resources
-        self.binder: CallBinder = binder
+    def __init__(self, run: Run[Ctx, Any], salt: str | None = None) -> None:
+        self._run = run
+        self._salt = salt
         self.pending_events: list[LoopEvent] = []
+
+    @property
+    def salt(self) -> str:
+        """Keeps what decisions are bound to from being guessed by its digest; made when the first call is bound."""
+        if not self._salt:
+            self._salt = os.urandom(16).hex()
+        return self._salt
+
+    @salt.setter
+    def salt(self, salt: str) -> None:
+        self._salt = salt
+
+    def bind(self, ready: Ready[Any]) -> str:
+        """Return the digest that a decision on a call names: of the call, its tool, and what the tool is given."""
+        key = self._run.config.signing_key or b""
+        definition = ready.registration.definition
+        bound = [
+            self._run.loop_id,
+            ready.call.id,
+            identify_tool(ready.registration.tool),
+            asdict(replace(definition, parameters={}, output_schema=None)),
+            definition.parameters,
+            definition.output_schema,
+            ready.registration.arguments.dump_json(ready.arguments, reveal_secrets=True),
+        ]
+        return sign_json(bound, (key.encode() if isinstance(key, str) else key) + self.salt.encode())
 
     def warn_if_nobody_is_asked(self) -> None:
         """Warn of the tools that need approval where no approver is set, here or by a caller, and no guard decides."""
-        registry, policy = self._resources.registry, self._resources.policy
+        registry, policy = self._run.registry, self._run.policy
         rules = registry.permissions
         while policy.config.on_tool_call is None and not policy.guards and policy.caller is not None:
             policy = policy.caller.policy
@@ -146,7 +131,7 @@ class Approvals(Generic[Ctx]):
             _logger.warning(
                 "run %s: calls of %s need approval and nobody is asked, so they are denied: "
                 "set ToolLoopConfig(on_tool_call=...)",
-                self._resources.frame.run_id,
+                self._run.frame.run_id,
                 ", ".join([f"'{name}'" for name in names]),
             )
 
@@ -157,9 +142,9 @@ class Approvals(Generic[Ctx]):
 
         They are made canonical only for what looks at them.
         """
-        resources = self._resources
-        config = resources.config
-        found = await prepare_all(list(map(_call_of, calls)), resources.find_scope(), resources.policy)
+        run = self._run
+        config = run.config
+        found = await prepare_all(list(map(_call_of, calls)), run.offer.find_scope(), run.policy)
         for entry, prepared in zip(calls, found, strict=True):
             entry.prepared = prepared
         has_watchers = config.stop_when is not None or config.loop_detection is not None
@@ -171,7 +156,7 @@ class Approvals(Generic[Ctx]):
 
     def prepare(self, calls: Sequence[ToolCall]) -> list[Ready[Ctx] | Refused]:
         """Prepare calls that are taken from a saved loop."""
-        policy, scope = self._resources.policy, self._resources.find_scope()
+        policy, scope = self._run.policy, self._run.offer.find_scope()
         return [prepare(call, scope, policy) for call in calls]
 
     async def prepare_again(self, entry: OpenCall, arguments: str | None, binding: str | None) -> Ready[Ctx] | Refused:
@@ -182,13 +167,13 @@ class Approvals(Generic[Ctx]):
             arguments: The arguments that an approver gave it in place of its own arguments, as canonical JSON.
             binding: The binding of the decision; None where nobody was asked.
         """
-        policy = self._resources.policy
-        [prepared] = await prepare_all([entry.call], self._resources.find_scope(), policy)
+        policy = self._run.policy
+        [prepared] = await prepare_all([entry.call], self._run.offer.find_scope(), policy)
         if isinstance(prepared, Ready) and arguments is not None:
             prepared = self._restore_modified(prepared, arguments)
         if isinstance(prepared, Refused):
             return prepared
-        if binding is not None and self.binder.bind(prepared) != binding:
+        if binding is not None and self.bind(prepared) != binding:
             changed = "Not started: the tool or its arguments are not what they were when this call was approved."
             return Refused(prepared.call, error_result(prepared.call, changed))
         entry.prepared = prepared
@@ -196,20 +181,23 @@ class Approvals(Generic[Ctx]):
 
     def refusal_of(self, tool_name: str) -> str | None:
         """Return why all calls of a tool are refused, as they were prepared; None where one may run."""
-        prepared = [entry.prepared for entry in self._resources.state.calls_to_prepare]
+        prepared = [entry.prepared for entry in self._run.state.calls_to_prepare]
         calls = [each for each in prepared if each is not None and each.call.name == tool_name]
         refused = [each for each in calls if isinstance(each, Refused)]
         return refused[-1].result.text if calls and len(refused) == len(calls) else None
 
-    async def ask(self, step: AskApproval) -> None:
-        """Ask the guards about each call, in call order."""
-        resources, policy = self._resources, self._resources.policy
+    async def ask(self) -> None:
+        """Ask the guards about each call that awaits its first decision, in call order."""
+        run, policy = self._run, self._run.policy
         is_guarded = policy.config.on_tool_call is not None or policy.caller is not None or bool(policy.guards)
-        for position, entry in enumerate(step.calls):
+        calls = list(run.state.turn.by_id.values())
+        for position, entry in enumerate(calls):
+            if entry.status != "undecided":
+                continue
             prepared: Ready[Ctx] | Refused = entry.prepared
-            if resources.listener is not None:
+            if run.listener is not None:
                 for repair in prepared.repairs:
-                    await resources.listener.emit(repair)
+                    await run.listener.emit(repair)
             if isinstance(prepared, Refused):
                 await self._refuse_prepared(entry, prepared)
                 continue
@@ -217,60 +205,53 @@ class Approvals(Generic[Ctx]):
             if is_guarded or prepared.asks is not None:
                 verdict = await authorize(prepared, policy)
             if type(verdict) is Abort:
-                await self._refuse_rest(step.calls[position + 1 :])
+                await self._refuse_rest(calls[position + 1 :])
             refusal = self._apply_verdict(entry, prepared, verdict)
-            if refusal is not None and resources.listener is not None:
-                await resources.listener.emit(refusal)
-            if resources.state.reason is not None:
+            if refusal is not None and run.listener is not None:
+                await run.listener.emit(refusal)
+            if run.state.reason is not None:
                 return
 
     async def _refuse_rest(self, calls: Sequence[OpenCall]) -> None:
         """Refuse what was refused when it was prepared: nobody is asked about these calls, but their reasons stand."""
         for entry in calls:
-            if isinstance(entry.prepared, Refused):
+            if entry.status == "undecided" and isinstance(entry.prepared, Refused):
                 await self._refuse_prepared(entry, entry.prepared)
 
     async def _refuse_prepared(self, entry: OpenCall, prepared: Refused) -> None:
         refusal = self._deny_call(entry, prepared.call, prepared.result.text, prepared.crash)
-        if self._resources.listener is not None:
-            await self._resources.listener.emit(refusal)
+        if self._run.listener is not None:
+            await self._run.listener.emit(refusal)
 
     def _apply_verdict(self, entry: OpenCall, ready: Ready[Ctx], verdict: Verdict) -> ToolCallRefused | None:
         """Feed the machine the decision on a call; return the event of a refusal."""
-        call, resources = ready.call, self._resources
+        call, run = ready.call, self._run
         match verdict:
             case Approve():
-                limit = None if resources.budget is None else resources.budget.reserve_tool_call()
+                limit = None if run.budget is None else run.budget.reserve_tool_call()
                 if limit is not None:
-                    resources.feed(RunWoundUp(limit))
+                    run.feed(RunWoundUp(limit))
                     used_up = f"Not started: the run may make {limit.maximum:g} tool calls, and they are used up."
                     return self._deny_call(entry, call, used_up)
-                resources.feed(CallDecided(call.id, _APPROVE, "", ready.registration.options.sequential))
+                run.feed(CallDecided(call.id, _APPROVE, "", ready.registration.options.sequential))
             case Deny(reason):
                 return self._deny_call(entry, call, reason)
             case _:
-                resources.feed(CallDecided(call.id, verdict))
+                run.feed(CallDecided(call.id, verdict))
         return None
 
     def _deny_call(
         self, entry: OpenCall, call: ToolCall, reason: str, crash: BaseException | None = None
     ) -> ToolCallRefused:
-        self._resources.feed(CallDecided(call.id, Deny(reason), call.name))
-        result = entry.result
-        assert result is not None
-        registration = self._resources.registry.registrations.get(call.name)
-        if registration is None:
-            return ToolCallRefused(call_id=call.id, tool_name=call.name, result=result)
-        options = registration.options
-        return ToolCallRefused(
-            call_id=call.id, tool_name=call.name, label=options.label, tags=options.tags, result=result, error=crash
-        )
+        self._run.feed(CallDecided(call.id, Deny(reason), call.name))
+        assert entry.result is not None
+        return describe_refusal(entry.result, self._run.registry.registrations, crash)
 
     # decisions that come later
 
     def list_pending(self) -> list[PendingApproval]:
         """Return what awaits a decision, in call order."""
-        return [self._write_pending(entry.prepared) for entry in self._resources.state.deferred_calls]
+        return [self._write_pending(entry.prepared) for entry in self._run.state.deferred_calls]
 
     def _write_pending(self, ready: Ready[Ctx]) -> PendingApproval:
         return PendingApproval(
@@ -278,7 +259,7 @@ class Approvals(Generic[Ctx]):
             tool_name=ready.registration.definition.name,
             arguments=json.loads(ready.arguments_json),
             reason=ready.asks or "",
-            binding=self.binder.bind(ready),
+            binding=self.bind(ready),
         )
 
     def decide(self, call_id: str, answer: object, binding: str) -> None:
@@ -287,16 +268,16 @@ class Approvals(Generic[Ctx]):
         Raises:
             LoopUsageError: No decision is awaited on it, or the decision was made on something else.
         """
-        entry = self._resources.state.turn.by_id.get(call_id)
+        entry = self._run.state.turn.by_id.get(call_id)
         if entry is None or entry.status != "deferred":
             raise LoopUsageError(f"no decision is awaited on call '{call_id}'")
         ready = entry.prepared
-        if self.binder.bind(ready) != binding:
+        if self.bind(ready) != binding:
             raise LoopUsageError(
                 f"the decision on call '{call_id}' was made on another tool, other arguments or another schema: "
                 "ask again with what is pending now"
             )
-        refusal = self._apply_verdict(entry, ready, apply_answer(ready, answer, self._resources.policy))
+        refusal = self._apply_verdict(entry, ready, apply_answer(ready, answer, self._run.policy))
         if refusal is not None:
             self.pending_events.append(refusal)
 
@@ -304,11 +285,11 @@ class Approvals(Generic[Ctx]):
 
     def list_bindings(self) -> dict[str, str]:
         """Return what each call that has not run yet is tied to, by id."""
-        return {entry.call.id: self.binder.bind(entry.prepared) for entry in self._resources.state.open_calls}
+        return {entry.call.id: self.bind(entry.prepared) for entry in self._run.state.open_calls}
 
     def dump_modified(self) -> dict[str, str]:
         """Return what an approver gave the open calls in place of their own arguments, as canonical JSON."""
-        return dump_modified([entry.prepared for entry in self._resources.state.open_calls])
+        return dump_modified([entry.prepared for entry in self._run.state.open_calls])
 
     def restore(self, saved: SavedLoop) -> None:
         """Prepare the open calls of a saved loop again. What is not exactly what was decided on is asked about again.
@@ -316,22 +297,22 @@ class Approvals(Generic[Ctx]):
         Raises:
             LoopUsageError: A tool is gone.
         """
-        resources = self._resources
-        for entry in resources.state.open_calls:
+        run = self._run
+        for entry in run.state.open_calls:
             call = entry.call
             [prepared] = self.prepare([call])
             if isinstance(prepared, Ready) and call.id in saved.arguments:
                 prepared = self._restore_modified(prepared, saved.arguments[call.id])
             if isinstance(prepared, Refused):
-                if prepared.call.name not in resources.registry:
+                if prepared.call.name not in run.registry:
                     raise LoopUsageError(f"the saved call '{call.id}' can't be taken up: {prepared.result.text}")
-                resources.feed(CallReopened(call.id))
+                run.feed(CallReopened(call.id))
                 self.pending_events.append(self._deny_call(entry, prepared.call, prepared.result.text))
                 continue
             entry.prepared = prepared
-            if saved.bindings.get(call.id) != self.binder.bind(prepared):
+            if saved.bindings.get(call.id) != self.bind(prepared):
                 prepared.asks = "The tool or its arguments are not what they were when this call was saved."
-                resources.feed(CallReopened(call.id))
+                run.feed(CallReopened(call.id))
 
     def _restore_modified(self, ready: Ready[Ctx], arguments: str) -> Ready[Ctx] | Refused:
         """Give a call the arguments that an approver gave it before it was saved; the rules hold for them, too."""
@@ -340,7 +321,31 @@ class Approvals(Generic[Ctx]):
         except InvalidArgumentsError as error:
             text = f"The tool no longer takes the arguments that the approver gave. {error.message}"
             return Refused(ready.call, error_result(ready.call, text))
-        return permit(ready, self._resources.policy)
+        return permit(ready, self._run.policy)
+
+
+def describe_refusal(
+    result: ToolResult, registrations: Mapping[str, Registration[Any]], crash: BaseException | None = None
+) -> ToolCallRefused:
+    """Return the event of a call that was refused."""
+    end = describe_call_end(result, registrations)
+    return ToolCallRefused(
+        call_id=end.call_id, tool_name=end.tool_name, label=end.label, tags=end.tags, result=result, error=crash
+    )
+
+
+def describe_call_end(result: ToolResult, registrations: Mapping[str, Registration[Any]]) -> ToolExecutionEnd:
+    """Return the event of a call that is known by its result alone, and not by how long it took."""
+    registration = registrations.get(result.tool_name)
+    options = None if registration is None else registration.options
+    return ToolExecutionEnd(
+        call_id=result.call_id,
+        tool_name=result.tool_name,
+        label="" if options is None else options.label,
+        tags=frozenset() if options is None else options.tags,
+        result=result,
+        duration=0.0,
+    )
 
 
 def dump_modified(calls: Sequence[Ready[Any]]) -> dict[str, str]:

@@ -13,12 +13,23 @@ from toolkit.errors import ConfigurationError, MaxDepthExceededError
 from toolkit.settings import describe_value
 
 if TYPE_CHECKING:
+    from toolkit.calls.policy import Caller
     from toolkit.chat import Usage
     from toolkit.loop.budget import Budget
+    from toolkit.loop.journaling import NestedJournals
     from toolkit.loop.middleware import Middleware
-    from toolkit.loop.nested_journals import NestedJournals
 
-__all__ = ["LoopDepth", "LoopFrame", "current_call_id", "current_frame", "enter_depth", "nested_context", "new_loop_id"]
+__all__ = [
+    "LoopDepth",
+    "LoopFrame",
+    "SubAgentSeat",
+    "current_call_id",
+    "current_frame",
+    "enter_depth",
+    "nested_context",
+    "new_loop_id",
+    "sub_agent_seat",
+]
 
 Context = TypeVar("Context")
 
@@ -71,6 +82,23 @@ current_frame: ContextVar[LoopFrame | None] = ContextVar("toolkit_loop_frame", d
 
 current_call_id: ContextVar[str | None] = ContextVar("toolkit_call_id", default=None)
 """The call, of the loop whose frame that is, in which the current code runs."""
+
+
+@dataclass(slots=True)
+class SubAgentSeat:
+    """Under whom a loop runs that is made as a part of somebody's call.
+
+    Args:
+        agent: The sub-agent's name.
+        caller: The guards of the caller, which are asked about its calls; None where nobody else is.
+    """
+
+    agent: str
+    caller: Caller | None
+
+
+sub_agent_seat: ContextVar[SubAgentSeat | None] = ContextVar("toolkit_sub_agent_seat", default=None)
+"""Set while the loop of a sub-agent is made, and only then: loops inside its tools are not its own."""
 
 
 def new_loop_id() -> str:

@@ -89,7 +89,7 @@ class ReplyCutOff:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ModelReplied:
     """The model's reply. Its calls are in `LoopState.calls_to_prepare` afterwards, their ids unique."""
 
@@ -111,7 +111,7 @@ class CallsPrepared:
     mistakes: Mapping[str, Literal["name", "arguments"]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CallDecided:
     """The decision on one call.
 
@@ -135,14 +135,14 @@ class CallReopened:
     call_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CallStarted:
     """A call runs from now on."""
 
     call_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CallReturned:
     """The result of a call, stored at once and for good."""
 

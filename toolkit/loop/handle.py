@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Iterable
 from functools import partial
-from typing import Any, TypeAlias, cast, overload
+from typing import Any, Generic, TypeAlias, cast, overload
 
 import anyio
 from typing_extensions import TypeVar, Unpack
@@ -16,15 +16,13 @@ from toolkit.calls.handler import Ctx
 from toolkit.chat import AssistantContent, ChatResponse, Message, Provider, ToolCall, ToolResult, Usage, text_of
 from toolkit.errors import ConfigurationError, LoopUsageError, ToolCancelledError
 from toolkit.loop.approvals import PendingApproval
-from toolkit.loop.clock import LoopClock
 from toolkit.loop.config import DEFAULT_CONFIG, ToolLoopConfig
-from toolkit.loop.driver import Driver
 from toolkit.loop.events import Failed
 from toolkit.loop.feeds import CommandGiven
 from toolkit.loop.listener import EventFeed
 from toolkit.loop.outcome import Completed, Out, Snapshot, ToolLoopResult
 from toolkit.loop.prompt import Decisions, LoopOptions, Prompt, check_keywords, check_parts, check_prompt, with_options
-from toolkit.loop.running import RunningLoop
+from toolkit.loop.run import Run
 from toolkit.loop.steps import Command, InjectMessages
 from toolkit.loop.stopping import Continue, Stop
 from toolkit.loop.streaming import EventChannel, EventStream
@@ -41,7 +39,7 @@ OtherCtx = TypeVar("OtherCtx")
 OtherOut = TypeVar("OtherOut", default=None)
 
 
-class ToolLoopHandle(RunningLoop[Ctx, Out]):
+class ToolLoopHandle(Generic[Ctx, Out]):
     """A loop, to be run in whichever way: making one does nothing yet.
 
     ::
@@ -61,10 +59,11 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
     while a turn runs, not while the caller thinks, unless `counts_pauses` says so.
 
     The other arguments are those of `tool_loop`.
-
-    Attributes:
-        turn: How many turns were stepped.
     """
+
+    _run: Run[Ctx, Out]
+    _may_be_edited = False
+    _owes_outcome = False
 
     @overload
     def __init__(
@@ -118,14 +117,13 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
         if isinstance(prompt, dict):
             if system_prompt:
                 raise ConfigurationError("a snapshot has its system prompt already: leave system_prompt out")
-            self._take_up(prompt, provider, registry, ctx, config, counts_pauses=counts_pauses)
+            self._run = _restore_run(prompt, provider, registry, ctx, config, counts_pauses=counts_pauses)
         else:
             request = check_prompt(prompt, system_prompt)
             config = config or DEFAULT_CONFIG
             if config.request_options:
                 request = with_options(request, config.request_options)
-            driver: Driver[Ctx, Out] = Driver(provider, registry, request, ctx, config)
-            self._set_up(driver, LoopClock(config.timeout, counts_pauses=counts_pauses))
+            self._run = Run(provider, registry, request, ctx, config, counts_pauses=counts_pauses)
         if decisions:
             # What was shown to who decided; a tool that has changed since has another binding by now.
             asked: list[dict[str, str]] = []
@@ -133,8 +131,8 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
                 asked = prompt["pending_approvals"]
             bindings = {pending["call_id"]: pending["binding"] for pending in asked}
             for call_id, approval in decisions.items():
-                self._driver.approvals.decide(call_id, approval, bindings.get(call_id, ""))
-            self._reset_outcome()
+                self._run.approvals.decide(call_id, approval, bindings.get(call_id, ""))
+            self._run.reset_outcome()
 
     @classmethod
     def restore(
@@ -169,26 +167,8 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
         """
         handle = object.__new__(cast("type[ToolLoopHandle[OtherCtx, OtherOut]]", cls))
         check_parts(provider, registry, snapshot, config)
-        handle._take_up(snapshot, provider, registry, ctx, config, counts_pauses=counts_pauses)
+        handle._run = _restore_run(snapshot, provider, registry, ctx, config, counts_pauses=counts_pauses)
         return handle
-
-    def _take_up(
-        self,
-        snapshot: Snapshot,
-        provider: Provider,
-        registry: ToolRegistry[Ctx],
-        ctx: Ctx,
-        config: ToolLoopConfig[Out] | None,
-        *,
-        counts_pauses: bool,
-    ) -> None:
-        from toolkit.loop.snapshot import load_snapshot, restore_request  # noqa: PLC0415 - few loops are restored
-
-        saved = load_snapshot(snapshot, None if config is None else config.signing_key)
-        config = config or DEFAULT_CONFIG
-        request = restore_request(saved.request, config.request_options)
-        driver: Driver[Ctx, Out] = Driver(provider, registry, request, ctx, config, saved=saved)
-        self._set_up(driver, LoopClock(saved.seconds_left, counts_pauses=counts_pauses))
 
     # its state
 
@@ -199,32 +179,38 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
         While calls await a decision it is a copy, in which they are answered as not started. With a journal it is
         always a copy.
         """
-        if self._driver.journaled is not None:
-            return list(self._loop_state.settled_messages())
-        if self._loop_state.open_calls and not self._is_running:
-            return self._loop_state.settled_messages()
+        run = self._run
+        if run.log is not None:
+            return list(run.state.settled_messages())
+        if run.state.open_calls and not run.is_running:
+            return run.state.settled_messages()
         self._may_be_edited = True
-        return self._loop_state.messages
+        return run.state.messages
+
+    @property
+    def turn(self) -> int:
+        """How many turns were stepped."""
+        return self._run.turn
 
     @property
     def loop_id(self) -> str:
         """The id that its events carry."""
-        return self._driver.loop_id
+        return self._run.loop_id
 
     @property
     def usage(self) -> Usage:
         """The sum over all requests so far."""
-        return self._loop_state.usage
+        return self._run.state.usage
 
     @property
     def iterations(self) -> int:
         """How many requests were made."""
-        return self._loop_state.iterations
+        return self._run.state.iterations
 
     @property
     def is_finished(self) -> bool:
         """True where the last outcome was the end."""
-        return self._outcome is not None and not self._owes_outcome
+        return self._run.outcome is not None and not self._owes_outcome
 
     @property
     def result(self) -> ToolLoopResult[Out]:
@@ -234,13 +220,13 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
             LoopUsageError: It has not ended.
             Exception: It failed; the same error as in `Failed`.
         """
-        if isinstance(self._outcome, Failed):
-            raise self._outcome.error
-        if self._outcome is None:
+        if isinstance(self._run.outcome, Failed):
+            raise self._run.outcome.error
+        if self._run.outcome is None:
             raise LoopUsageError(
                 "the loop has not ended yet: call next_turn until it gives Completed or Failed, or run()"
             )
-        return self._outcome.result
+        return self._run.outcome.result
 
     def into_result(self) -> ToolLoopResult[Out]:
         """Return `result`."""
@@ -252,9 +238,9 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
         Raises:
             LoopUsageError: A turn is running, or the loop has failed.
         """
-        if self._is_running:
+        if self._run.is_running:
             raise LoopUsageError("a turn is running: take the snapshot when next_turn has returned")
-        return self._driver.save(self._clock.seconds_left)
+        return self._run.save()
 
     # the views
 
@@ -266,8 +252,8 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
             ProviderError: The model could not be reached after retries; carries the transcript.
             MaxDepthExceededError: The loop is nested too deep, in a tool of another loop.
         """
-        if self._outcome is None:
-            await self._advance_loop(to_end=True)
+        if self._run.outcome is None:
+            await self._advance(to_end=True)
         return self.result
 
     def run_sync(self) -> ToolLoopResult[Out]:
@@ -307,7 +293,7 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
 
     async def run_into(self, feed: EventFeed) -> None:
         """Run to the end, with the events for the reader of `feed`; the outcome is kept, and not raised."""
-        await self._advance_loop(to_end=True, feed=feed)
+        await self._advance(to_end=True, feed=feed)
 
     async def next_turn(self) -> TurnOutcome[Out]:
         """Run one turn: a request and the tools it asks for. After the end, the same outcome again.
@@ -320,23 +306,26 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
             TranscriptError: The `messages` were edited and are not valid anymore; mend them and call it again.
             ConfigurationError: The loop has a journal, and is not stepped.
         """
-        if self._driver.journaled is not None:
-            self._driver.journaled.refuse_steps()
+        if self._run.log is not None:
+            self._run.log.refuse_steps()
         self._owes_outcome = False
-        if self._outcome is not None:
-            return self._outcome
-        rounds = self._loop_state.tool_rounds
-        await self._advance_loop(to_end=False)
-        outcome = self._outcome_now()
-        self._owes_outcome = isinstance(outcome, Completed) and self._loop_state.tool_rounds > rounds
+        if self._run.outcome is not None:
+            return self._run.outcome
+        rounds = self._run.state.tool_rounds
+        await self._advance(to_end=False)
+        outcome = self._read_outcome()
+        self._owes_outcome = isinstance(outcome, Completed) and self._run.state.tool_rounds > rounds
         if outcome is not None and not self._owes_outcome:
             return outcome
-        response = self._loop_state.response
+        response = self._run.state.response
         assert response is not None
-        return Yielded(self, response, tuple(self._loop_state.results))
+        return Yielded(self, response, tuple(self._run.state.results))
 
-    def _outcome_now(self) -> Completed[Out] | Failed | None:
-        return self._outcome  # asked anew, since a checker remembers what it was
+    def _read_outcome(self) -> Completed[Out] | Failed | None:
+        return self._run.outcome  # asked anew, since a checker remembers what it was
+
+    async def _advance(self, *, to_end: bool, feed: EventFeed | None = None) -> None:
+        await self._run.advance(to_end=to_end, feed=feed, is_edited=self._may_be_edited)
 
     # commands and decisions
 
@@ -347,14 +336,30 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
             TranscriptError: The messages to inject leave a call without its result, or repeat a call's id.
             ConfigurationError: The loop has a journal, and is not stepped.
         """
-        if self._driver.journaled is not None:
-            self._driver.journaled.refuse_steps()
-        self._loop_state.feed(CommandGiven(command))
+        if self._run.log is not None:
+            self._run.log.refuse_steps()
+        self._run.feed(CommandGiven(command))
+
+    def cancel(self, reason: str | None = None) -> None:
+        """Have the loop end as `Cancelled`, whichever view runs it: from any thread or task, and without waiting.
+
+        What is running is cancelled and the view returns its result, with `reason` in it. A loop that is not running
+        ends so when it is run next; one that has ended stays as it is.
+        """
+        self._run.cancel(reason)
+
+    async def close(self) -> None:
+        """End the loop now, and return when nothing of it runs anymore; open calls are answered.
+
+        A turn that another task is running is cancelled. Does nothing after the end, but ends a loop that awaits
+        approval.
+        """
+        await self._run.close()
 
     @property
     def pending_approvals(self) -> list[PendingApproval]:
         """The calls that await a decision, in call order; empty unless the loop ended as `AwaitingApproval`."""
-        return self._driver.approvals.list_pending()
+        return self._run.approvals.list_pending()
 
     async def decide(self, call_id: str, approval: Approval | bool | str, *, binding: str) -> None:
         """Decide on one call; the next `next_turn` deals with it, and goes on when the last decision is in.
@@ -367,17 +372,29 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
         Raises:
             LoopUsageError: No decision is awaited on the call, or it was made on something else.
         """
-        decide = partial(self._driver.approvals.decide, call_id, approval, binding)
-        if self._driver.journaled is None:
+        decide = partial(self._run.approvals.decide, call_id, approval, binding)
+        if self._run.log is None:
             decide()
         else:
-            await self._driver.journaled.keep_decision(decide)
-        self._reset_outcome()
+            await self._run.log.store_decision(decide)
+        self._run.reset_outcome()
 
-    def _reset_outcome(self) -> None:
-        """Have the loop go on after a decision, be it new or one that its log had."""
-        is_ended = self._loop_state.reason is not None
-        self._outcome = Completed(self._driver.result(self._clock.seconds_left)) if is_ended else None
+
+def _restore_run(
+    snapshot: Snapshot,
+    provider: Provider,
+    registry: ToolRegistry[Ctx],
+    ctx: Ctx,
+    config: ToolLoopConfig[Out] | None,
+    *,
+    counts_pauses: bool,
+) -> Run[Ctx, Out]:
+    from toolkit.loop.snapshot import load_snapshot, restore_request  # noqa: PLC0415 - few loops are restored
+
+    saved = load_snapshot(snapshot, None if config is None else config.signing_key)
+    config = config or DEFAULT_CONFIG
+    request = restore_request(saved.request, config.request_options)
+    return Run(provider, registry, request, ctx, config, counts_pauses=counts_pauses, saved=saved)
 
 
 class Yielded:

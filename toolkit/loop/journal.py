@@ -16,7 +16,7 @@ from toolkit.dataclass import dataclass
 from toolkit.errors import JournalError
 from toolkit.text_encodings import replace_surrogates
 
-__all__ = ["EntryWork", "Journal", "JournalEntry", "JournalValue", "check_entry_name", "storable_id"]
+__all__ = ["CutError", "EntryWork", "Journal", "JournalEntry", "JournalValue", "check_entry_name", "storable_id"]
 
 _LONGEST_ID = 128
 
@@ -25,6 +25,13 @@ JournalValue: TypeAlias = dict[str, Any]
 
 EntryWork: TypeAlias = Callable[[], Awaitable[JournalValue]]
 """The work of an entry that is not kept yet; raises an `Exception` only where the run can't be recorded."""
+
+
+class CutError(BaseException):
+    """Comes out of work of which nothing is to be stored; its cause is what came in between, None for a cancellation.
+
+    It is no `Exception`, so that no journal takes it for the outcome of the work.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Does the steps of a run that is kept in a log: what is in there is taken from it, the rest is done and written down.
+"""The log of a durable run: each piece of work goes by way of it, and is taken from it, or done and written down.
 
 A log is the feeds of the machine (`toolkit.loop.state`), not what the application's code does: replaying it calls no
 tool, hook, guard or provider. These are its entries, in the order of a run::
@@ -18,12 +18,15 @@ also names the calls whose loops have logs of their own.
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Collection, Mapping
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import replace
+from contextvars import ContextVar
+from dataclasses import field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 import anyio
 from anyio.lowlevel import checkpoint_if_cancelled
@@ -32,42 +35,86 @@ from toolkit.calls.approval import put_off_asked
 from toolkit.calls.handler import Ctx
 from toolkit.calls.prepare import Ready, Refused
 from toolkit.chat import ToolCall
-from toolkit.errors import ConfigurationError, JournalError, LoopUsageError
+from toolkit.chat.messages import messages_to_plain
+from toolkit.chat.serialization import provider_error_from_plain, provider_error_to_plain
+from toolkit.dataclass import dataclass
+from toolkit.errors import (
+    ConfigurationError,
+    JournalError,
+    LoopError,
+    LoopUsageError,
+    ProviderError,
+    ToolCrashedError,
+)
+from toolkit.json_text import digest_json, write_json
 from toolkit.loop.approvals import dump_modified
-from toolkit.loop.budget import Budget, UsageLimits
+from toolkit.loop.budget import Budget, Spent, UsageLimits
 from toolkit.loop.config import ToolLoopConfig
-from toolkit.loop.dispatch import run_beside_pump, run_call
-from toolkit.loop.entry_work import CutError, LiveWork
-from toolkit.loop.feeds import TURN_BEGUN, CallReturned, CallStarted
-from toolkit.loop.journal import Journal, JournalEntry, JournalValue, storable_id
-from toolkit.loop.journaled_entries import JournaledEntries
-from toolkit.loop.nested_journals import NestedJournals
-from toolkit.loop.outcome import AwaitingApproval
-from toolkit.loop.steps import AskApproval, CallModel, Compact, Finished, RunTools
+from toolkit.loop.feeds import (
+    CallReturned,
+    CallsPrepared,
+    CallStarted,
+    Feed,
+    FeedJson,
+    RunEnded,
+    UsageSpent,
+    dump_feed,
+    load_feed,
+)
+from toolkit.loop.journal import CutError, Journal, JournalEntry, JournalValue, storable_id
+from toolkit.loop.outcome import AwaitingApproval, Cancelled, Timeout
+from toolkit.loop.steps import RunTools
+from toolkit.loop.stopping import Continue, Stop, StopContext, StopDecision, ask_stop_when
 from toolkit.loop.turn import OpenCall, write_lost
 from toolkit.runtime.backend import run_in_own_context
+from toolkit.secrets import without_keys
 from toolkit.trace_context import inject_trace_context, link_trace_context
 
-__all__ = ["JournaledSteps"]
+if TYPE_CHECKING:
+    from toolkit.loop.run import Run
+
+__all__ = ["NestedJournals", "RunLog"]
 
 _FORMAT = 1
+_NO_MAPPING: Mapping[str, str] = {}
+_NO_PLACES: AbstractAsyncContextManager[None] = nullcontext()
 
 
-class JournaledSteps(JournaledEntries[Ctx]):
-    """Drives one machine by its log.
+class RunLog(Generic[Ctx]):
+    """The log of one run.
 
     Args:
-        journal: The log.
-        config: The settings as the application gave them.
+        journal: Stores it.
+        run: The run.
+
+    Attributes:
+        config: The settings for the machine, whose questions to the application are recorded.
+        works: The pieces of work that are under way.
+        is_cut: True where all that is done is to end, because the run was cancelled.
+        is_failing: True where it is to end because the run has failed.
     """
 
-    def __init__(self, journal: Journal, config: ToolLoopConfig[Any]) -> None:
-        super().__init__(journal, config)
+    def __init__(self, journal: Journal, run: Run[Ctx, Any]) -> None:
+        config = run.config
+        self._journal = journal
+        self._run = run
+        self._side = _SideState(run)
+        self._stop_when = config.stop_when
+        asked = config.stop_when is not None
+        self.config: ToolLoopConfig[Any] = replace(config, stop_when=self._ask_stop_when) if asked else config
+        self._time = time.time()
+        self._stops: list[StopAnswer] | None = None  # while entries are replayed
+        self._prompt: JournalValue = {}
+        self._has_begun = self._has_emitted_start = self._has_replayed = False
         self._token = os.urandom(8).hex()  # of this attempt at the run
         self._marked_by: str | None = None  # whose mark stands before the unit that is next
         self._logged: Collection[str] = ()  # the calls of that whose loops have logs
         self._unit = self._decided = 0
-        self._has_begun = False
+        self._arguments: dict[str, str] = {}
+        self._bindings: dict[str, str] = {}
+        self.works: set[_LiveWork] = set()
+        self.is_cut: bool = False
+        self.is_failing: bool = False
 
     def refuse_steps(self) -> None:
         """Refuse to be stepped by hand.
@@ -80,23 +127,62 @@ class JournaledSteps(JournaledEntries[Ctx]):
             "run() or stream() it, with stop_when, steering or middleware for what is to happen there"
         )
 
+    def read_prompt(self) -> None:
+        """Note what the run starts from, before any decision on it is taken."""
+        messages = messages_to_plain(self._run.state.messages)
+        self._prompt = {"restored": digest_json(messages)} if self._run.is_restored else {"messages": messages}
+
+    def read_time(self) -> float:
+        """Return the time of what the machine writes itself, in seconds since 1970: that of the entry it follows."""
+        return self._time
+
+    def feed(self, feed: Feed) -> None:
+        """Feed the machine, and write down each feed that comes out of the work of an entry.
+
+        Which entry it belongs to is known by the context: each piece of work has a record of its own.
+
+        Raises:
+            LoopUsageError: It does not fit.
+            JournalError: It can't be stored.
+        """
+        state, record = self._run.state, _current_record.get()
+        while record is not None and record.log is not self:
+            record = record.outer
+        if record is None:
+            state.feed(feed)
+            return
+        written = feed
+        if isinstance(feed, CallsPrepared) and not state.reads_calls:
+            written = replace(feed, calls=None)  # the answers of `stop_when` are recorded by themselves
+        elif isinstance(feed, CallReturned) and feed.result.time is None:
+            feed = written = replace(feed, result=replace(feed.result, time=time.time()))
+        try:
+            plain = dump_feed(written, state.messages)
+        except ValueError as error:
+            raise JournalError(f"{type(feed).__name__} can't be stored in the log of the run: {error}") from error
+        state.feed(feed)
+        if plain is not None:
+            record.feeds.append(plain)
+
     # the run
 
-    async def run_turns(self) -> None:
-        """Drive the loop to its end, or to where it rests; a cancellation reaches what it does, and not its log."""
+    async def drive(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Drive the run to its end, or to where it rests; a cancellation reaches what it does, and not its log."""
         failure: BaseException | None = None
-        self._has_told = False
+        self._has_emitted_start = self.is_failing = False
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._watch_cancellation)
                 with anyio.CancelScope(shield=True):
                     try:
-                        await self._drive_steps()
+                        await self._begin()
+                        await work()
+                        await self._settle_rest()
                     except CutError as cut:
                         failure = cut.__cause__
                     except BaseException as error:  # noqa: BLE001 - it is raised where no group can take it
                         failure = error
-                    await self.tell_start()
+                    await self._emit_start()
                 tasks.cancel_scope.cancel()
         except anyio.get_cancelled_exc_class():
             if failure is None:
@@ -114,139 +200,104 @@ class JournaledSteps(JournaledEntries[Ctx]):
             self.is_cut = True
             self._cut_works()
 
-    async def _drive_steps(self) -> None:
-        self.is_cut = self.is_failing = False
-        if not self._has_begun:
-            self._side.begin()
-            await self._begin_log()
-        while True:
-            if self._state.phase in ("ready", "compacted"):
-                await self._take_turn()
-                continue
-            step = self._state.next_step()
-            if isinstance(step, AskApproval):
-                await self._decide_calls(step)
-            elif isinstance(step, RunTools):
-                await self._run_unit(step)
-            elif isinstance(step, Finished) and not await self._recall_decisions(step):
-                break
-        await self._settle_rest()
+    def take_failure(self) -> None:
+        """Cancel what is being done: the run fails."""
+        self.is_failing = True
+        self._cut_works()
 
-    async def _settle_rest(self) -> None:
-        """Have all that a result and a snapshot tell, also where it was replayed."""
-        self._side.restore()
-        if isinstance(self._state.reason, AwaitingApproval):
-            for entry in self._state.open_calls:
-                ready = await self._find_ready(entry)
-                if isinstance(ready, Refused):
-                    raise LoopUsageError(f"the call '{entry.call.id}' can't be taken up: {ready.result.text}")
-        self._requests.restore_answer()
-        await self._journal.finish()
+    def _cut_works(self) -> None:
+        for work in self.works:
+            if work.failure is None:
+                work.scope.cancel()
 
-    # the parts of a turn
-
-    async def _begin_log(self) -> None:
+    async def _begin(self) -> None:
+        """Read or write the first entry."""
+        if self._has_begun:
+            return
         self._has_begun = True
-        binder, prompt = self._driver.approvals.binder, self._prompt
+        self._side.begin()
+        run, approvals, prompt = self._run, self._run.approvals, self._prompt
 
         async def begin() -> JournalValue:
-            value = {"format": _FORMAT, "run": self._driver.loop_id, "prompt": prompt, "salt": binder.salt}
+            value = {"format": _FORMAT, "run": run.loop_id, "prompt": prompt, "salt": approvals.salt}
             trace: dict[str, str] = {}
             inject_trace_context(trace)
             return {**value, "trace": trace} if trace else value
 
-        value = await self._keep_entry("begin", begin)
+        value = await self._once("begin", begin)
         if value.get("format") != _FORMAT:
             raise JournalError(
                 f"the log is of format {value.get('format')!r}, and this library reads format {_FORMAT}: "
                 "go on with the library that wrote it"
             )
-        for what, mine in (("run", self._driver.loop_id), ("prompt", prompt)):
+        for what, mine in (("run", run.loop_id), ("prompt", prompt)):
             if value.get(what) != mine:
                 raise JournalError(
                     f"the log was written by another run: its {what} is {_shorten_repr(value.get(what))}, "
                     f"and this one's is {_shorten_repr(mine)}"
                 )
-        binder.salt = value["salt"]
-        link_trace_context(value.get("trace", _NO_TRACE))
+        approvals.salt = value["salt"]
+        link_trace_context(value.get("trace", _NO_MAPPING))
 
-    async def _take_turn(self) -> None:
-        """Do what lies between two turns, and then ask the model."""
-        state, resources = self._state, self._resources
-        compacts = self.config.compaction is not None and state.is_at_boundary
+    async def _settle_rest(self) -> None:
+        """Restore all that a result and a snapshot have, also where it was replayed."""
+        run = self._run
+        self._side.restore()
+        if isinstance(run.state.reason, AwaitingApproval):
+            for entry in run.state.open_calls:
+                ready = await self._find_ready(entry)
+                if isinstance(ready, Refused):
+                    raise LoopUsageError(f"the call '{entry.call.id}' can't be restored: {ready.result.text}")
+        if run.answer is not None:
+            run.restore_answer(run.answer)
+        await self._journal.finish()
+
+    async def go_live(self) -> None:
+        """Make ready for work that the log does not have."""
+        self._side.restore()
+        await self._emit_start()
+
+    async def _emit_start(self) -> None:
+        """Notify observers, once, that the run begins or goes on."""
+        if not self._has_emitted_start:
+            self._has_emitted_start = True
+            await self._run.emit_start(is_resumed=self._has_replayed)
+
+    # the steps of a turn
+
+    async def take_turn(self) -> None:
+        """Do what lies between two turns, and then ask the model, or shorten the transcript for that."""
+        run, state = self._run, self._run.state
+        compacts = run.config.compaction is not None and state.is_at_boundary
         self._unit = 0
 
-        async def take_turn() -> JournalValue:
-            steering = resources.config.steering
-            if steering is not None and state.is_at_boundary:
-                resources.steer(steering.take_steered())
-            self.feed(TURN_BEGUN)
-            step = state.next_step()
-            if isinstance(step, Compact):
-                await self._driver.compact_transcript(step)
-            elif isinstance(step, CallModel):
-                await self._requests.ask(step)
-                await self._decide_at_once()
-            return self._write_mark()
-
-        name = "compact" if compacts else "turn"
-        value = await self._keep_entry(f"{name} {state.iterations + 1}", take_turn)
-        self._take_mark(value)
-
-    def _take_mark(self, value: JournalValue) -> None:
-        self._marked_by, self._logged = value.get("by"), value.get("logs", ())
-
-    def _write_mark(self) -> JournalValue:
-        """Return what says whose process is about to start calls, and what they were approved with."""
-        approvals, decided = self._driver.approvals, self._state.turn.with_status("approved", "alone", "deferred")
-        ready: list[Ready[Ctx]] = [entry.prepared for entry in decided if isinstance(entry.prepared, Ready)]
-        mark = self._write_token()
-        modified = dump_modified(ready)
-        if modified:
-            mark["arguments"] = modified
-        if ready and self._is_guarded():
-            mark["bindings"] = {each.call.id: approvals.binder.bind(each) for each in ready}
-        return mark
-
-    def _write_token(self) -> JournalValue:
-        """Return what says whose process it is, and which calls have loops with logs: a journal may place them so."""
-        logged = [entry.call.id for entry in self._state.open_calls if self._has_log(entry.call)]
-        return {"by": self._token, "logs": logged} if logged else {"by": self._token}
-
-    def _is_guarded(self) -> bool:
-        """Return whether deciding on a call may take long, since somebody else is asked."""
-        policy = self._resources.policy
-        while not policy.guards and policy.config.on_tool_call in (None, put_off_asked):
-            if policy.caller is None:
-                return False
-            policy = policy.caller.policy
-        return True
-
-    async def _decide_at_once(self) -> None:
-        """Decide on the calls of a reply where nobody is asked, which may take long."""
-        if self._state.phase == "deciding" and not self._is_guarded():
-            step = self._state.next_step()
-            if isinstance(step, AskApproval):
-                await self._driver.approvals.ask(step)
-        self._take_steered()
-
-    def _take_steered(self) -> None:
-        """Have a message that has come skip the calls that are about to start."""
-        steering = self._resources.config.steering
-        if steering is not None and self._state.phase == "running":
-            self._resources.steer(steering.take_steered())
-
-    async def _decide_calls(self, step: AskApproval) -> None:
-        async def decide() -> JournalValue:
-            if any(entry.prepared is None for entry in step.calls):
-                await self._driver.approvals.prepare_turn(step.calls)
-            await self._driver.approvals.ask(step)
+        async def take() -> JournalValue:
+            await run.take_turn()
+            if state.phase == "deciding" and not self._is_guarded():
+                await run.approvals.ask()
             self._take_steered()
             return self._write_mark()
 
-        self._take_mark(await self._keep_entry(f"decide {self._state.iterations}", decide))
+        name = "compact" if compacts else "turn"
+        self._take_mark(await self._once(f"{name} {state.iterations + 1}", take))
 
-    async def _run_unit(self, step: RunTools) -> None:
+    async def decide_calls(self) -> None:
+        """Have somebody decide on the calls of a reply, which may take long."""
+        run = self._run
+
+        async def decide() -> JournalValue:
+            undecided = run.state.turn.with_status("undecided")
+            if any(entry.prepared is None for entry in undecided):
+                await run.approvals.prepare_turn(undecided)
+            await run.approvals.ask()
+            self._take_steered()
+            return self._write_mark()
+
+        self._take_mark(await self._once(f"decide {run.state.iterations}", decide))
+
+    async def run_unit(self, step: RunTools) -> None:
+        """Run the calls of a unit; each result is an entry."""
+        run, state = self._run, self._run.state
         self._unit += 1
         if self._marked_by is None:
 
@@ -254,65 +305,48 @@ class JournaledSteps(JournaledEntries[Ctx]):
                 self._take_steered()
                 return self._write_token()
 
-            self._take_mark(await self._keep_entry(f"unit {self._state.iterations}.{self._unit}", mark))
-            if self._state.phase != "running" or self._state.next_step() != step:
+            self._take_mark(await self._once(f"unit {state.iterations}.{self._unit}", mark))
+            if state.phase != "running" or state.next_step() != step:
                 return
         in_doubt, self._marked_by = self._marked_by != self._token, None
         places = None if step.limit is None else anyio.Semaphore(step.limit)
-        works: list[LiveWork] = []
-        entries: list[JournalEntry] = []
-        for entry in step.calls:
-            do = partial(self._do_call, entry, places, in_doubt=in_doubt)
-            works.append(LiveWork(self, f"call {storable_id(entry.call.id)}", do))
-            entries.append(JournalEntry(works[-1].name, works[-1], is_nested=entry.call.id in self._logged))
+        works = [
+            _LiveWork(self, f"call {storable_id(entry.call.id)}", partial(self._do_call, entry, places, in_doubt))
+            for entry in step.calls
+        ]
+        entries = [
+            JournalEntry(work.name, work, is_nested=entry.call.id in self._logged)
+            for work, entry in zip(works, step.calls, strict=True)
+        ]
         values: list[JournalValue] = []
 
         async def run_all() -> None:
             values.extend(await self._journal.all(entries))
 
-        listener = self._resources.listener
-        await (run_all() if listener is None or not listener.needs_pump else run_beside_pump(listener, run_all))
-        await self._take_unit(works, values)
+        await run.run_beside_pump(run_all)
+        self._take_unit(works, values)
 
-    async def _take_unit(self, works: list[LiveWork], values: list[JournalValue]) -> None:
-        failures: list[Exception] = []
-        for work, value in zip(works, values, strict=True):
-            try:
-                await self._take_entry(work, {**value, "stopped": None})
-            except JournalError:
-                raise
-            except Exception as error:  # noqa: BLE001 - the others are taken, too
-                failures.append(error)
-        if failures:
-            raise failures[0]
-        for value in values:
-            self._end_as_kept(value)
-
-    def _has_log(self, call: ToolCall) -> bool:
-        registration = self._resources.registry.registrations.get(call.name)
-        return registration is not None and registration.options.after_crash == "resume"
-
-    async def _do_call(self, entry: OpenCall, places: anyio.Semaphore | None, *, in_doubt: bool) -> JournalValue:
-        call = entry.call
+    async def _do_call(self, entry: OpenCall, places: anyio.Semaphore | None, in_doubt: bool) -> JournalValue:
+        run, call = self._run, entry.call
         async with places if places is not None else _NO_PLACES:
             ready = await self._find_ready(entry)
             if isinstance(ready, Refused):
-                self.feed(CallStarted(call.id))
-                self.feed(CallReturned(call.id, ready.result))
+                run.feed(CallStarted(call.id))
+                run.feed(CallReturned(call.id, ready.result))
                 return {}
             crash = ready.registration.options.after_crash
             is_logged = call.id in self._logged
             if in_doubt and (crash == "tell" or (crash == "resume" and not is_logged)):
-                self.feed(CallStarted(call.id))
+                run.feed(CallStarted(call.id))
                 lost = write_lost(call)
-                self.feed(CallReturned(call.id, lost))
-                self._state.turn.closed.append((lost, True))
+                run.feed(CallReturned(call.id, lost))
+                run.state.turn.closed.append((lost, True))
                 return {}
-            ledger = Budget(UsageLimits(), self._resources.budget)
+            ledger = Budget(UsageLimits(), run.budget)
             nested = NestedJournals(self._journal, storable_id(call.id)) if is_logged else None
-            budget = None if self._resources.budget is None else ledger
-            frame = replace(self._resources.frame, budget=budget, journals=nested)
-            await run_in_own_context(partial(run_call, ready, self._resources, None, frame))
+            budget = None if run.budget is None else ledger
+            frame = replace(run.frame, budget=budget, journals=nested)
+            await run_in_own_context(run.run_call, ready, None, frame)
             return {} if budget is None else {"spent": ledger.spent}
 
     async def _find_ready(self, entry: OpenCall) -> Ready[Ctx] | Refused:
@@ -320,15 +354,69 @@ class JournaledSteps(JournaledEntries[Ctx]):
         if isinstance(entry.prepared, Ready):
             return entry.prepared
         arguments, binding = self._arguments.get(entry.call.id), self._bindings.get(entry.call.id)
-        return await self._driver.approvals.prepare_again(entry, arguments, binding)
+        return await self._run.approvals.prepare_again(entry, arguments, binding)
+
+    def _take_unit(self, works: list[_LiveWork], values: list[JournalValue]) -> None:
+        failures: list[Exception] = []
+        for work, value in zip(works, values, strict=True):
+            try:
+                self._take_entry(work, {**value, "stopped": None})
+            except JournalError:
+                raise
+            except Exception as error:  # noqa: BLE001 - the others are taken, too
+                failures.append(error)
+        if failures:
+            raise failures[0]
+        for value in values:
+            self._end_as_stored(value)
+
+    def _is_guarded(self) -> bool:
+        """Return whether deciding on a call may take long, since somebody else is asked."""
+        policy = self._run.policy
+        while not policy.guards and policy.config.on_tool_call in (None, put_off_asked):
+            if policy.caller is None:
+                return False
+            policy = policy.caller.policy
+        return True
+
+    def _take_steered(self) -> None:
+        """Have a message that has come skip the calls that are about to start."""
+        steering = self._run.config.steering
+        if steering is not None and self._run.state.phase == "running":
+            self._run.steer(steering.take_steered())
+
+    # marks
+
+    def _take_mark(self, value: JournalValue) -> None:
+        self._marked_by, self._logged = value.get("by"), value.get("logs", ())
+
+    def _write_mark(self) -> JournalValue:
+        """Return what names the process that is about to start calls, and what they were approved with."""
+        decided = self._run.state.turn.with_status("approved", "alone", "deferred")
+        ready: list[Ready[Ctx]] = [entry.prepared for entry in decided if isinstance(entry.prepared, Ready)]
+        mark, modified = self._write_token(), dump_modified(ready)
+        if modified:
+            mark["arguments"] = modified
+        if ready and self._is_guarded():
+            mark["bindings"] = {each.call.id: self._run.approvals.bind(each) for each in ready}
+        return mark
+
+    def _write_token(self) -> JournalValue:
+        """Return what names the process, and the calls whose loops have logs, which a journal may place by that."""
+        logged = [entry.call.id for entry in self._run.state.open_calls if self._has_log(entry.call)]
+        return {"by": self._token, "logs": logged} if logged else {"by": self._token}
+
+    def _has_log(self, call: ToolCall) -> bool:
+        registration = self._run.registry.registrations.get(call.name)
+        return registration is not None and registration.options.after_crash == "resume"
 
     # decisions that come later
 
-    async def keep_decision(self, decide: Callable[[], None]) -> None:
-        """Take a decision that was awaited, and keep it at once.
+    async def store_decision(self, decide: Callable[[], None]) -> None:
+        """Take a decision that was awaited, and store it at once.
 
         Raises:
-            LoopUsageError: It does not fit; nothing is kept.
+            LoopUsageError: It does not fit; nothing is stored.
         """
 
         async def take_decision() -> JournalValue:
@@ -341,28 +429,363 @@ class JournaledSteps(JournaledEntries[Ctx]):
         self._decided += 1
         try:
             with anyio.CancelScope(shield=True):
-                await self._keep_entry(f"decided {self._decided}", take_decision)
+                await self._once(f"decided {self._decided}", take_decision)
         except CutError as cut:
             self._decided -= 1
             raise (cut.__cause__ or cut) from None
         self._marked_by = None
 
-    async def _recall_decisions(self, step: Finished) -> bool:
+    async def recall_decisions(self) -> bool:
         """Take the decisions that the log has, where some are awaited; return whether there were any."""
-        has_any = False
-        while isinstance(step.reason, AwaitingApproval):
+        state, has_any = self._run.state, False
+        awaited = isinstance(state.reason, AwaitingApproval)
+        while awaited:
             name = f"decided {self._decided + 1}"
             value = await self._journal.recall(name)
             if value is None:
                 break
             self._decided += 1
-            self._replay_entry(name, value)
+            self._replay(name, value)
             self._marked_by, has_any = None, True
         return has_any
 
+    # entries
 
-_NO_TRACE: Mapping[str, str] = {}
-_NO_PLACES: AbstractAsyncContextManager[None] = nullcontext()
+    async def _once(self, name: str, do: Callable[[], Awaitable[JournalValue]]) -> JournalValue:
+        """Take an entry from the log, or do its work and store that."""
+        side = self._side
+
+        async def do_measured() -> JournalValue:
+            before = side.read_spent()
+            return {**await do(), **side.count_spent(before)}
+
+        work = _LiveWork(self, name, do_measured)
+        self._time = time.time()
+        value = await self._journal.once(JournalEntry(name, work))
+        self._take_entry(work, value)
+        return value
+
+    def _take_entry(self, work: _LiveWork, value: JournalValue) -> None:
+        if not work.is_done:
+            self._replay(work.name, value)
+        failure = work.failure or _load_failure(value)
+        if failure is not None:
+            raise failure
+        self._end_as_stored(value)
+
+    def _replay(self, name: str, value: JournalValue) -> None:
+        """Feed the machine what an entry says, in place of the work that it came from."""
+        state = self._run.state
+        self._has_replayed = True
+        already = len(state.turn.closed)  # by works that were done beside this entry
+        try:
+            if not name.startswith("call "):  # which run at the same time, and so at none
+                self._time = value["at"]
+            self._stops = list(value.get("stops", ()))
+            for feed in value.get("feeds", ()):
+                state.feed(load_feed(feed, state.messages))
+            self._take_arguments(value.get("arguments", _NO_MAPPING))
+            self._bindings |= value.get("bindings", {})
+            self._side.note(value)
+        except (LookupError, TypeError, ValueError, LoopUsageError) as error:
+            raise JournalError(
+                f"the entry '{name}' of the log does not fit the run, or was changed: {error}"
+            ) from error
+        finally:
+            self._stops = None
+        del state.turn.closed[already:]
+
+    def _take_arguments(self, arguments: Mapping[str, str]) -> None:
+        """Have calls run with the arguments that were decided on, also where they are prepared with their own."""
+        self._arguments |= arguments
+        for call_id in arguments:
+            entry = self._run.state.turn.by_id.get(call_id)
+            if entry is not None:
+                entry.prepared = None
+
+    def _end_as_stored(self, value: JournalValue) -> None:
+        match value.get("stopped"):
+            case {"kind": "cancelled", "reason": reason}:
+                self._run.state.feed(RunEnded(Cancelled(reason)))
+            case {"kind": "timeout", "limit": limit}:
+                self._run.state.feed(RunEnded(Timeout(limit)))
+            case _:
+                pass
+
+    def write_side(self) -> JournalValue:
+        """Return what the run knows beside its machine, for an entry."""
+        return {"at": self._time, **self._side.write()}
+
+    def write_stop(self) -> JournalValue | None:
+        """Return why what is being done was cut, where that ends the run for good; None for a cancellation of tasks."""
+        scope = self._run.memory.run_scope
+        if self.is_failing:
+            return {"kind": "failed"}
+        if scope is None or not scope.cancel_called:
+            return None
+        if self._run.wish is not None:
+            return {"kind": "cancelled", "reason": self._run.wish[0]}
+        return {"kind": "timeout", "limit": self._run.timeout}
+
+    # what the application is asked by the machine
+
+    def _ask_stop_when(self, context: StopContext) -> StopDecision:
+        if self._stops is not None:
+            if not self._stops:
+                raise JournalError("the log has no answer of stop_when where it is asked: it was written without one")
+            stored = self._stops.pop(0)
+            return Continue() if stored is None else Stop(stored["reason"])
+        assert self._stop_when is not None
+        decision = ask_stop_when(self._stop_when, context)
+        record = _current_record.get()
+        if record is not None:
+            record.stops.append({"reason": decision.reason} if isinstance(decision, Stop) else None)
+        return decision
+
+
+class NestedJournals:
+    """Gives each loop that a call starts a log of its own, in the order in which they are made.
+
+    Args:
+        journal: That of the loop which makes the call.
+        call_id: The call.
+    """
+
+    __slots__ = ("_call_id", "_count", "_journal")
+
+    def __init__(self, journal: Journal, call_id: str) -> None:
+        self._journal = journal
+        self._call_id = call_id
+        self._count = 0
+
+    def open_next(self) -> Journal:
+        """Return the log of the next loop."""
+        self._count += 1
+        return self._journal.nested(self._call_id if self._count == 1 else f"{self._call_id}.{self._count}")
+
+
+StopAnswer: TypeAlias = dict[str, str | None] | None
+"""An answer of ``stop_when``: None to go on, else the reason to stop."""
+
+
+@dataclass(slots=True)
+class _Record:
+    """The feeds of one piece of work.
+
+    Args:
+        log: The log whose run it feeds.
+        outer: The record of the work that this is a part of: that of a loop round this one.
+        feeds: In order.
+        stops: The answers of ``stop_when``, in order.
+    """
+
+    log: RunLog[Any]
+    outer: _Record | None
+    feeds: list[FeedJson] = field(default_factory=list[FeedJson])
+    stops: list[StopAnswer] = field(default_factory=list[StopAnswer])
+
+
+_current_record: ContextVar[_Record | None] = ContextVar("toolkit_feed_record", default=None)
+"""The record of the work that the current code does."""
+
+
+class _LiveWork:
+    """The work of one entry: it is done once, and all that it fed the machine becomes the entry.
+
+    Args:
+        log: The log.
+        name: The entry.
+        do: Feeds the machine, and gives what else is to be stored.
+
+    Attributes:
+        scope: Cancelled where the work is to end.
+        is_done: True where it was done, and the entry was not stored already.
+        failure: The error that ended it.
+    """
+
+    __slots__ = ("_do", "_log", "failure", "is_done", "name", "scope")
+
+    def __init__(self, log: RunLog[Any], name: str, do: Callable[[], Awaitable[JournalValue]]) -> None:
+        self._log = log
+        self._do = do
+        self.name: str = name
+        self.scope: anyio.CancelScope = anyio.CancelScope()
+        self.is_done: bool = False
+        self.failure: Exception | None = None
+
+    async def __call__(self) -> JournalValue:
+        """Do it, and return the entry."""
+        log, record = self._log, _Record(self._log, _current_record.get())
+        log.works.add(self)
+        token = _current_record.set(record)
+        value: JournalValue = {}
+        try:
+            if log.is_cut or log.is_failing:
+                self.scope.cancel()
+            with self.scope:
+                value |= await self._do_live()
+            if self.scope.cancelled_caught:
+                value["stopped"] = log.write_stop()
+                if value["stopped"] is None:
+                    raise CutError
+            value |= log.write_side()
+            value["feeds"] = record.feeds
+            if record.stops:
+                value["stops"] = record.stops
+        finally:
+            _current_record.reset(token)
+            log.works.discard(self)
+        self.is_done = True
+        return value
+
+    async def _do_live(self) -> JournalValue:
+        try:
+            await self._log.go_live()
+            return await self._do()
+        except (ConfigurationError, JournalError) as error:  # mended by the application, not by the run
+            raise CutError from error
+        except Exception as error:  # noqa: BLE001 - it is the outcome of the run
+            self.failure = error
+            self._log.take_failure()
+            return {"failed": _dump_failure(error)}
+
+
+def _dump_failure(error: Exception) -> JournalValue:
+    """Return the error that ended a run as JSON."""
+    if isinstance(error, ProviderError):
+        plain: JournalValue = provider_error_to_plain(error)
+        plain["message"] = without_keys(plain["message"])
+        return {"provider": plain, "usage": None if error.usage is None else dump_feed(UsageSpent(error.usage))}
+    if isinstance(error, ToolCrashedError):
+        text = str(error).removeprefix(str(ToolCrashedError(error.tool, error.call_id, "")))
+        return {"crash": [error.tool, error.call_id, without_keys(text)]}
+    text = without_keys(str(error))
+    return {"error": text if isinstance(error, LoopError) else f"{type(error).__name__}: {text}"}
+
+
+def _load_failure(value: JournalValue) -> Exception | None:
+    """Return the error that an entry says has ended the run; None where it says of none.
+
+    Raises:
+        JournalError: It can't be read.
+    """
+    try:
+        match value.get("failed"):
+            case None:
+                return None
+            case {"provider": plain, "usage": usage}:
+                error = provider_error_from_plain(plain)
+                spent = None if usage is None else load_feed(usage)
+                error.usage = spent.usage if isinstance(spent, UsageSpent) else None
+                return error
+            case {"crash": [str(tool), str(call_id), str(reason)]}:
+                return ToolCrashedError(tool, call_id, reason)
+            case {"error": str(message)}:
+                return LoopError(message)
+            case unknown:
+                return JournalError(f"the log says that the run has failed, but not how: {unknown!r}")
+    except (LookupError, TypeError, ValueError) as error:
+        raise JournalError(f"the error that ended the run can't be read from the log: {error}") from error
+
+
+class _SideState:
+    """The state of a run beside its machine, written with each entry: its time, its budget, its middleware.
+
+    It is restored as the newest of the entries that were replayed says.
+    """
+
+    __slots__ = ("_count", "_is_restored", "_newest", "_run", "_side", "_states")
+
+    def __init__(self, run: Run[Any, Any]) -> None:
+        self._run = run
+        self._count = 0
+        self._newest = -1
+        self._side: dict[str, Any] = {}
+        self._states = ""
+        self._is_restored = True
+
+    def begin(self) -> None:
+        """Count what this loop spends apart from what others spend of the same budget."""
+        outer = self._run.budget
+        if outer is not None:
+            self._run.budget = own = Budget(UsageLimits(), outer)
+            own.requests, own.tool_calls = outer.requests, outer.tool_calls
+
+    def read_spent(self) -> Spent | None:
+        """Return what was spent so far; None without limits."""
+        return None if self._run.budget is None else self._run.budget.spent
+
+    def count_spent(self, before: Spent | None) -> JournalValue:
+        """Return what was spent since, for an entry."""
+        after = self.read_spent()
+        if before is None or after is None or before == after:
+            return {}
+        return {"spent": [*[new - old for new, old in zip(after[:5], before[:5], strict=True)], after[5]]}
+
+    def write(self) -> JournalValue:
+        """Return what is known now, for an entry."""
+        run = self._run
+        self._count += 1
+        side: dict[str, Any] = {}
+        scope = run.memory.run_scope
+        if scope is not None and scope.deadline < math.inf:
+            side["left"] = max(0.0, scope.deadline - anyio.current_time())
+        if run.answer is not None:
+            side["retries"] = run.answer.retries_left
+        uses = run.count_uses()
+        if uses:
+            side["uses"] = uses
+        if run.memory.count:
+            side["cut_texts"] = run.memory.count
+        if run.offer.chosen_tools is not None:
+            side["offered"] = [tool.name for tool in run.offer.chosen_tools]
+        if run.middleware is not None:
+            states = run.middleware.save_states()
+            text = _write_states(states)
+            if text != self._states:
+                self._states, side["middleware"] = text, states
+        return {"n": self._count, "side": side} if side else {"n": self._count}
+
+    def note(self, value: JournalValue) -> None:
+        """Take what an entry says that was replayed."""
+        if "spent" in value and self._run.budget is not None:
+            self._run.budget.book(value["spent"])
+        self._is_restored = False
+        # Of calls that ran at the same time, the one that ended last knows most.
+        if value.get("n", 0) > self._newest:
+            self._newest = self._count = value.get("n", 0)
+            self._side |= value.get("side", {})
+
+    def restore(self) -> None:
+        """Go on with what the replayed entries say, and let the time run, which stands while they are read."""
+        run, side, scope = self._run, self._side, self._run.memory.run_scope
+        if scope is not None and scope.deadline == math.inf:
+            is_new = not self._is_restored and "left" in side
+            scope.deadline = run.clock.limit(side["left"]) if is_new else run.clock.start()
+        if self._is_restored:
+            return
+        self._is_restored = True
+        if run.answer is not None and "retries" in side:
+            run.answer.retries_left = side["retries"]
+        run.restore_uses(side.get("uses", {}), side.get("cut_texts", 0))
+        if "offered" in side:
+            known = {tool.name: tool for tool in run.offer.known_tools()}
+            run.offer.chosen_tools = tuple([known[name] for name in side["offered"] if name in known])
+        if "middleware" in side and run.middleware is not None:
+            run.middleware.load_states(side["middleware"])
+        run.requests.offer_again()
+
+
+def _write_states(states: dict[str, Any]) -> str:
+    """Return what middleware saves as text.
+
+    Raises:
+        JournalError: It can't be stored.
+    """
+    try:
+        return write_json(states, allow_nan=False) if states else ""
+    except (TypeError, ValueError, RecursionError) as error:
+        raise JournalError(f"what middleware saves can't be kept in the log of the run: {error}") from error
 
 
 def _shorten_repr(value: object) -> str:

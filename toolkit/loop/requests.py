@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, assert_never
 import anyio
 
 from toolkit.backoff import run_again
-from toolkit.calls.prepare import Ready
 from toolkit.chat import (
     ArgumentsDelta,
     ChatRequest,
@@ -22,24 +21,20 @@ from toolkit.chat import (
     TextDelta,
     ToolDefinition,
     Usage,
-    UserMessage,
 )
 from toolkit.errors import BadResponseError, ProviderError
 from toolkit.loop.answer import ExpectedAnswer
-from toolkit.loop.approvals import Approvals
 from toolkit.loop.config import ANSWER_TOOL
 from toolkit.loop.events import IterationStart, ProviderRetried, ResponseReceived
 from toolkit.loop.feeds import AnswerJudged, LimitReached, ModelReplied, ReplyCutOff, RunWoundUp, UsageSpent
 from toolkit.loop.listener import Listener
 from toolkit.loop.middleware import Delta, DeltaTaker, MiddlewareChain, RequestInfo
-from toolkit.loop.outcome import Complete, NoValidAnswer, TypedAnswer
-from toolkit.loop.resources import LoopResources
-from toolkit.loop.steps import CallModel
+from toolkit.loop.outcome import Complete
 
 __all__ = ["ModelRequests"]
 
 if TYPE_CHECKING:
-    from toolkit.loop.snapshot import SavedLoop
+    from toolkit.loop.run import Run
 
 _logger = logging.getLogger("toolkit.loop")
 
@@ -47,72 +42,49 @@ _CLOSE_TIMEOUT = 5.0
 
 
 class ModelRequests:
-    """Makes the requests of one loop.
+    """Makes the requests of one run.
 
     Args:
-        resources: The resources of the loop.
-        approvals: Prepares the calls of a reply.
+        run: The run.
         provider: Talks to the model.
         request: The settings of each request.
 
     Attributes:
-        answer_retries: How often the model may be asked again for an answer of a type.
         provider: As given.
         request: The settings of the next request.
     """
 
-    __slots__ = ("_approvals", "_partial", "_resources", "_streams", "answer_retries", "provider", "request")
+    __slots__ = ("_partial", "_run", "_streams", "provider", "request")
 
-    def __init__(
-        self, resources: LoopResources[Any], approvals: Approvals[Any], provider: Provider, request: ChatRequest | None
-    ) -> None:
-        messages = resources.state.messages
-        self._resources = resources
+    def __init__(self, run: Run[Any, Any], provider: Provider, request: ChatRequest | None) -> None:
+        messages, offer = run.state.messages, run.offer
+        self._run = run
         self.provider: Provider = provider
-        self.answer_retries: int = 0 if resources.config.answer is None else resources.config.answer.max_retries
-        self._approvals = approvals
-        self._streams = resources.config.stream
+        self._streams = run.config.stream
         self._partial: list[str] = []  # of the answer that is coming, where it is kept
         if request is not None:
             self.request = replace(request, messages=messages)
-        elif resources.answer is not None:
+        elif run.answer is not None:
             self.request = ChatRequest(messages=messages)
         else:
-            resources.shown_tools = resources.registry.definitions()
-            self.request = ChatRequest(messages=messages, tools=resources.shown_tools)
-
-    def restore(self, saved: SavedLoop) -> None:
-        """Go on where a saved loop stood."""
-        self.answer_retries = min(self.answer_retries, saved.answer_retries)
-        self.restore_answer()
-
-    def restore_answer(self) -> None:
-        """Read the answer of a type again where the loop has ended with one in another process."""
-        resources = self._resources
-        state, answer = resources.state, resources.answer
-        if answer is None or not isinstance(state.reason, TypedAnswer) or state.response is None:
-            return
-        if resources.config.asks_by_tool:
-            prepared = self._approvals.prepare(state.response.tool_calls)
-            given = [each for each in prepared if isinstance(each, Ready) and each.call.name == ANSWER_TOOL]
-            answer.value = given[0].arguments["answer"] if given else None
-        else:
-            answer.read(state.response.text)
+            offer.shown_tools = offer.next_tools()
+            self.request = ChatRequest(messages=messages, tools=offer.shown_tools)
 
     def offer_again(self) -> None:
         """Offer what the newest request of another process offered: the calls of its answer may name that alone."""
-        if self._resources.state.iterations:
-            self._request_for(CallModel())
+        if self._run.state.iterations:
+            self._next_request()
 
-    async def ask(self, step: CallModel) -> None:
+    async def ask(self) -> None:
         """Ask the model and feed its answer to the machine, or end the loop where a limit forbids to ask."""
-        listener, state = self._resources.listener, self._resources.state
+        run = self._run
+        listener, state = run.listener, run.state
         if listener is not None:
-            await listener.emit(IterationStart(iteration=state.iterations, message_count=len(state.messages)))
-        chain = self._resources.middleware
-        if chain is not None and chain.has_offer and step.has_tools:
-            await self._choose_tools(chain)
-        request = self._request_for(step)
+            start = IterationStart(iteration=state.iterations, message_count=len(state.messages))
+            await listener.emit(start)
+        if run.middleware is not None and run.middleware.has_offer and not state.is_last:
+            await self._choose_tools(run.middleware)
+        request = self._next_request()
         response: ChatResponse | None = None
         failure: ProviderError | None = None
         try:
@@ -125,14 +97,17 @@ class ModelRequests:
         finally:
             if self._partial:
                 self._keep_partial()
-        if response is None:
-            return
-        feed = self._resources.feed
-        feed(ModelReplied(response))
+        if response is not None:
+            await self._take_reply(response, listener)
+
+    async def _take_reply(self, response: ChatResponse, listener: Listener | None) -> None:
+        """Feed a reply to the machine, its calls prepared."""
+        run, state = self._run, self._run.state
+        run.feed(ModelReplied(response))
         has_calls = state.phase == "preparing"
         if has_calls:
-            feed(await self._approvals.prepare_turn(state.calls_to_prepare))
-        if self._resources.answer is not None or self._resources.config.steering is not None:
+            run.feed(await run.approvals.prepare_turn(state.calls_to_prepare))
+        if run.answer is not None or run.config.steering is not None:
             self._see_whether_answered(response, has_calls=has_calls)
         if listener is not None:
             # As the machine took it: ids of calls may have been mended.
@@ -144,15 +119,15 @@ class ModelRequests:
         self, request: ChatRequest, listener: Listener | None, attempt: int = 1
     ) -> ChatResponse | None:
         """Make a request once; return None where a limit forbids it, and has ended the loop."""
-        budget = self._resources.budget
+        budget = self._run.budget
         limit = None if budget is None else budget.reserve_request(request.max_tokens)
         if limit is not None:
-            self._resources.feed(LimitReached(limit))
+            self._run.feed(LimitReached(limit))
             return None
         spent: Usage | None = None
         try:
             streams = (listener is not None and listener.takes_deltas) if self._streams is None else self._streams
-            chain = self._resources.middleware
+            chain = self._run.middleware
             if chain is not None and chain.has_around_request:
                 asked = self._ask_around(chain, request, streams=streams, attempt=attempt)
             else:
@@ -174,7 +149,7 @@ class ModelRequests:
         """Make a request that has failed once as often as it may be; return None where a limit has ended the loop."""
         import random  # noqa: PLC0415 - with its hash functions it takes a thirtieth of the import
 
-        retry = self._resources.config.provider_retry
+        retry = self._run.config.provider_retry
 
         def is_worth_it(error: BaseException) -> bool:
             return isinstance(error, ProviderError) and error.is_retryable and _asked_pause(error) <= retry.max_backoff
@@ -184,9 +159,9 @@ class ModelRequests:
 
             assert isinstance(error, ProviderError)
             if error.usage is not None:
-                self._resources.feed(UsageSpent(error.usage))
+                self._run.feed(UsageSpent(error.usage))
             self._partial.clear()  # the next one says it again
-            run_id = self._resources.frame.run_id
+            run_id = self._run.frame.run_id
             said = "request %d of run %s is made again in %.1f s: %s"
             _logger.warning(said, attempt, run_id, delay, without_keys(str(error)))
             if listener is not None:
@@ -204,8 +179,8 @@ class ModelRequests:
     def _keep_partial(self) -> None:
         text = "".join(self._partial)
         self._partial.clear()
-        if text and not self._resources.state.is_finished:
-            self._resources.feed(ReplyCutOff(text))
+        if text and not self._run.state.is_finished:
+            self._run.feed(ReplyCutOff(text))
 
     def _ask_around(
         self, chain: MiddlewareChain, request: ChatRequest, *, streams: bool, attempt: int
@@ -215,7 +190,7 @@ class ModelRequests:
             run=chain.run,
             # What a middleware keeps must not grow with the transcript.
             chat=replace(request, messages=tuple(request.messages)),
-            iteration=self._resources.state.iterations,
+            iteration=self._run.state.iterations,
             attempt=attempt,
             is_streamed=streams,
         )
@@ -226,14 +201,14 @@ class ModelRequests:
         return await self.provider.generate(request)
 
     async def _take_delta(self, delta: Delta) -> None:
-        listener = self._resources.listener
+        listener = self._run.listener
         if listener is not None:
-            if isinstance(delta, TextDelta) and self._resources.config.keep_partial:
+            if isinstance(delta, TextDelta) and self._run.config.keep_partial:
                 self._partial.append(delta.text)
             await listener.emit(_copy_delta(delta))
 
     async def _stream_answer(self, request: ChatRequest, take: DeltaTaker | None = None) -> ChatResponse:
-        events, listener = self.provider.stream(request), self._resources.listener
+        events, listener = self.provider.stream(request), self._run.listener
         response: ChatResponse | None = None
         try:
             async for event in events:
@@ -242,7 +217,7 @@ class ModelRequests:
                 elif take is not None:
                     await take(event)
                 elif listener is not None:
-                    if isinstance(event, TextDelta) and self._resources.config.keep_partial:
+                    if isinstance(event, TextDelta) and self._run.config.keep_partial:
                         self._partial.append(event.text)
                     await listener.emit(_copy_delta(event))
         finally:
@@ -256,27 +231,23 @@ class ModelRequests:
 
     async def _choose_tools(self, chain: MiddlewareChain) -> None:
         """Have middleware choose what is offered; the same object as before where nothing changes."""
-        resources = self._resources
-        tools = resources.registry.definitions() if resources.fixed_tools is None else resources.fixed_tools
-        chosen = await chain.choose_tools(tools, tuple(resources.state.messages))
-        if resources.chosen_tools is None or list(chosen) != list(resources.chosen_tools):
-            resources.chosen_tools = chosen
+        offer = self._run.offer
+        chosen = await chain.choose_tools(offer.known_tools(), tuple(self._run.state.messages))
+        if offer.chosen_tools is None or list(chosen) != list(offer.chosen_tools):
+            offer.chosen_tools = chosen
 
-    def _request_for(self, step: CallModel) -> ChatRequest:
-        if not step.has_tools:
+    def _next_request(self) -> ChatRequest:
+        """Return the request for what the machine wants to ask now."""
+        offer, state = self._run.offer, self._run.state
+        if state.is_last:
             return replace(self.request, tools=(), tool_choice="auto")
-        resources = self._resources
-        tools = resources.registry.definitions() if resources.fixed_tools is None else resources.fixed_tools
-        if resources.chosen_tools is not None:
-            tools = resources.chosen_tools
-        if resources.memory.count:
-            tools = resources.list_tools()
-        if resources.shown_tools is not tools:
-            resources.shown_tools = tools
+        tools = offer.next_tools()
+        if offer.shown_tools is not tools:
+            offer.shown_tools = tools
             self.request = replace(self.request, tools=tools)
-            if resources.answer is not None:
-                self._ask_for_type(resources.answer, tools)
-        return self._hold_reply(step.hold) if step.hold else self.request
+            if self._run.answer is not None:
+                self._ask_for_type(self._run.answer, tools)
+        return self._hold_reply(state.hold) if state.hold else self.request
 
     def _hold_reply(self, tool_name: str) -> ChatRequest:
         """Return the next request, whose reply must be a call of one tool, or of any where that is not offered."""
@@ -288,54 +259,38 @@ class ModelRequests:
         return replace(request, tools=tuple(named) or request.tools, tool_choice="required")
 
     def _ask_for_type(self, answer: ExpectedAnswer[Any], tools: Sequence[ToolDefinition]) -> None:
-        config = self._resources.config.answer
+        config = self._run.config.answer
         assert config is not None
         if config.mode == "native":
             self.request = replace(self.request, response_format=answer.format)
         else:
-            answer.check_name(self._resources.registry)
-            own = self._resources.list_own_tools()
+            answer.check_name(self._run.registry)
+            own = self._run.offer.own_tools()
             added = tools[len(own) :]  # which stays the last: what was shown before is the same up to there
             self.request = replace(self.request, tools=(*own, answer.registration.definition, *added))
             if config.forces_calls and self.request.tool_choice == "auto":
                 self.request = replace(self.request, tool_choice="required")
 
     def _see_whether_answered(self, response: ChatResponse, *, has_calls: bool) -> None:
-        """Have a reply judged as an answer of a type, and followed by what others have said meanwhile."""
-        state, answer = self._resources.state, self._resources.answer
+        """Have a reply judged as an answer of a type, and followed by what others have sent meanwhile."""
+        run = self._run
+        state, answer, steering = run.state, run.answer, run.config.steering
         if answer is not None and has_calls and not state.is_finished:
-            self._count_wrong_calls()
-        steering = self._resources.config.steering
+            self._count_wrong_calls(answer)
         if steering is not None and isinstance(state.reason, Complete):
-            self._resources.steer(steering.take_steered() or steering.take_follow_up())
+            run.steer(steering.take_steered() or steering.take_follow_up())
         if answer is not None and isinstance(state.reason, Complete):
-            self._check_answer(answer, response)
+            run.feed(AnswerJudged(answer.judge(response.text)))
 
-    def _count_wrong_calls(self) -> None:
+    def _count_wrong_calls(self, answer: ExpectedAnswer[Any]) -> None:
         """Let a reply in which the answer's tool was called wrongly count as a wrong answer."""
-        state = self._resources.state
-        problem = self._approvals.refusal_of(ANSWER_TOOL) or state.refusal_of(ANSWER_TOOL)
-        if problem is None or not self._resources.config.asks_by_tool or state.find_missing(ANSWER_TOOL):
+        run = self._run
+        problem = run.approvals.refusal_of(ANSWER_TOOL) or run.state.refusal_of(ANSWER_TOOL)
+        if problem is None or not run.config.asks_by_tool or run.state.find_missing(ANSWER_TOOL):
             return  # one that comes too early is counted as that
-        if self.answer_retries == 0:
-            self._resources.feed(RunWoundUp(NoValidAnswer(problem)))
-        self.answer_retries = max(0, self.answer_retries - 1)
-
-    def _check_answer(self, answer: ExpectedAnswer[Any], response: ChatResponse) -> None:
-        """See whether a reply without calls is the answer; else ask again, as often as allowed."""
-        if self._resources.config.asks_by_tool:
-            problem = f"Give your answer by calling the tool {ANSWER_TOOL}."
-        else:
-            found = answer.read(response.text)
-            if found is None:
-                self._resources.feed(AnswerJudged(TypedAnswer()))
-                return
-            problem = f"That answer can't be used. {found}"
-        if self.answer_retries == 0:
-            self._resources.feed(AnswerJudged(NoValidAnswer(problem)))
-            return
-        self.answer_retries -= 1
-        self._resources.feed(AnswerJudged(UserMessage(problem)))
+        end = answer.count_wrong_call(problem)
+        if end is not None:
+            run.feed(RunWoundUp(end))
 
 
 def _asked_pause(error: BaseException) -> float:

@@ -132,7 +132,7 @@ def save_loop(
     """
     saved = SavedLoop(
         loop_id=loop_id,
-        salt=approvals.binder.salt,
+        salt=approvals.salt,
         state=state.freeze(),
         request=_save_request(request, tools),
         bindings=approvals.list_bindings(),

@@ -132,7 +132,7 @@ _CUT_REASONS = ("content_filter", "refusal")
 
 _COMPLETE = Complete()
 _BEGIN_TURN = BeginTurn()
-_REQUEST, _LAST_REQUEST = CallModel(), CallModel(has_tools=False)
+_REQUEST, _ASK = CallModel(), AskApproval()
 
 _WHY: dict[type[Any], str] = {
     StopCondition: "the run was stopped",
@@ -209,7 +209,8 @@ class LoopState:
         warnings: The messages that follow the results of this turn.
         command: What the caller wants of the next turn.
         wound_up: Why the loop ends when this turn's results are in.
-        is_last: True where the limit of turns allows no other request.
+        is_last: True where the limit of turns allows no request after this one, which offers no tools.
+        hold: The tool that the reply must call, or `ANY_TOOL`; empty leaves the choice to the model.
     """
 
     __slots__ = (
@@ -218,12 +219,13 @@ class LoopState:
         "_config",
         "_detector",
         "_history",
-        "_hold",
         "_order",
         "_spent",
+        "_watches_calls",
         "calls_to_prepare",
         "command",
         "detected",
+        "hold",
         "incoming",
         "is_last",
         "iterations",
@@ -269,7 +271,8 @@ class LoopState:
         self._detector = None if config.loop_detection is None else LoopDetector(config.loop_detection)
         self._order = None if config.order is None else OrderProgress(config.order)
         self._history = None if config.steered_retries is None else CallHistory(config.steered_retries)
-        self._hold: str = ""
+        self.hold: str = ""
+        self._watches_calls = self.reads_calls or config.stop_when is not None
         self._call_ids: set[str] = call_ids_of(messages)
 
     # what it knows
@@ -411,12 +414,9 @@ class LoopState:
             self.phase = "awaiting"
             return Finished(self.reason)
         if phase == "deciding":
-            is_all = self.turn.undecided == len(self.calls_to_prepare)
-            return AskApproval(self.calls_to_prepare if is_all else self.turn.with_status("undecided"))
+            return _ASK
         if phase == "asking":
-            if self._hold:
-                return CallModel(hold=self._hold)
-            return _LAST_REQUEST if self.is_last else _REQUEST
+            return _REQUEST
         if phase == "ready" or phase == "compacted":
             return _BEGIN_TURN
         if phase == "preparing":
@@ -465,7 +465,7 @@ class LoopState:
         self.phase = "asking"
         self.iterations += 1
         if self._history is not None:
-            self._hold = "" if self.is_last else self._history.take_hold()
+            self.hold = "" if self.is_last else self._history.take_hold()
 
     def _take_compacted(self, feed: TranscriptCompacted) -> None:
         self.messages[:] = feed.messages
@@ -522,7 +522,7 @@ class LoopState:
     def _take_prepared(self, feed: CallsPrepared) -> None:
         """Decide what follows from a reply with calls."""
         response, stop_when, calls = self.response, self._config.stop_when, feed.calls
-        if calls is None and (self.reads_calls or stop_when is not None):
+        if calls is None and self._watches_calls:
             calls = [entry.call for entry in self.calls_to_prepare]
         if calls is not None and len(calls) != self.turn.undecided:
             raise LoopUsageError("CallsPrepared speaks of other calls than those to prepare")

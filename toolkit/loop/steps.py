@@ -45,23 +45,12 @@ class Compact:
 
 @dataclass(slots=True)
 class CallModel:
-    """Ask the model; without tools for the answer that follows the last allowed turn.
-
-    Args:
-        has_tools: True where tools are offered.
-        hold: The tool that the reply must call, or `ANY_TOOL`; empty leaves the choice to the model.
-    """
-
-    _: KW_ONLY
-    has_tools: bool = True
-    hold: str = ""
+    """Ask the model; where `LoopState.is_last`, without tools, for the answer that follows the last allowed turn."""
 
 
 @dataclass(slots=True)
 class AskApproval:
-    """Ask whether these calls may run."""
-
-    calls: Sequence[OpenCall]
+    """Ask whether the calls of the turn that are undecided may run."""
 
 
 @dataclass(slots=True)

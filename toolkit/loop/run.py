@@ -1,0 +1,860 @@
+"""One run of a loop: does what the machine asks for, one step at a time, within its time and the reach of `cancel`.
+
+This is the part that waits. Whatever happens, the transcript is closed before anything passes out of here: an error
+carries it, a cancellation goes on after it; and observers are notified of the end exactly once. `requests` asks the
+model, `approvals` decides on calls, `offer` knows what is offered, `snapshot` saves, and `journaling` is the log of a
+durable run, by way of which each piece of work goes where there is one.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic
+
+import anyio
+
+from toolkit.calls.handler import Ctx
+from toolkit.calls.output import RunMemory
+from toolkit.calls.policy import ExecutionPolicy
+from toolkit.calls.prepare import Ready
+from toolkit.calls.run import CallHost, CutCall, run
+from toolkit.chat import ChatRequest, Message, Provider, ToolResult, Usage, text_of
+from toolkit.chat.output import copy_result
+from toolkit.errors import ConfigurationError, LoopError, LoopUsageError, ProviderError
+from toolkit.loop.answer import ExpectedAnswer
+from toolkit.loop.approvals import Approvals, describe_call_end, describe_refusal
+from toolkit.loop.budget import Budget
+from toolkit.loop.compaction import ask_compaction
+from toolkit.loop.config import ToolLoopConfig
+from toolkit.loop.depth import (
+    LoopFrame,
+    SubAgentSeat,
+    current_call_id,
+    current_frame,
+    enter_depth,
+    nested_context,
+    new_loop_id,
+    sub_agent_seat,
+)
+from toolkit.loop.events import Compacted, Done, Failed, LoopEvent, RunStart
+from toolkit.loop.feeds import (
+    TURN_BEGUN,
+    CallCut,
+    CallReturned,
+    CallStarted,
+    Feed,
+    MessagesSteered,
+    RunClosed,
+    RunEnded,
+    RunWoundUp,
+    TranscriptCompacted,
+    TranscriptEdited,
+    UsageSpent,
+)
+from toolkit.loop.journal import Journal
+from toolkit.loop.listener import EventFeed, Listener
+from toolkit.loop.middleware import MiddlewareChain, RunInfo, check_states, join_middleware
+from toolkit.loop.offer import Offer
+from toolkit.loop.outcome import (
+    Aborted,
+    AwaitingApproval,
+    Cancelled,
+    Completed,
+    Out,
+    ResultAsAnswer,
+    Snapshot,
+    Timeout,
+    ToolLoopResult,
+    TypedAnswer,
+)
+from toolkit.loop.prompt import transcript_of
+from toolkit.loop.requests import ModelRequests
+from toolkit.loop.state import LoopState
+from toolkit.loop.steps import AskApproval, RunTools
+from toolkit.runtime.backend import (
+    LoopWaker,
+    cancellation_mark,
+    gather,
+    loop_waker,
+    make_scope,
+    read_loop_time,
+    run_in_own_context,
+)
+from toolkit.runtime.call_clock import CallClock
+from toolkit.tools.registry import ToolRegistry
+
+if TYPE_CHECKING:
+    from toolkit.loop.journaling import RunLog
+    from toolkit.loop.snapshot import SavedLoop
+
+__all__ = ["LoopClock", "Run"]
+
+_logger = logging.getLogger("toolkit.loop")
+
+
+class LoopClock:
+    """The time that a loop has left.
+
+    Args:
+        seconds: How much there is; None without a limit.
+        counts_pauses: True where it goes on between two turns.
+
+    Attributes:
+        seconds_left: The seconds that were left when it was paused last; None without a limit.
+    """
+
+    __slots__ = ("_counts_pauses", "_deadline", "seconds_left")
+
+    def __init__(self, seconds: float | None, *, counts_pauses: bool = False) -> None:
+        self.seconds_left: float | None = seconds
+        self._counts_pauses = counts_pauses
+        self._deadline: float | None = None  # while it runs
+
+    def start(self) -> float:
+        """Let it run; return when the time is up, as `anyio.current_time` counts."""
+        if self.seconds_left is None:
+            return math.inf
+        if self._deadline is None:
+            self._deadline = read_loop_time() + self.seconds_left
+        return self._deadline
+
+    def pause(self) -> None:
+        """Let it stand still until it is started again."""
+        if self._deadline is not None:
+            self.seconds_left = max(0.0, self._deadline - read_loop_time())
+            if not self._counts_pauses:
+                self._deadline = None
+
+    def limit(self, seconds: float) -> float:
+        """Leave so many seconds from now on; return when they are over, as `anyio.current_time` counts."""
+        self.seconds_left = seconds
+        self._deadline = read_loop_time() + seconds
+        return self._deadline
+
+
+class Run(Generic[Ctx, Out]):
+    """One run: a machine, and all that is needed to do what it asks for. Making one does nothing yet.
+
+    Args:
+        provider: Talks to the model.
+        registry: The tools.
+        prompt: The start; of a saved loop, the settings of its requests.
+        ctx: The application's context.
+        config: The settings.
+        counts_pauses: True where the time goes on between two turns.
+        saved: The loop that goes on; None for a new one.
+
+    Attributes:
+        state: The machine.
+        feed: Feeds it; where the run has a log, that is written down.
+        log: The log of a durable run; None without one.
+        loop_id: The id that the run's events carry.
+        ctx: The context of the tools.
+        policy: The settings for every call.
+        frame: The place of the run, and the limits that loops inside its tools inherit; set once it has begun.
+        budget: The budget; None without limits.
+        answer: The typed answer, where one is asked for.
+        offer: The tools that the next request offers.
+        memory: The state that the run keeps between its calls.
+        listener: Takes the events; None where nobody does.
+        middleware: The chain of middleware; None where there is none.
+        clock: The time that the run has left.
+        wish: What `cancel` was called with; None where it was not.
+        outcome: The end; None while the run goes on.
+        is_running: True while a part of the run is under way.
+        is_restored: True where the loop was restored from a snapshot.
+        turn: How many parts were run: turns, where they are stepped.
+    """
+
+    __slots__ = (
+        "_feed_of_events",
+        "_has_begun",
+        "_host",
+        "_idle",
+        "_is_logged",
+        "_is_notifying",
+        "_is_over",
+        "_lock",
+        "_reach",
+        "_saved_states",
+        "_user_ctx",
+        "answer",
+        "approvals",
+        "budget",
+        "clock",
+        "config",
+        "ctx",
+        "feed",
+        "frame",
+        "is_restored",
+        "is_running",
+        "listener",
+        "log",
+        "loop_id",
+        "memory",
+        "middleware",
+        "offer",
+        "outcome",
+        "policy",
+        "registry",
+        "requests",
+        "state",
+        "turn",
+        "wish",
+    )
+
+    def __init__(
+        self,
+        provider: Provider,
+        registry: ToolRegistry[Ctx],
+        prompt: str | Sequence[Message] | ChatRequest,
+        ctx: Ctx,
+        config: ToolLoopConfig[Out],
+        *,
+        counts_pauses: bool = False,
+        saved: SavedLoop | None = None,
+    ) -> None:
+        need = registry.find_context_need() if ctx is None else None
+        if need is not None:
+            raise ConfigurationError(f"{need}: pass it as ctx")
+        fixed_tools = prompt.tools if isinstance(prompt, ChatRequest) else None
+        if config.order is not None:
+            config.order.check_names(registry.names if fixed_tools is None else [tool.name for tool in fixed_tools])
+        self.config: ToolLoopConfig[Out] = config
+        self.registry: ToolRegistry[Ctx] = registry
+        journal = _find_journal(config)
+        self.log: RunLog[Ctx] | None = None if journal is None else _open_log(journal, self)
+        decides, now = (config, time.time) if self.log is None else (self.log.config, self.log.read_time)
+        compacts = config.compaction is not None
+        if saved is None:
+            self.state: LoopState = LoopState(transcript_of(prompt), decides, compacts=compacts, now=now)
+            self.loop_id: str = new_loop_id() if journal is None else journal.run_id
+        else:
+            self.state = LoopState.thaw(saved.state, decides, compacts=compacts, now=now)
+            self.loop_id = saved.loop_id
+        self.feed: Callable[[Feed], None] = self.state.feed if self.log is None else self.log.feed
+        self.clock: LoopClock = LoopClock(
+            config.timeout if saved is None else saved.seconds_left, counts_pauses=counts_pauses
+        )
+        self._user_ctx = self.ctx = ctx
+        self.policy: ExecutionPolicy = _find_own_policy(config, sub_agent_seat.get(), self.loop_id)
+        self.frame: LoopFrame
+        self.budget: Budget | None = None if config.limits.usage is None else Budget(config.limits.usage)
+        self.answer: ExpectedAnswer[Any] | None = None if config.answer is None else ExpectedAnswer(config.answer)
+        answer_tool = None if self.answer is None or not config.asks_by_tool else self.answer.registration
+        self.offer: Offer[Ctx] = Offer(registry, fixed_tools, answer_tool, self.policy.loop_id, config.output.store)
+        self.memory: RunMemory = self.offer.memory
+        self.listener: Listener | None = None
+        self.middleware: MiddlewareChain | None = None
+        self._saved_states: dict[str, Any] = {} if saved is None else saved.middleware
+        check_states(self._saved_states, config.middleware)
+        self._feed_of_events: EventFeed | None = None
+        self.is_restored: bool = saved is not None
+        self._has_begun = self._is_logged = self._is_notifying = False
+        self._is_over = False  # what was begun last has come to the run's end
+        self.is_running: bool = False
+        self.turn: int = 0
+        self._idle: anyio.Event | None = None  # what `close` waits for
+        self._lock = threading.Lock()  # over the next two
+        self._reach: tuple[LoopWaker, anyio.CancelScope] | None = None
+        self.wish: tuple[str | None] | None = None
+        self.approvals: Approvals[Ctx] = Approvals(self, None if saved is None else saved.salt)
+        self.requests: ModelRequests = ModelRequests(
+            self, provider, prompt if isinstance(prompt, ChatRequest) else None
+        )
+        if saved is not None:
+            self._restore(saved)
+        if self.log is not None:
+            self.log.read_prompt()
+        self.outcome: Completed[Out] | Failed | None = Completed(self.result()) if self.state.is_finished else None
+
+    def _restore(self, saved: SavedLoop) -> None:
+        """Restore what a saved loop knew beside its machine."""
+        if self.budget is not None:
+            self.budget.restore(saved.requests, saved.tool_calls, saved.state.usage)
+        self.approvals.restore(saved)
+        if self.answer is not None:
+            self.answer.retries_left = min(self.answer.retries_left, saved.answer_retries)
+            self.restore_answer(self.answer)
+        self.restore_uses(saved.uses, saved.cut_texts)
+
+    def restore_answer(self, answer: ExpectedAnswer[Any]) -> None:
+        """Read the answer of a type again where the loop has ended with one in another process."""
+        response = self.state.response
+        if not isinstance(self.state.reason, TypedAnswer) or response is None:
+            return
+        calls = self.approvals.prepare(response.tool_calls)
+        name = answer.registration.name
+        given = [each for each in calls if isinstance(each, Ready) and each.call.name == name]
+        answer.restore(given[0] if given else None, response.text)
+
+    def count_uses(self) -> dict[str, int]:
+        """Return how often this run has used each tool that has a limit."""
+        registrations = self.registry.registrations.items()
+        uses = {name: each.counter.used_in(self.memory) for name, each in registrations}
+        return {name: used for name, used in uses.items() if used}
+
+    def restore_uses(self, uses: dict[str, int], cut_texts: int) -> None:
+        """Go on with what another process had used and cut."""
+        self.memory.resume(cut_texts)
+        for name, used in uses.items():
+            if name in self.registry:
+                self.registry.registrations[name].counter.restore(self.memory, used)
+
+    # the views: run a part, cancel, close
+
+    async def advance(self, *, to_end: bool, feed: EventFeed | None = None, is_edited: bool = False) -> None:
+        """Run one turn, or all; close the transcript and report the end whatever happens.
+
+        Args:
+            to_end: True to run to the end.
+            feed: Takes the events besides the hooks.
+            is_edited: True where the caller may have changed the transcript.
+
+        Raises:
+            LoopUsageError: It is running already.
+            TranscriptError: The transcript was edited, and is not valid anymore.
+        """
+        if self.is_running:
+            raise LoopUsageError("the loop is running already: a handle runs in one way, and one turn at a time")
+        if is_edited:
+            self.feed(TranscriptEdited())
+        self.is_running, self._is_over = True, False
+        self.turn += 1
+        frame = current_frame.get()
+        try:
+            work = partial(self._run_in_time, to_end=to_end, feed=feed)
+            if self.middleware is not None or self.config.middleware or (frame is not None and frame.inherited):
+                await self._run_part(work)
+            else:
+                await self._settle(work)
+        finally:
+            self.is_running = False
+            if self._idle is not None:
+                self._idle.set()
+                self._idle = None
+
+    def cancel(self, reason: str | None = None) -> None:
+        """Have the run end as `Cancelled`, from any thread or task, and without waiting."""
+        with self._lock:
+            self.wish = self.wish or (reason,)
+            reach = self._reach
+        if reach is not None:
+            wake, scope = reach
+            wake(scope.cancel)
+
+    async def close(self) -> None:
+        """End the run now, and return when nothing of it runs anymore; open calls are answered."""
+        if self.is_running:
+            self.cancel()
+            self._idle = self._idle or anyio.Event()
+            await self._idle.wait()
+        is_waiting = bool(self.state.open_calls)
+        if self.outcome is not None and not is_waiting:
+            return
+        self.feed(RunClosed())
+        self._is_over = False
+        with anyio.CancelScope(shield=True):
+            if is_waiting:
+                await self._run_part(partial(self._begin, None, waits=False))
+            elif self._has_begun:
+                await self._run_part(_do_nothing)
+            else:
+                await self._finish(None)
+
+    def reset_outcome(self) -> None:
+        """Go on after a decision, be it new or one that the log had."""
+        self.outcome = Completed(self.result()) if self.state.reason is not None else None
+
+    # how a part of the run ends
+
+    async def _run_part(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do a part of the run, inside of the middleware that stands around it."""
+        try:
+            if not self._has_begun:
+                self._take_place()
+        except Exception as error:  # noqa: BLE001 - it is handed to the caller as an outcome
+            await self._finish(error)
+            return
+        if self.middleware is not None and self.middleware.has_around_run:
+            await self._run_around(self.middleware, work)
+        else:
+            await self._settle(work)
+
+    async def _settle(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do a part of the run; where the run ends with it, finish that, whatever ended it."""
+        try:
+            await work()
+        except Exception as error:  # noqa: BLE001 - it is handed to the caller as an outcome
+            await self._finish(error)
+        except BaseException:  # a cancellation, or what no `Exception` passes through
+            await self._finish(None)
+            raise
+        else:
+            if self.state.is_finished:
+                await self._finish(None)
+
+    async def _run_around(self, chain: MiddlewareChain, work: Callable[[], Awaitable[None]]) -> None:
+        """Let middleware stand around a part of the run; the run's end is its own, whatever the middleware does."""
+        scope, is_reached = anyio.CancelScope(), False
+
+        async def proceed() -> ToolLoopResult[Out] | None:
+            nonlocal is_reached
+            is_reached = True
+            try:
+                # A run that was cancelled before this has only its end to report.
+                with anyio.CancelScope(shield=self.wish is not None):
+                    await self._settle(work)
+            finally:
+                self._expect_cancel(scope)
+            if isinstance(self.outcome, Failed):
+                raise self.outcome.error
+            return None if self.outcome is None else self.outcome.result
+
+        try:
+            with scope:
+                if not self._expect_cancel(scope):
+                    scope.cancel()
+                await chain.run_around(proceed)
+                _require_reached(is_reached=is_reached)
+            if self.wish is not None:
+                await self._finish(None)
+        except Exception as error:
+            # What was raised after the end goes to the caller, but for the failure of the run itself.
+            if self._is_over and not (isinstance(self.outcome, Failed) and error is self.outcome.error):
+                raise
+            await self._finish(error)
+        except BaseException:
+            await self._finish(None)
+            raise
+        finally:
+            with self._lock:
+                self._reach = None
+
+    async def _finish(self, error: Exception | None) -> None:
+        """End the run, once: close the transcript, store the outcome, and notify observers.
+
+        Args:
+            error: What the run failed with; None where it has ended by itself, or was cancelled.
+        """
+        if self._is_over:
+            return
+        self._is_over = True
+        self.feed(RunEnded(Cancelled(*(self.wish or ())) if error is None else None))
+        steering = self.config.steering
+        if steering is not None:  # what reached no model stays in the queue
+            steering.put_back(self.state.take_undelivered())
+        if error is None:
+            outcome = Completed(self.result())
+            self.outcome = outcome
+            await self._notify_end(Done(outcome.result))
+        else:
+            self.outcome = self._fail(error)
+            await self._notify_end(self.outcome)
+
+    def _fail(self, error: Exception) -> Failed:
+        """Return the end of a run that can't go on; hang the transcript on the error where that can carry one."""
+        state = self.state
+        if isinstance(error, (LoopError, ProviderError)):
+            if error.usage is not None and not error.messages:  # of the request itself, as its provider reported
+                self.feed(UsageSpent(error.usage))
+            error.usage = state.usage
+            error.messages = tuple(state.messages)
+        return Failed(error=error, iterations=state.iterations, usage=state.usage, messages=tuple(state.messages))
+
+    async def _notify_end(self, end: Done | Failed) -> None:
+        """Emit the events of calls that the end answered, then the end itself, once; no cancellation stops that."""
+        state, pending, closed = self.state, self.approvals.pending_events, self.state.turn.closed
+        if self._is_logged:
+            self._is_logged = False
+            ending = end.result.reason.kind if isinstance(end, Done) else type(end.error).__name__
+            text = "run %s ended as %s: loop %s, %d requests, %d tokens"
+            _logger.info(text, self.frame.run_id, ending, self.loop_id, state.iterations, state.usage.total_tokens)
+        if self.listener is not None and self._is_notifying:
+            self._is_notifying = False
+            if isinstance(end, Done):  # whose list of messages is the caller's, and not the observers'
+                end = Done(_copy_result(end.result))
+            closing = [self._describe_closed(*closed.pop(0)) for _ in range(len(closed))]
+            await self.listener.emit_last([*pending, *closing, end])
+        pending.clear()
+
+    def result(self) -> ToolLoopResult[Out]:
+        """Return what the loop leaves."""
+        state, answer = self.state, self.answer
+        if state.reason is None:
+            raise LoopUsageError("the loop has not ended yet")
+        text = "" if state.response is None else text_of(state.response.message.content)
+        if isinstance(state.reason, (ResultAsAnswer, TypedAnswer)):
+            answers = [result.text for result in state.results if result.result_as_answer and not result.is_error]
+            text = answers[0] if answers and state.response is not None and state.response.tool_calls else text
+        return ToolLoopResult(
+            text=text,
+            output=None if answer is None or not isinstance(state.reason, TypedAnswer) else answer.value,
+            response=state.response,
+            messages=state.settled_messages(),
+            usage=state.usage,
+            iterations=state.iterations,
+            tool_rounds=state.tool_rounds,
+            reason=state.reason,
+            snapshot=self.save() if isinstance(state.reason, AwaitingApproval) else None,
+        )
+
+    def save(self) -> Snapshot:
+        """Return the loop as plain JSON; see `ToolLoopHandle.snapshot`."""
+        from toolkit.loop.snapshot import save_loop  # noqa: PLC0415 - few loops are saved
+
+        chain = self.middleware
+        return save_loop(
+            self.state,
+            self.requests.request,
+            loop_id=self.loop_id,
+            tools=self.offer.fixed_tools,
+            approvals=self.approvals,
+            seconds_left=self.clock.seconds_left,
+            budget=self.budget,
+            answer_retries=0 if self.answer is None else self.answer.retries_left,
+            signing_key=self.config.signing_key,
+            uses=self.count_uses(),
+            cut_texts=self.memory.count,
+            middleware=self._saved_states if chain is None else chain.save_states(),
+        )
+
+    # the beginning
+
+    async def _run_in_time(self, *, to_end: bool, feed: EventFeed | None) -> None:
+        """Run within the loop's time, and within the reach of `cancel`."""
+        # The log is read whatever the time: it says how much of that is left.
+        deadline = self.clock.start() if self.log is None else math.inf
+        is_late = False
+        scope = make_scope(cancellation_mark(), deadline=deadline)
+        try:
+            with scope:
+                is_wanted = self._expect_cancel(scope)
+                await self._begin(feed, scope, waits=is_wanted)
+                is_late = deadline < math.inf and read_loop_time() >= deadline
+                if self.log is not None:
+                    if not is_wanted:
+                        scope.cancel()  # after the log was read
+                    await self.log.drive(partial(self._drive, to_end=True))
+                elif is_wanted and not is_late:
+                    await self._drive(to_end=to_end)
+        finally:
+            self.clock.pause()
+            with self._lock:
+                self._reach = None
+        if self.wish is not None:
+            self.feed(RunEnded(Cancelled(*self.wish)))
+        elif is_late or scope.cancelled_caught:
+            self.feed(RunEnded(Timeout(self.timeout)))
+
+    @property
+    def timeout(self) -> float:
+        """How long the loop may take, in seconds; 0 where it is not limited."""
+        return self.config.timeout or 0.0
+
+    def _expect_cancel(self, scope: anyio.CancelScope) -> bool:
+        """Let `cancel` reach the scope from now on; return False where it was called before."""
+        with self._lock:
+            self._reach = (loop_waker(), scope)
+            return self.wish is None
+
+    async def _begin(self, feed: EventFeed | None, scope: anyio.CancelScope | None = None, *, waits: bool) -> None:
+        """Take a place under the loops round this one, and notify observers that the run begins or goes on.
+
+        Args:
+            feed: Takes the events besides the hooks.
+            scope: Tells tools that the run is to end.
+            waits: True to wait for the reader of the feed; a run that was cancelled already has none.
+
+        Raises:
+            MaxDepthExceededError: The loop is nested too deep.
+        """
+        self.memory.run_scope, self.memory.loop_id = scope, self.loop_id
+        if not self._has_begun:
+            self._take_place()
+        if self.listener is None or feed is not self._feed_of_events:
+            self._listen(feed)
+        self._host = CallHost(
+            self.ctx,
+            self.policy,
+            depth=self.frame.depth,
+            memory=self.memory,
+            keep=self._store_result,
+            cut=self._note_cut,
+        )
+        if not self._is_logged:
+            self._is_logged = True
+            frame = self.frame
+            _logger.info("run %s begins: loop %s at depth %d", frame.run_id, self.loop_id, frame.depth - 1)
+            if self.config.on_tool_call is None and len(self.registry):
+                self.approvals.warn_if_nobody_is_asked()
+        if self.listener is None or self._is_notifying:
+            return
+        self._is_notifying = True
+        if not waits:
+            await self.listener.emit_last([self._make_start()])
+        elif self.log is None:  # else it is emitted when the log was read
+            await self.listener.emit(self._make_start())
+
+    async def emit_start(self, *, is_resumed: bool) -> None:
+        """Notify observers that the run begins, or that it goes on with what its log has."""
+        if self.listener is not None and self._is_notifying:
+            await self.listener.emit(replace(self._make_start(), is_resumed=is_resumed))
+
+    def _make_start(self) -> RunStart:
+        frame = self.frame
+        return RunStart(
+            depth=frame.depth - 1, parent_loop_id=frame.parent_loop_id, message_count=len(self.state.messages)
+        )
+
+    def _take_place(self) -> None:
+        """Take a place under the loops round this one, where the run begins.
+
+        Raises:
+            MaxDepthExceededError: The loop is nested too deep.
+        """
+        frame = enter_depth(self._user_ctx, self.config.max_depth, self.loop_id)
+        frame.spend, frame.stop = self._count_usage, self._stop_run
+        if self.budget is None:
+            self.budget = frame.budget
+        else:
+            self.budget.nest_in(frame.budget)
+            frame.budget = self.budget
+        self.frame, self.ctx = frame, nested_context(self._user_ctx, frame)
+        if self.config.middleware or frame.inherited:
+            self._gather_middleware(frame)
+        self._has_begun = True
+
+    def _gather_middleware(self, frame: LoopFrame) -> None:
+        """Have this run served by its own middleware, and by what it inherits."""
+        members = join_middleware(frame.inherited, self.config.middleware)
+        frame.inherited = tuple([each for each in members if each.is_inherited])
+        chain = self.middleware = MiddlewareChain(self._describe(), members, self._saved_states)
+        if chain.has_around_call or chain.guards:
+            around = chain.call_around if chain.has_around_call else None
+            self.policy = replace(self.policy, around=around, guards=chain.guards)
+
+    def _describe(self) -> RunInfo[Ctx]:
+        """Return what middleware knows of the run."""
+        frame, provider = self.frame, self.requests.provider
+        return RunInfo(
+            run_id=frame.run_id,
+            loop_id=self.loop_id,
+            parent_loop_id=frame.parent_loop_id,
+            parent_call_id=None if frame.parent_loop_id is None else current_call_id.get(),
+            depth=frame.depth - 1,
+            agent=self.policy.agent,
+            provider=str(getattr(provider, "name", "") or type(provider).__name__),
+            model=str(getattr(provider, "model", "")),
+            tool_names=self.registry.names,
+            metadata=self.config.metadata,
+            ctx=self.ctx,
+            is_restored=self.is_restored,
+        )
+
+    def _listen(self, feed: EventFeed | None) -> None:
+        """Emit all events to the hooks and to `feed` from now on."""
+        chain, config = self.middleware, self.config
+        hooks, guards = ((), ()) if chain is None else (chain.event_hooks, chain.update_guards)
+        self._feed_of_events = feed
+        if feed is None and config.on_event is None and not hooks and not guards:
+            self.listener = None
+        else:
+            self.listener = Listener(
+                config.on_event,
+                hooks,
+                guards,
+                timeout=config.timeouts.hook,
+                run_id=self.frame.run_id,
+                loop_id=self.loop_id,
+                feed=feed,
+            )
+        if self.listener is not self.policy.observer:
+            self.policy = self.policy.observed_by(self.listener)
+
+    def _stop_run(self, reason: str) -> None:
+        if not self.state.is_finished:
+            self.feed(RunWoundUp(Aborted(reason)))
+
+    def _count_usage(self, usage: Usage) -> None:
+        self.feed(UsageSpent(usage))
+
+    # the steps
+
+    async def _drive(self, *, to_end: bool) -> None:
+        """Drive the loop to its end, or to the next boundary between turns."""
+        # For example, a question that takes one approved call: a turn begins and asks the model, then come
+        # `AskApproval` and `RunTools`; the next turn begins, and `Finished`.
+        state, log = self.state, self.log
+        with CallClock() as clock:
+            self._host.deadlines = clock.deadlines
+            if log is None:
+                await self._go_on()
+            while True:
+                if state.phase == "ready" or state.phase == "compacted":
+                    await (self.take_turn() if log is None else log.take_turn())
+                else:
+                    step = state.next_step()
+                    if isinstance(step, AskApproval):
+                        await (self.approvals.ask() if log is None else log.decide_calls())
+                    elif isinstance(step, RunTools):
+                        await (self._run_unit(step, clock) if log is None else log.run_unit(step))
+                    elif log is None or not await log.recall_decisions():
+                        return
+                if state.turn.closed:
+                    await self.emit_refusals()
+                if state.phase == "ready" and not to_end:
+                    return
+
+    async def _go_on(self) -> None:
+        """Emit the events of deferred decisions, and take what was steered while nothing ran."""
+        state, pending, steering = self.state, self.approvals.pending_events, self.config.steering
+        while pending and not state.is_finished:
+            event = pending.pop(0)
+            if self.listener is not None:
+                await self.listener.emit(event)
+        if steering is not None and state.phase == "running":
+            self.steer(steering.take_steered())
+
+    async def take_turn(self) -> None:
+        """Begin a turn: pass on what was steered, then shorten the transcript or ask the model."""
+        state, steering = self.state, self.config.steering
+        if steering is not None and state.phase == "ready":
+            self.steer(steering.take_steered())
+        self.feed(TURN_BEGUN)
+        if state.phase == "asking":
+            await self.requests.ask()
+        elif state.phase == "compacting":
+            await self._compact_transcript()
+
+    async def _compact_transcript(self) -> None:
+        """Ask the compaction for a shorter transcript."""
+        compaction, messages = self.config.compaction, self.state.messages
+        assert compaction is not None
+        before = len(messages)
+        shorter = await ask_compaction(compaction, messages)
+        if before and not shorter:
+            raise LoopUsageError("the compaction left nothing of the transcript: keep at least the newest message")
+        self.feed(TranscriptCompacted(shorter))
+        if self.listener is not None and len(shorter) != before:
+            await self.listener.emit(Compacted(before=before, after=len(shorter)))
+
+    def steer(self, messages: Sequence[Message]) -> None:
+        """Feed the machine messages from outside, where there are any."""
+        if messages:
+            self.feed(MessagesSteered(messages))
+
+    async def emit_refusals(self) -> None:
+        """Emit the events of the calls that the machine answered itself."""
+        closed = self.state.turn.closed
+        while closed:
+            event = self._describe_closed(*closed.pop(0))
+            if self.listener is not None:
+                await self.listener.emit(event)
+
+    def _describe_closed(self, result: ToolResult, has_started: bool) -> LoopEvent:
+        registrations = self.registry.registrations
+        return describe_call_end(result, registrations) if has_started else describe_refusal(result, registrations)
+
+    async def _run_unit(self, step: RunTools, clock: CallClock) -> None:
+        """Run calls to their results, at most ``step.limit`` at once; a message that was steered meanwhile skips them.
+
+        Each call has a copy of the context variables to itself.
+
+        Args:
+            step: The calls.
+            clock: Counts the time of a call that is awaited here, by itself.
+        """
+        steering = self.config.steering
+        if steering is not None:
+            steered = steering.take_steered()
+            if steered:
+                self.steer(steered)
+                return
+        listener, calls, frame = self.listener, step.calls, self.frame
+        ready: Ready[Ctx] = calls[0].prepared
+        has_pump = listener is not None and listener.needs_pump
+        if len(calls) == 1 and not (has_pump and ready.registration.may_report):
+            # What stands around a call may have a scope of its own open when that ends, which must not be left before.
+            own = None if self.policy.around is not None else clock
+            await run_in_own_context(self.run_call, ready, own, frame)
+        elif len(calls) == 1:
+            await self.run_beside_pump(partial(run_in_own_context, partial(self.run_call, ready, None, frame)))
+        else:
+            run_calls = partial(
+                gather, [partial(self.run_call, each.prepared, None, frame) for each in calls], step.limit
+            )
+            may_report = any(each.prepared.registration.may_report for each in calls)
+            await (self.run_beside_pump(run_calls) if may_report else run_calls())
+
+    async def run_call(self, ready: Ready[Ctx], clock: CallClock | None, frame: LoopFrame) -> None:
+        """Run one call in a context of its own, and feed its start and its end."""
+        current_frame.set(frame)  # which loops inside the call inherit; nobody else has this context
+        current_call_id.set(ready.call.id)
+        self.feed(CallStarted(ready.call.id))
+        await run(ready, self._host, clock)
+
+    async def run_beside_pump(self, run_calls: Callable[[], Awaitable[None]]) -> None:
+        """Run calls while their reports are delivered, where that takes somebody to wait."""
+        if self.listener is None or not self.listener.needs_pump:
+            await run_calls()
+            return
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self.listener.pump)
+                await run_calls()
+                tasks.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            # What no `Exception` is passes out as itself; beside it there can only be cancellations.
+            cancelled = anyio.get_cancelled_exc_class()
+            raise next(error for error in group.exceptions if not isinstance(error, cancelled)) from None
+
+    def _store_result(self, call_id: str, result: ToolResult) -> None:
+        self.feed(CallReturned(call_id, result))
+
+    def _note_cut(self, call_id: str, cut: CutCall) -> None:
+        self.feed(CallCut(call_id, cut))
+
+
+def _find_journal(config: ToolLoopConfig[Any]) -> Journal | None:
+    """Return the log of a loop that is made here: its own, or one inside of the log of the loop round it."""
+    frame = current_frame.get()
+    if config.journal is not None or frame is None or frame.journals is None:
+        return config.journal
+    return frame.journals.open_next()
+
+
+def _open_log(journal: Journal, run: Run[Any, Any]) -> RunLog[Any]:
+    from toolkit.loop.journaling import RunLog  # noqa: PLC0415 - it is slow to import, and few runs are durable
+
+    return RunLog(journal, run)
+
+
+def _find_own_policy(config: ToolLoopConfig[Any], seat: SubAgentSeat | None, loop_id: str) -> ExecutionPolicy:
+    """Return the policy of one run, which is that of all where nothing of it is the run's own."""
+    if seat is not None:
+        return replace(config.policy, agent=seat.agent, loop_id=loop_id, caller=seat.caller)
+    return config.policy if config.output.store is None else replace(config.policy, loop_id=loop_id)
+
+
+def _copy_result(result: ToolLoopResult[Out]) -> ToolLoopResult[Out]:
+    """Return a result for somebody who may change the list of its messages, and what is in their details."""
+    messages = [
+        copy_result(each) if isinstance(each, ToolResult) and each.details is not None else each
+        for each in result.messages
+    ]
+    return replace(result, messages=messages)
+
+
+async def _do_nothing() -> None: ...
+
+
+def _require_reached(*, is_reached: bool) -> None:
+    if not is_reached:
+        raise LoopUsageError("the loop did not run: around_run of a middleware hid the error of an inner one")
