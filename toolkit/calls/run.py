@@ -53,7 +53,7 @@ from toolkit.settings import describe_value
 if TYPE_CHECKING:
     from toolkit.calls.options import ToolRetryConfig
 
-__all__ = ["CallHost", "CutCall", "run", "run_directly"]
+__all__ = ["CallCut", "CallHost", "CallReturned", "CutCall", "run", "run_directly"]
 
 _logger = logging.getLogger("toolkit.calls")
 
@@ -74,6 +74,32 @@ class CutCall:
     left_by_child: tuple[str | None, object] = (None, None)
 
 
+# What a call reports to its host is not frozen: each turn makes some, and only the loop's machine holds them.
+
+
+@dataclass(slots=True)
+class CallReturned:
+    """The result of a call, stored at once and for good.
+
+    It is reported the moment that it is there: emitting the end of the call waits for others, and a cancellation that
+    comes meanwhile must not undo what has been done.
+    """
+
+    call_id: str
+    result: ToolResult
+
+
+@dataclass(slots=True)
+class CallCut:
+    """How far a call came that ends without a result; reported before what ends it passes out.
+
+    A call that has been answered meanwhile stays answered as it was.
+    """
+
+    call_id: str
+    cut: CutCall
+
+
 @dataclass(slots=True)
 class CallHost(Generic[Ctx]):
     """The things that the calls of one run share.
@@ -83,9 +109,7 @@ class CallHost(Generic[Ctx]):
         policy: The settings for every call.
         depth: For `ToolContext.depth`.
         memory: The state that the run has beside its calls; None outside of a run.
-        keep: Given a call's id and its result the moment that is there: emitting its end waits for others, and a
-            cancellation that comes meanwhile must not undo what has been done.
-        cut: Given a call's id and how far it came when it ends without a result, before what ends it passes out.
+        report: Given what is to be known of each call at once; None where nobody wants it.
         deadlines: The timer of the calls that run at once; None where each has its own.
     """
 
@@ -94,8 +118,7 @@ class CallHost(Generic[Ctx]):
     _: KW_ONLY
     depth: int = 0
     memory: RunMemory | None = None
-    keep: Callable[[str, ToolResult], None] | None = None
-    cut: Callable[[str, CutCall], None] | None = None
+    report: Callable[[CallReturned | CallCut], None] | None = None
     deadlines: Deadlines | None = None
 
 
@@ -145,8 +168,8 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
             _give_up(ready, context, host)
     context.close()
     unsaid, whole, limited = shape_result(ready, output, policy, context)
-    if host.keep is not None:
-        host.keep(call.id, limited)
+    if host.report is not None:
+        host.report(CallReturned(call.id, limited))
     if observer is not None:
         ended: dict[str, Any] = {"is_cached": is_from_cache, "error": crash, "unsaid": unsaid}
         shown, duration = whole if whole.details is None else copy_result(whole), time.perf_counter() - began
@@ -190,9 +213,10 @@ async def _run_as_set(ready: Ready[Ctx], context: ToolContext[Ctx], host: CallHo
 def _give_up(ready: Ready[Any], context: ToolContext[Any], host: CallHost[Any]) -> None:
     """Leave a call that was ended from outside, and tell its host how far it came."""
     context.abandon()
-    if host.cut is not None:
+    if host.report is not None:
         may_go_on = _may_run_on(ready.registration, context)
-        host.cut(ready.call.id, CutCall(context.waits_for, may_run_on=may_go_on, left_by_child=context.left_by_child))
+        cut = CutCall(context.waits_for, may_run_on=may_go_on, left_by_child=context.left_by_child)
+        host.report(CallCut(ready.call.id, cut))
 
 
 async def _read_failure(

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from toolkit.calls.approval import Abort, Approve, Deny, Verdict, apply_answer, authorize
 from toolkit.calls.events import ToolCallRefused, ToolExecutionEnd
@@ -32,6 +32,7 @@ __all__ = ["Approvals", "PendingApproval", "describe_call_end", "describe_refusa
 _logger = logging.getLogger("toolkit.loop")
 
 _APPROVE = Approve()
+_NO_MISTAKES: Mapping[str, Literal["name", "arguments"]] = {}
 _call_of = attrgetter("call")
 
 
@@ -150,9 +151,11 @@ class Approvals(Generic[Ctx]):
         has_watchers = config.stop_when is not None or config.loop_detection is not None
         if not has_watchers and config.order is None and config.steered_retries is None:
             return CALLS_AS_WRITTEN
+        as_they_run = list(map(canonical_call, found))
+        if config.steered_retries is None:
+            return CallsPrepared(as_they_run, _NO_MISTAKES)
         refused = [each for each in found if isinstance(each, Refused)]
-        mistakes = {each.call.id: each.mistake for each in refused if each.mistake is not None}
-        return CallsPrepared(list(map(canonical_call, found)), mistakes if config.steered_retries is not None else {})
+        return CallsPrepared(as_they_run, {each.call.id: each.mistake for each in refused if each.mistake is not None})
 
     def prepare(self, calls: Sequence[ToolCall]) -> list[Ready[Ctx] | Refused]:
         """Prepare calls that are taken from a saved loop."""
@@ -204,6 +207,9 @@ class Approvals(Generic[Ctx]):
             verdict: Verdict = _APPROVE
             if is_guarded or prepared.asks is not None:
                 verdict = await authorize(prepared, policy)
+            if verdict is _APPROVE and run.budget is None:
+                run.feed(CallDecided(entry.call.id, verdict, "", prepared.registration.options.sequential))
+                continue
             if type(verdict) is Abort:
                 await self._refuse_rest(calls[position + 1 :])
             refusal = self._apply_verdict(entry, prepared, verdict)

@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from toolkit.calls.approval import Abort, Approve, Defer, Deny, Verdict
-from toolkit.calls.run import CutCall
+from toolkit.calls.run import CallCut, CallReturned, CutCall
 from toolkit.chat import ChatResponse, Message, ToolCall, ToolResult, Usage, UserMessage
 from toolkit.dataclass import dataclass
 from toolkit.loop.outcome import Aborted, NoValidAnswer, TerminationReason, TypedAnswer, UsageLimit
@@ -89,6 +89,9 @@ class ReplyCutOff:
     text: str
 
 
+# Those that each turn feeds are not frozen, which costs a call per field; only the machine and its driver hold them.
+
+
 @dataclass(slots=True)
 class ModelReplied:
     """The model's reply. Its calls are in `LoopState.calls_to_prepare` afterwards, their ids unique."""
@@ -140,25 +143,6 @@ class CallStarted:
     """A call runs from now on."""
 
     call_id: str
-
-
-@dataclass(slots=True)
-class CallReturned:
-    """The result of a call, stored at once and for good."""
-
-    call_id: str
-    result: ToolResult
-
-
-@dataclass(frozen=True, slots=True)
-class CallCut:
-    """How far a call came that started and ended without a result, because the loop ends.
-
-    A call that has been answered meanwhile stays answered as it was.
-    """
-
-    call_id: str
-    cut: CutCall
 
 
 @dataclass(frozen=True, slots=True)

@@ -351,8 +351,9 @@ class RunLog(Generic[Ctx]):
 
     async def _find_ready(self, entry: OpenCall) -> Ready[Ctx] | Refused:
         """Return a call that may run as it was decided on, perhaps in another process."""
-        if isinstance(entry.prepared, Ready):
-            return entry.prepared
+        prepared: Ready[Ctx] | Refused | None = entry.prepared
+        if isinstance(prepared, Ready):
+            return prepared
         arguments, binding = self._arguments.get(entry.call.id), self._bindings.get(entry.call.id)
         return await self._run.approvals.prepare_again(entry, arguments, binding)
 
@@ -393,7 +394,8 @@ class RunLog(Generic[Ctx]):
     def _write_mark(self) -> JournalValue:
         """Return what names the process that is about to start calls, and what they were approved with."""
         decided = self._run.state.turn.with_status("approved", "alone", "deferred")
-        ready: list[Ready[Ctx]] = [entry.prepared for entry in decided if isinstance(entry.prepared, Ready)]
+        prepared: list[Ready[Ctx] | Refused | None] = [entry.prepared for entry in decided]
+        ready = [each for each in prepared if isinstance(each, Ready)]
         mark, modified = self._write_token(), dump_modified(ready)
         if modified:
             mark["arguments"] = modified

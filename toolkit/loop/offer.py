@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Generic
+from typing import Generic, Literal
 
 from toolkit.calls.handler import Ctx, Registration
 from toolkit.calls.output import READER, ResultStore, RunMemory
@@ -25,7 +25,7 @@ class Offer(Generic[Ctx]):
         fixed_tools: The definitions that the caller wants offered; None offers those of the registry.
         answer: The tool by which the model gives its answer; None where there is none.
         loop_id: The loop, where what it stores is its own.
-        store: Where the whole texts of results that were cut are stored; None for one of the run's own.
+        store: Where the whole texts of results that were cut are stored; None for the run itself, False for nowhere.
 
     Attributes:
         chosen_tools: The ones that middleware chose for the next request; None where none chooses.
@@ -51,7 +51,7 @@ class Offer(Generic[Ctx]):
         fixed_tools: Sequence[ToolDefinition] | None,
         answer: Registration[Ctx] | None,
         loop_id: str,
-        store: ResultStore | None,
+        store: ResultStore | Literal[False] | None,
     ) -> None:
         self._registry = registry
         self._answer = answer

@@ -72,8 +72,10 @@ class ModelRequests:
 
     def offer_again(self) -> None:
         """Offer what the newest request of another process offered: the calls of its answer may name that alone."""
-        if self._run.state.iterations:
-            self._next_request()
+        offer = self._run.offer
+        tools = offer.next_tools()
+        if self._run.state.iterations and tools is not offer.shown_tools:
+            self._show_tools(tools)
 
     async def ask(self) -> None:
         """Ask the model and feed its answer to the machine, or end the loop where a limit forbids to ask."""
@@ -84,7 +86,13 @@ class ModelRequests:
             await listener.emit(start)
         if run.middleware is not None and run.middleware.has_offer and not state.is_last:
             await self._choose_tools(run.middleware)
-        request = self._next_request()
+        if state.is_last:
+            request = replace(self.request, tools=(), tool_choice="auto")
+        else:
+            tools = run.offer.next_tools()
+            request = self.request if tools is run.offer.shown_tools else self._show_tools(tools)
+            if state.hold:
+                request = self._hold_reply(state.hold)
         response: ChatResponse | None = None
         failure: ProviderError | None = None
         try:
@@ -236,18 +244,13 @@ class ModelRequests:
         if offer.chosen_tools is None or list(chosen) != list(offer.chosen_tools):
             offer.chosen_tools = chosen
 
-    def _next_request(self) -> ChatRequest:
-        """Return the request for what the machine wants to ask now."""
-        offer, state = self._run.offer, self._run.state
-        if state.is_last:
-            return replace(self.request, tools=(), tool_choice="auto")
-        tools = offer.next_tools()
-        if offer.shown_tools is not tools:
-            offer.shown_tools = tools
-            self.request = replace(self.request, tools=tools)
-            if self._run.answer is not None:
-                self._ask_for_type(self._run.answer, tools)
-        return self._hold_reply(state.hold) if state.hold else self.request
+    def _show_tools(self, tools: Sequence[ToolDefinition]) -> ChatRequest:
+        """Return the next request, which offers other tools than the one before."""
+        self._run.offer.shown_tools = tools
+        self.request = replace(self.request, tools=tools)
+        if self._run.answer is not None:
+            self._ask_for_type(self._run.answer, tools)
+        return self.request
 
     def _hold_reply(self, tool_name: str) -> ChatRequest:
         """Return the next request, whose reply must be a call of one tool, or of any where that is not offered."""

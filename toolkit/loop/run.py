@@ -23,7 +23,7 @@ from toolkit.calls.handler import Ctx
 from toolkit.calls.output import RunMemory
 from toolkit.calls.policy import ExecutionPolicy
 from toolkit.calls.prepare import Ready
-from toolkit.calls.run import CallHost, CutCall, run
+from toolkit.calls.run import CallHost, run
 from toolkit.chat import ChatRequest, Message, Provider, ToolResult, Usage, text_of
 from toolkit.chat.output import copy_result
 from toolkit.errors import ConfigurationError, LoopError, LoopUsageError, ProviderError
@@ -45,8 +45,6 @@ from toolkit.loop.depth import (
 from toolkit.loop.events import Compacted, Done, Failed, LoopEvent, RunStart
 from toolkit.loop.feeds import (
     TURN_BEGUN,
-    CallCut,
-    CallReturned,
     CallStarted,
     Feed,
     MessagesSteered,
@@ -76,7 +74,7 @@ from toolkit.loop.outcome import (
 from toolkit.loop.prompt import transcript_of
 from toolkit.loop.requests import ModelRequests
 from toolkit.loop.state import LoopState
-from toolkit.loop.steps import AskApproval, RunTools
+from toolkit.loop.steps import RunTools
 from toolkit.runtime.backend import (
     LoopWaker,
     cancellation_mark,
@@ -585,8 +583,7 @@ class Run(Generic[Ctx, Out]):
             self.policy,
             depth=self.frame.depth,
             memory=self.memory,
-            keep=self._store_result,
-            cut=self._note_cut,
+            report=self.feed,
         )
         if not self._is_logged:
             self._is_logged = True
@@ -689,24 +686,23 @@ class Run(Generic[Ctx, Out]):
 
     async def _drive(self, *, to_end: bool) -> None:
         """Drive the loop to its end, or to the next boundary between turns."""
-        # For example, a question that takes one approved call: a turn begins and asks the model, then come
-        # `AskApproval` and `RunTools`; the next turn begins, and `Finished`.
+        # For example, a question that takes one approved call: a turn begins and asks the model, an approver is asked,
+        # the call runs; the next turn begins and asks the model, and then the machine has `Finished`.
         state, log = self.state, self.log
         with CallClock() as clock:
             self._host.deadlines = clock.deadlines
             if log is None:
                 await self._go_on()
             while True:
-                if state.phase == "ready" or state.phase == "compacted":
+                phase = state.phase  # by which some steps are known without asking for them
+                if phase == "ready" or phase == "compacted":
                     await (self.take_turn() if log is None else log.take_turn())
-                else:
-                    step = state.next_step()
-                    if isinstance(step, AskApproval):
-                        await (self.approvals.ask() if log is None else log.decide_calls())
-                    elif isinstance(step, RunTools):
-                        await (self._run_unit(step, clock) if log is None else log.run_unit(step))
-                    elif log is None or not await log.recall_decisions():
-                        return
+                elif phase == "deciding":
+                    await (self.approvals.ask() if log is None else log.decide_calls())
+                elif isinstance(step := state.next_step(), RunTools):
+                    await (self._run_unit(step, clock) if log is None else log.run_unit(step))
+                elif log is None or not await log.recall_decisions():
+                    return
                 if state.turn.closed:
                     await self.emit_refusals()
                 if state.phase == "ready" and not to_end:
@@ -814,12 +810,6 @@ class Run(Generic[Ctx, Out]):
             # What no `Exception` is passes out as itself; beside it there can only be cancellations.
             cancelled = anyio.get_cancelled_exc_class()
             raise next(error for error in group.exceptions if not isinstance(error, cancelled)) from None
-
-    def _store_result(self, call_id: str, result: ToolResult) -> None:
-        self.feed(CallReturned(call_id, result))
-
-    def _note_cut(self, call_id: str, cut: CutCall) -> None:
-        self.feed(CallCut(call_id, cut))
 
 
 def _find_journal(config: ToolLoopConfig[Any]) -> Journal | None:

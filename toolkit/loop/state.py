@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, cast
 
 from toolkit.calls.approval import Abort, Approve, Defer, Deny
 from toolkit.chat import (
@@ -345,9 +345,8 @@ class LoopState:
         is_decided = self.phase == "running" and not self.turn.with_status("started")
         if self.phase not in ("ready", "finished", "awaiting") and not is_decided:
             raise LoopUsageError(f"the loop is {self.phase}: it can be saved between turns, or when it has ended")
-        known = {name: getattr(self, name) for name in _COPIED}
         return FrozenState(
-            **{name: list(value) if isinstance(value, (list, tuple)) else value for name, value in known.items()},
+            **{name: _copy_list(getattr(self, name)) for name in _COPIED},
             usage=self.usage,
             reason=None if self.phase == "awaiting" else self.reason,
             open_calls=[
@@ -371,9 +370,8 @@ class LoopState:
         """Return a machine that goes on where the frozen one stood."""
         state = cls(list(frozen.messages), config, compacts=compacts, now=now)
         for name in _COPIED:
-            value = getattr(frozen, name)
             if name != "messages":
-                setattr(state, name, list(value) if isinstance(value, list) else value)
+                setattr(state, name, _copy_list(getattr(frozen, name)))
         state._spent.append(frozen.usage)
         if state._detector is not None and frozen.detector is not None:
             state._detector.restore(frozen.detector)
@@ -711,8 +709,13 @@ class LoopState:
         entry = self.turn.by_id.get(feed.call_id)
         if entry is None or entry.status in ("done", "undecided", "deferred"):
             raise LoopUsageError(f"no result is awaited for call '{feed.call_id}'")
-        self.turn.store(entry, feed.result)
-        if not self.turn.unanswered:
+        turn, result = self.turn, feed.result
+        if result.time is None or result.call_id != feed.call_id:
+            turn.store(entry, result)
+        else:  # as `store` does
+            entry.result, entry.status = result, "done"
+            turn.unanswered -= 1
+        if not turn.unanswered:
             self._close_turn()
 
     def _take_cut(self, feed: CallCut) -> None:
@@ -849,7 +852,7 @@ class LoopState:
         validate_transcript(self.messages, allow_pending=not self.is_at_boundary)
         self._call_ids |= call_ids_of(self.messages)
 
-    _RULES: ClassVar[Mapping[type[Feed], tuple[frozenset[Phase], Callable[[LoopState, Any], None]]]] = {
+    _RULES: ClassVar[Mapping[type[Feed], tuple[frozenset[Phase], Any]]] = {
         kind: (ALLOWED_PHASES[kind], take)
         for kind, take in (
             (TurnBegun, _begin_turn),
@@ -873,3 +876,7 @@ class LoopState:
             (RunClosed, _close_run),
         )
     }
+
+
+def _copy_list(value: Any) -> Any:
+    return list(cast("Sequence[Any]", value)) if isinstance(value, (list, tuple)) else value
