@@ -16,7 +16,7 @@ More is reached by its subject: `toolkit.events` and `toolkit.endings` (what a r
 requests, transcripts).
 
 To read the code, follow one call: ``tools/decorators`` -> ``schema/function_schema`` -> ``tools/function_tool`` ->
-``tools/registry`` -> ``calls/prepare`` -> ``calls/run`` -> ``loop/state`` -> ``loop/driver`` -> ``loop/handle`` ->
+``tools/registry`` -> ``calls/prepare`` -> ``calls/run`` -> ``loop/state`` -> ``loop/run`` -> ``loop/handle`` ->
 ``chat/provider`` -> ``providers/``. The public thing of each is the input of the next.
 """
 
