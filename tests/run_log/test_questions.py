@@ -106,7 +106,7 @@ def test_a_question_that_nobody_answers_is_withdrawn_when_its_time_is_over(log: 
 def test_a_run_that_is_not_written_to_the_log_asks_nobody(log: RunLog) -> None:
     config: ToolLoopConfig[None] = ToolLoopConfig(on_tool_call=ask_on_page(log))
     result = tool_loop_sync(ScriptedProvider([DELETES, "Well."]), ToolRegistry([delete]), "Go", config=config)
-    assert "this run is not written to the log" in result.messages[2].text
+    assert "this run is not logged" in result.messages[2].text
 
 
 def test_a_page_asks_only_about_what_it_shows(tmp_path: Path) -> None:

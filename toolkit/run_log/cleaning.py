@@ -1,8 +1,9 @@
-"""Makes entries fit to be kept: secrets struck out, endless texts cut, pictures and sounds named, contents left out."""
+"""Entries without secrets, media and endless texts, and without contents where those are not logged."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, cast
 
@@ -11,10 +12,10 @@ from toolkit.schema.nodes import Nodes, is_array, is_object
 from toolkit.schema.raw import digest_secrets
 from toolkit.secrets import MASK, Scrubber
 
-__all__ = ["ContentPolicy", "EntryCleaner"]
+__all__ = ["ContentPolicy", "EntryCleaner", "ReplyText"]
 
 ContentPolicy: TypeAlias = Literal["all", "none"]
-"""``all`` writes what people, models and tools said, ``none`` only that they did."""
+"""``all`` logs the texts of people, models and tools; ``none`` logs that there were some."""
 
 _LONGEST_TEXT = 100_000
 _SHORTEST_SECRET = 4
@@ -25,7 +26,7 @@ _SEALS = frozenset({"signature", "encrypted"})
 _FREE_FIELDS = frozenset({"arguments", "metadata", "extra", "output", "parameters"})
 _OWN_FIELDS = frozenset({"v", "event", "run_id", "loop_id", "time", "parent_loop_id", "question"})
 
-# What a person, a model or a tool said, by the name of its field; left empty where contents are not kept.
+# Texts of a person, a model or a tool, by the names of their fields; emptied if contents are not logged.
 _EMPTY: dict[str, Callable[[Any], Any]] = {
     "text": lambda _: "",
     "content": lambda value: "" if isinstance(value, str) else value,
@@ -45,7 +46,7 @@ class EntryCleaner:
     """Cleans the entries of one run.
 
     Args:
-        content: The content that is kept.
+        content: The content that is logged.
         secrets: Texts to strike out wherever they are.
     """
 
@@ -58,14 +59,14 @@ class EntryCleaner:
         self._short_texts: list[str] = []
 
     def learn_tools(self, definitions: Iterable[ToolDefinition]) -> None:
-        """Take note of the tools that have secrets among their parameters."""
+        """Remember the tools that have secrets among their parameters."""
         for definition in definitions:
             nodes = Nodes(dict(definition.parameters))
             if nodes.is_secret(nodes.root):
                 self._secret_tools[definition.name] = nodes
 
     def clean(self, plain: Mapping[str, Any]) -> dict[str, Any]:
-        """Return an entry as it may be kept; what is given stays as it is."""
+        """Return an entry as it may be stored; the given one is not changed."""
         self._short_texts.clear()
         shortened: dict[str, Any] = self._shorten_value(plain)
         # Searched in one piece, most entries are found to hold no secret in a quarter of the time.
@@ -75,7 +76,7 @@ class EntryCleaner:
         return {name: value if name in _OWN_FIELDS else self._scrub_value(value) for name, value in shortened.items()}
 
     def clean_text(self, text: str) -> str:
-        """Return a text without secrets, and cut where it has no end."""
+        """Return a text without secrets, cut if it is very long."""
         if len(text) > _LONGEST_TEXT:
             text = f"{text[:_LONGEST_TEXT]}\n[{len(text) - _LONGEST_TEXT:,} more characters are not in this log]"
         known = self._memo.get(text)
@@ -87,11 +88,11 @@ class EntryCleaner:
 
     @property
     def longest_secret(self) -> int:
-        """How long the longest of the secrets is that are known as such."""
+        """The length of the longest known secret."""
         return max(map(len, self._secrets), default=0)
 
     def _shorten_value(self, value: Any) -> Any:
-        """Return JSON values without media, seals and secret fields; without contents, where those are not kept.
+        """Return JSON values without media, seals and secret fields, and without contents if those are not logged.
 
         Long texts are cleaned here, as they come again and again; short ones are noted, to be searched together.
         """
@@ -136,7 +137,7 @@ class EntryCleaner:
         return value
 
     def _mask_arguments(self, tool: str, text: str) -> str:
-        """Return the arguments of a call, with digests in place of what the tool's schema says is secret."""
+        """Return the arguments of a call, with digests in place of the values that the tool's schema calls secret."""
         nodes = self._secret_tools[tool]
         try:
             arguments: Any = json.loads(text or "{}")
@@ -176,3 +177,61 @@ def _describe_media(block: Mapping[str, Any]) -> str:
     size = f", {len(data) * 3 // 4:,} bytes" if isinstance(data, str) else ""
     where = f" at {url}" if url else ""
     return f"[{block['type']}{name} of type {block['media_type']}{size}{where}: not in this log]"
+
+
+_LAST_WORDS = re.compile(r"\S{0,400}[ \t]?\S{0,100}$")  # a name such as "password:" and what follows it
+_OPEN_KEY = re.compile(r"PRIVATE KEY-----(?!.*-----END)", re.DOTALL)
+
+
+class ReplyText:
+    """Collects the deltas of one reply and returns the part that can be shown, clean.
+
+    Args:
+        clean: Strikes secrets out of a text.
+    """
+
+    __slots__ = ("_clean", "_pieces", "_shown", "_text", "since")
+
+    def __init__(self, clean: Callable[[str], str], since: float) -> None:
+        self._clean = clean
+        self._text = ""
+        self._pieces: list[str] = []
+        self._shown = ""
+        self.since = since
+
+    def add(self, text: str) -> None:
+        """Take some more text."""
+        self._pieces.append(text)
+
+    @property
+    def has_more(self) -> bool:
+        """True if text was added since the last `take`."""
+        return bool(self._pieces)
+
+    def take(self, now: float, held_back: int) -> str:
+        """Return the text that can be shown and was not returned yet.
+
+        Args:
+            now: When.
+            held_back: So many characters at the end wait, since a secret may have begun in them.
+        """
+        self.since = now
+        self._text += "".join(self._pieces)
+        self._pieces.clear()
+        text = _LAST_WORDS.sub("", self._text[: len(self._text) - held_back])
+        open_key = _OPEN_KEY.search(text)
+        clean = self._clean(text if open_key is None else text[: open_key.start()])
+        return self._take_beyond(clean)
+
+    def take_rest(self) -> str:
+        """Return the rest of a whole reply."""
+        self._text += "".join(self._pieces)
+        self._pieces.clear()
+        return self._take_beyond(self._clean(self._text))
+
+    def _take_beyond(self, clean: str) -> str:
+        # If more text made a secret of a part that was shown, the rest waits for the whole reply.
+        if len(clean) <= len(self._shown) or not clean.startswith(self._shown):
+            return ""
+        piece, self._shown = clean[len(self._shown) :], clean
+        return piece

@@ -1,32 +1,43 @@
-"""The lines of a run log: what stands on one, and how a line is written and read.
+"""The lines of a run log: their content, how a line is written and read, and the summary that is counted from them.
 
 Each run is a sequence of lines, each a JSON object with an ``event`` and a ``time``. The first is the header, which has
 the version and the run. Most are events of the run as `dump_event` gives them; the others are records that only
-a log has, each named in the past tense: what was asked of the model, who a loop belongs to, questions to a person and
-their answers, and the summary at the end.
+a log has, each named in the past tense: requests to a model, the owner of a loop, questions to a person and their
+answers, and the summary at the end.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, cast
+from dataclasses import asdict, fields, replace
+from typing import Any, Literal, TypeAlias, cast
 
+from toolkit.chat import ToolDefinition
+from toolkit.chat.messages import messages_to_plain
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
 from toolkit.json_text import write_json
-from toolkit.loop.event_json import EVENT_VERSION, load_event
-from toolkit.loop.events import LoopEvent
+from toolkit.loop.event_json import EVENT_VERSION, dump_event, load_event
+from toolkit.loop.events import Done, Failed, LoopEvent
+from toolkit.run_log.cleaning import EntryCleaner
 
 __all__ = [
-    "RUN_LOG_VERSION",
-    "RECORDS",
+    "join_texts",
     "LogEntry",
+    "LogRecord",
     "make_header",
     "make_record",
     "read_header",
     "read_line",
+    "RECORDS",
+    "RUN_LOG_VERSION",
+    "RunState",
+    "RunSummary",
+    "RunTally",
+    "LogItem",
     "write_line",
+    "dump_item",
 ]
 
 RUN_LOG_VERSION = 1
@@ -65,7 +76,7 @@ class LogEntry:
 
     @property
     def loop_id(self) -> str:
-        """The loop that told it; empty where no single one did."""
+        """The loop that emitted it; empty if no single one did."""
         return str(self.plain.get("loop_id") or "")
 
     @property
@@ -95,7 +106,7 @@ def write_line(plain: Mapping[str, Any]) -> bytes:
 
 
 def read_line(line: bytes) -> dict[str, Any] | None:
-    """Return what a line says; None where it is cut off or was not written by a run log."""
+    """Return the content of a line; None if it is cut off or was not written by a run log."""
     try:
         plain: object = json.loads(line)
     except ValueError:
@@ -110,7 +121,7 @@ def read_object(plain: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def read_header(line: bytes, where: str) -> dict[str, Any]:
-    """Return what the first line of a run says.
+    """Return the content of the first line of a run.
 
     Raises:
         ConfigurationError: It is not that of a run log, or of another version.
@@ -125,3 +136,204 @@ def read_header(line: bytes, where: str) -> dict[str, Any]:
             "read it with the library that wrote it"
         )
     return plain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogRecord:
+    """The entries of a log beside the events of a run; see `entries`."""
+
+    kind: str
+    run_id: str
+    loop_id: str
+    time: float
+    fields: Mapping[str, Any]
+
+
+LogItem: TypeAlias = LoopEvent | LogRecord
+"""An event or a record that is logged."""
+
+
+def dump_item(item: LogItem, cleaner: EntryCleaner) -> dict[str, Any]:
+    """Return an item as JSON values, not cleaned yet; the end of a run is written without transcripts."""
+    match item:
+        case LogRecord():
+            fields = dict(item.fields)
+            if item.kind == "request_made":
+                fields["messages"] = messages_to_plain(fields["messages"])
+                if "definitions" in fields:
+                    cleaner.learn_tools(fields["definitions"])
+                    fields["definitions"] = [_dump_definition(each) for each in fields["definitions"]]
+            return make_record(item.kind, item.run_id, item.loop_id, item.time, **fields)
+        case Done(result):
+            # The requests and replies before contain all of it.
+            return dump_event(replace(item, result=replace(result, messages=[], snapshot=None)))
+        case Failed():
+            return dump_event(replace(item, messages=()))
+        case _:
+            return dump_event(item)
+
+
+def _dump_definition(definition: ToolDefinition) -> dict[str, Any]:
+    parameters = dict(definition.parameters)
+    return {"name": definition.name, "description": definition.description, "parameters": parameters}
+
+
+RunState: TypeAlias = Literal["running", "ended", "failed", "cut off", "unreadable"]
+"""``cut off`` is a run whose process was killed: no end was written."""
+
+_LONGEST_PROMPT = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """One run in a few facts.
+
+    Args:
+        id: The run.
+        state: How it stands.
+        started: Seconds since 1970.
+        ended: The same for its end, or for the last that was written; None where nothing was.
+        agent: The name of the agent that ran, if it has one.
+        model: The model that answered first.
+        prompt: The start of the user's message; empty if contents are not logged.
+        ending: The `kind` of the reason for its end, or the class of the error that it failed with.
+        error: The message of that error.
+        requests: How many requests were answered, sub-agents' among them; so are the others.
+        tool_calls: How many calls ran or were refused.
+        tool_errors: How many of them failed or were refused.
+        sub_agents: How many loops ran inside tools.
+        input_tokens: Sum over all requests.
+        output_tokens: The same.
+        cost: The same, if a provider reported it or prices are known; None if no request had one.
+        problem: The problem of the log itself, in words; empty where nothing is.
+        where: The file, or the place in the database.
+    """
+
+    id: str
+    state: RunState = "running"
+    started: float = 0.0
+    ended: float | None = None
+    agent: str = ""
+    model: str = ""
+    prompt: str = ""
+    ending: str = ""
+    error: str = ""
+    requests: int = 0
+    tool_calls: int = 0
+    tool_errors: int = 0
+    sub_agents: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float | None = None
+    problem: str = ""
+    where: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """The seconds that it took, or has taken so far."""
+        return 0.0 if self.ended is None else max(0.0, self.ended - self.started)
+
+
+class RunTally:
+    """Counts the entries of one run.
+
+    Args:
+        run_id: The run.
+    """
+
+    def __init__(self, run_id: str) -> None:
+        self._facts = RunSummary(id=run_id)
+        self._counts: dict[str, Any] = {field.name: getattr(self._facts, field.name) for field in fields(self._facts)}
+        self.position = 0
+        """The position of the next entry to count; the reader sets it."""
+
+    def add(self, plain: Mapping[str, Any]) -> None:
+        """Count an entry."""
+        counts, kind = self._counts, plain["event"]
+        counts["ended"] = max(plain.get("time") or 0.0, counts["ended"] or 0.0)
+        counter = _COUNTERS.get(kind)
+        if counter is not None:
+            counter(counts, plain)
+
+    def summarize(self) -> RunSummary:
+        """Return the counts so far."""
+        return RunSummary(**self._counts)
+
+    def dump_summary(self) -> dict[str, Any]:
+        """Return the same as JSON values."""
+        return asdict(self.summarize())
+
+
+def _count_opening(counts: dict[str, Any], plain: Mapping[str, Any]) -> None:
+    counts["started"] = counts["started"] or plain.get("time") or 0.0
+    counts["state"] = "running"
+
+
+def _count_loop(counts: dict[str, Any], plain: Mapping[str, Any]) -> None:
+    if plain.get("loop_id") == counts["id"]:
+        counts["agent"] = counts["agent"] or plain.get("agent") or ""
+
+
+def _count_start(counts: dict[str, Any], plain: Mapping[str, Any]) -> None:
+    if plain.get("loop_id") == counts["id"]:
+        counts.update(state="running", ending="", error="")  # a run that awaited a decision goes on
+    else:
+        counts["sub_agents"] += 1
+
+
+def _count_request(counts: dict[str, Any], plain: Mapping[str, Any]) -> None:
+    if counts["prompt"]:
+        return
+    for message in plain.get("messages") or ():
+        if message.get("role") == "user":
+            counts["prompt"] = join_texts(message.get("content"))[:_LONGEST_PROMPT]
+            return
+
+
+def _count_response(counts: dict[str, Any], plain: Mapping[str, Any]) -> None:
+    response = read_object(plain, "response")
+    usage = read_object(response, "usage")
+    counts["requests"] += 1
+    counts["model"] = counts["model"] or response.get("model") or ""
+    counts["input_tokens"] += usage.get("input_tokens") or 0
+    counts["output_tokens"] += usage.get("output_tokens") or 0
+    if usage.get("cost") is not None:
+        counts["cost"] = (counts["cost"] or 0.0) + usage["cost"]
+
+
+def _count_result(counts: dict[str, Any], plain: Mapping[str, Any]) -> None:
+    counts["tool_calls"] += 1
+    counts["tool_errors"] += bool(read_object(plain, "result").get("is_error"))
+
+
+def _count_end(counts: dict[str, Any], plain: Mapping[str, Any]) -> None:
+    if plain.get("loop_id") == counts["id"]:
+        reason = read_object(read_object(plain, "result"), "reason")
+        counts.update(state="ended", ending=reason.get("kind") or "")
+
+
+def _count_failure(counts: dict[str, Any], plain: Mapping[str, Any]) -> None:
+    if plain.get("loop_id") == counts["id"]:
+        error = read_object(plain, "error")
+        counts.update(state="failed", ending=error.get("type") or "", error=error.get("message") or "")
+
+
+def join_texts(content: object) -> str:
+    """Return the text of a message's content, as JSON has it."""
+    if isinstance(content, str):
+        return content
+    blocks: Any = content or ()
+    return "\n".join([block["text"] for block in blocks if block.get("type") == "text"])
+
+
+_COUNTERS = {
+    "run_opened": _count_opening,
+    "loop_opened": _count_loop,
+    "run_start": _count_start,
+    "request_made": _count_request,
+    "response_received": _count_response,
+    "tool_execution_end": _count_result,
+    "tool_call_refused": _count_result,
+    "done": _count_end,
+    "failed": _count_failure,
+}

@@ -10,11 +10,9 @@ from typing import Any
 from toolkit.calls.output import READER
 from toolkit.errors import ConfigurationError
 from toolkit.loop.config import ANSWER_TOOL
-from toolkit.run_log.details import Section, describe_step
-from toolkit.run_log.entries import LogEntry, write_line
+from toolkit.run_log.entries import LogEntry, RunSummary, join_texts, write_line
 from toolkit.run_log.log import RunLog
-from toolkit.run_log.summary import RunSummary, join_texts
-from toolkit.run_log.timeline import RunStep, Timeline
+from toolkit.run_log.timeline import RunStep, Section, Timeline, describe_step
 
 __all__ = ["export_lines", "export_markdown", "export_test"]
 
@@ -34,7 +32,7 @@ def export_lines(log: RunLog, run_id: str) -> Iterator[str]:
 
 
 def export_markdown(log: RunLog, run_id: str) -> str:
-    """Return a run as a transcript in Markdown, with what each tool was given and gave.
+    """Return a run as a transcript in Markdown, with the arguments and results of each call.
 
     Raises:
         ConfigurationError: There is no such run, or it is no run log.
@@ -96,13 +94,13 @@ def _fence_text(text: str) -> str:
 
 
 def export_test(log: RunLog, run_id: str) -> str:
-    """Return a run as the source of a pytest test: the model's replies as a script, and what came of them asserted.
+    """Return a run as the source of a pytest test: the model's replies as a script, with assertions on the outcome.
 
-    The tools stand in it as stubs that give what they gave; put your own registry in their place to test your tools.
-    A sub-agent is such a tool: what it did inside is not played.
+    The tools are stubs that return the logged outputs; replace them by your own registry to test your tools.
+    A sub-agent is such a tool: its own run is not played.
 
     Raises:
-        ConfigurationError: There is no such run, its contents were not kept, or no model answered in it.
+        ConfigurationError: There is no such run, its contents were not logged, or no model answered in it.
     """
     header = next(iter(log.read(run_id))).plain
     if header.get("content") != "all":
@@ -125,7 +123,7 @@ def export_test(log: RunLog, run_id: str) -> str:
 
 
 def _assert_ending(text: str, kind: str) -> str:
-    """Return the assertions on the end, where that does not hang on what is not played again."""
+    """Return the assertions on the end, unless it depends on something that is not played again."""
     if kind not in _PLAYABLE:
         return f"    # The run ended as {kind or 'a failure'}, which was not the model's doing.\n"
     return f"    assert result.reason.kind == {kind!r}\n    assert result.text == {_lay_out(text)}\n"
@@ -146,9 +144,9 @@ class _Played:
         self.most_rounds = 10
         for entry in entries:
             if entry.loop_id == run_id:
-                self._take_entry(entry.kind, entry.plain)
+                self._add_entry(entry.kind, entry.plain)
 
-    def _take_entry(self, kind: str, plain: Mapping[str, Any]) -> None:
+    def _add_entry(self, kind: str, plain: Mapping[str, Any]) -> None:
         match kind:
             case "request_made":
                 if not self.replies:

@@ -1,4 +1,8 @@
-"""`RunLog`: the middleware that writes runs, and the reader of what it and others wrote."""
+"""`RunLog`: the middleware that logs runs, the reader of logged runs, and approvals asked for on their page.
+
+The approval hook writes its question as an entry of the run, and waits until an answer to exactly that is there, from a
+page or a program in this or another process. Anyone who can write to the log can answer: its files are private.
+"""
 
 from __future__ import annotations
 
@@ -6,28 +10,26 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import anyio
 from anyio import to_thread
 
+from toolkit.calls.approval import Approval, ApprovalRequest, Approve, Deny
 from toolkit.errors import ConfigurationError
 from toolkit.json_text import write_json
 from toolkit.loop.middleware import Middleware, RunInfo
 from toolkit.run_log.cleaning import ContentPolicy
-from toolkit.run_log.entries import LogEntry, read_header, read_line, read_object
-from toolkit.run_log.folder import FolderStore
-from toolkit.run_log.recorder import RunRecorder
-from toolkit.run_log.stores import RunStore, StoredLine, StoredRun
-from toolkit.run_log.summary import RunSummary, RunTally
-from toolkit.run_log.writer import RunWriter
+from toolkit.run_log.entries import LogEntry, LogRecord, RunSummary, RunTally, read_header, read_line, read_object
+from toolkit.run_log.stores import DatabaseStore, FolderStore, RunStore, StoredLine, StoredRun
+from toolkit.run_log.writer import RunRecorder, RunWriter, recorded_run
 from toolkit.settings import check_setting
 
-__all__ = ["RunLog"]
+__all__ = ["answer_question", "ask_on_page", "QuestionAnswer", "RunLog"]
 
 _DATABASE_ENDINGS = (".db", ".sqlite", ".sqlite3")
 _GONE_SECONDS = 15.0
@@ -37,7 +39,7 @@ _FOLLOW_SECONDS = 0.2
 
 
 class RunLog(Middleware[object]):
-    """Writes each run as lines, and reads what was written.
+    """Logs each run as lines, and reads logged runs.
 
     ::
 
@@ -50,8 +52,8 @@ class RunLog(Middleware[object]):
         for entry in log.read(log.runs()[0].id):
             print(entry.kind, entry.event)
 
-    What is written never blocks a run and never makes one fail: a thread writes it, some milliseconds later, and where
-    that can't be done, because a disk is full, say, one error is logged and the run goes on. A run whose process was
+    Logging never blocks a run and never makes one fail: a thread writes, some milliseconds later, and if that is not
+    possible, because a disk is full, say, one error is logged and the run goes on. A run whose process was
     killed can be read up to its last whole line. Sub-agents and loops inside of tools stand in the log of the run that
     they are a part of. Several processes may write to the same place and read it.
 
@@ -60,10 +62,10 @@ class RunLog(Middleware[object]):
 
     Args:
         path: Where the runs are.
-        content: ``all`` writes what was said: messages, arguments, results. ``none`` writes that it was: which tools
-            and models, when, how long, how many tokens, how it ended. Either way secrets are struck out: what looks
-            like a key, what stands under a name such as ``password``, and arguments that their schema calls secret.
-        secrets: More texts to strike out wherever they are, such as the keys that the application knows.
+        content: ``all`` logs messages, arguments and results. ``none`` logs the facts alone: tools and models, times,
+            tokens, and how the run ended. Either way secrets are removed: texts that look like a key, values of names
+            such as ``password``, and arguments that their schema calls secret.
+        secrets: More texts to remove everywhere, such as the keys that the application knows.
 
     Raises:
         ConfigurationError: The path is a file that is no run log.
@@ -82,7 +84,7 @@ class RunLog(Middleware[object]):
 
     @classmethod
     def of_store(cls, store: RunStore, place: str) -> RunLog:
-        """Return a log over runs that are kept in another way.
+        """Return a log over runs in another kind of store.
 
         Args:
             store: The runs.
@@ -101,17 +103,17 @@ class RunLog(Middleware[object]):
         self._lock = threading.Lock()
 
     def for_run(self, run: RunInfo[object]) -> Middleware[object]:
-        """Return what writes this run."""
+        """Return the middleware that logs this run."""
         return RunRecorder(self._writer, run)
 
     def flush(self, timeout: float = 3.0) -> bool:
-        """Wait until all that this object was told is written.
+        """Wait until everything that was logged so far is written.
 
         Args:
             timeout: Seconds to wait at most.
 
         Returns:
-            True where it is written; False where that took longer.
+            True if it is written; False if that took longer.
         """
         return self._writer.flush(timeout)
 
@@ -152,7 +154,7 @@ class RunLog(Middleware[object]):
     def read(self, run_id: str, start: int = 0) -> Iterator[LogEntry]:
         """Yield the entries of a run as they are read: memory does not grow with the run.
 
-        Lines that can't be read, as one that was cut off by a kill, are passed over.
+        Lines that can't be read, such as one that was cut off by a kill, are ignored.
 
         Args:
             run_id: The run.
@@ -195,7 +197,7 @@ class RunLog(Middleware[object]):
 
     @property
     def writer(self) -> RunWriter:
-        """Takes what is to be written."""
+        """The thread that writes the log."""
         return self._writer
 
     def _read_entries(self, stored: StoredRun, start: int) -> Iterator[LogEntry]:
@@ -224,7 +226,7 @@ class RunLog(Middleware[object]):
         return counted
 
     def _count_entries(self, stored: StoredRun) -> RunSummary:
-        """Count what has come since this was asked last."""
+        """Count the entries since the last time."""
         with self._lock:
             tally = self._tallies.setdefault(stored.id, RunTally(stored.id))
             for line in self._store.read_lines(stored.id, tally.position):
@@ -246,7 +248,7 @@ class _Follower(AsyncIterator[LogEntry]):
 
     async def __anext__(self) -> LogEntry:
         while not self._entries:
-            # Asked before reading: what is written until a run has ended is read after that.
+            # Before reading, so that everything that is written until the end of a run is read after that.
             state = (await to_thread.run_sync(self._log.summary, self._run_id)).state
             self._entries += await to_thread.run_sync(self._log.read_chunk, self._run_id, self._position)
             if not self._entries:
@@ -260,8 +262,6 @@ class _Follower(AsyncIterator[LogEntry]):
 
 def _open_store(path: Path) -> RunStore:
     if path.suffix.lower() in _DATABASE_ENDINGS:
-        from toolkit.run_log.database import DatabaseStore  # noqa: PLC0415 - SQLite is a library that few runs need
-
         return DatabaseStore(path)
     if path.exists() and not path.is_dir():
         raise ConfigurationError(
@@ -285,3 +285,93 @@ def _load_summary(plain: Mapping[str, Any], stored: StoredRun) -> RunSummary:
 
 def _as_in_json(text: str) -> str:
     return write_json(text)[1:-1].casefold()
+
+
+QuestionAnswer: TypeAlias = Literal["approve", "deny"]
+
+_ANSWER_POLL_SECONDS = 0.25
+
+
+def ask_on_page(log: RunLog) -> Callable[[ApprovalRequest], Awaitable[Approval]]:
+    """Return an approval hook that asks on the page of a log, where ``toolkit runs view`` takes the answer.
+
+    ::
+
+        log = RunLog("runs/")
+        config = ToolLoopConfig(middleware=(log,), on_tool_call=ask_on_page(log))
+
+    The run waits until somebody answers; ``ToolLoopConfig.timeouts.approval`` bounds that. Two pages may show the same
+    question: the first answer counts.
+
+    Args:
+        log: The log of the same configuration; it must log contents, since nobody should approve unseen arguments.
+
+    Raises:
+        ConfigurationError: The log has no contents.
+    """
+    if log.content != "all":
+        raise ConfigurationError("a page can ask only about contents that it shows: give RunLog(..., content='all')")
+
+    async def ask(request: ApprovalRequest) -> Approval:
+        run = recorded_run.get()
+        if run is None:
+            return Deny("Tool call denied: nobody can be asked, because this run is not logged.")
+        question = os.urandom(8).hex()
+        facts: dict[str, Any] = {"question": question, "call_id": request.call_id, "tool_name": request.tool_name}
+        shown = {"preview": request.preview, "reason": request.reason, "agent": request.agent}
+        _record_entry(log, run, "question_asked", **facts, **shown)
+        answer: dict[str, Any] = {"answer": "withdrawn"}
+        try:
+            answer = await _wait_for_answer(log, run.run_id, question)
+        finally:
+            decision = {"answer": answer["answer"], "reason": answer.get("reason", "")}
+            _record_entry(log, run, "question_answered", **facts, **decision)
+        return Approve() if answer["answer"] == "approve" else Deny(answer["reason"] or "Tool call denied.")
+
+    return ask
+
+
+def answer_question(log: RunLog, run_id: str, question: str, answer: QuestionAnswer, reason: str = "") -> None:
+    """Answer a question of a run.
+
+    Args:
+        log: Where the run is.
+        run_id: The run.
+        question: The ``question`` of the entry ``question_asked``.
+        answer: The decision.
+        reason: For a denial: the text that the model reads.
+
+    Raises:
+        ConfigurationError: There is no such question, or it is answered already.
+    """
+    waiting: set[str] = set()
+    for entry in log.read(run_id):
+        if entry.kind == "question_asked":
+            waiting.add(str(entry.plain["question"]))
+        elif entry.kind == "question_answered":
+            waiting.discard(str(entry.plain["question"]))
+    if question not in waiting or _find_answer(log, run_id, question) is not None:
+        raise ConfigurationError("nobody waits for this answer anymore: the question is answered, or was withdrawn")
+    line = write_json({"event": "answer", "question": question, "answer": answer, "reason": reason})
+    log.store.add_answer(run_id, line.encode() + b"\n")
+
+
+async def _wait_for_answer(log: RunLog, run_id: str, question: str) -> dict[str, Any]:
+    while True:
+        answer = await to_thread.run_sync(_find_answer, log, run_id, question)
+        if answer is not None:
+            return answer
+        await anyio.sleep(_ANSWER_POLL_SECONDS)
+
+
+def _find_answer(log: RunLog, run_id: str, question: str) -> dict[str, Any] | None:
+    """Return the first answer to a question that is one."""
+    for line in log.store.read_answers(run_id):
+        plain = read_line(line)
+        if plain is not None and plain.get("question") == question and plain.get("answer") in ("approve", "deny"):
+            return plain
+    return None
+
+
+def _record_entry(log: RunLog, run: RunInfo[Any], kind: str, **fields: Any) -> None:
+    log.writer.put(LogRecord(kind=kind, run_id=run.run_id, loop_id=run.loop_id, time=time.time(), fields=fields))

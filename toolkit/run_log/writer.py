@@ -1,4 +1,4 @@
-"""Writes what runs tell, in a thread of its own: no run ever waits for a disk, or fails because of one."""
+"""The middleware that logs a loop, and the thread that writes: no run waits for a disk, or fails because of one."""
 
 from __future__ import annotations
 
@@ -7,28 +7,111 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
 from dataclasses import field
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakSet
 
-from toolkit.chat import ArgumentsDelta, ReasoningDelta, TextDelta
+from toolkit.chat import ArgumentsDelta, ChatResponse, Message, ReasoningDelta, TextDelta, ToolDefinition
 from toolkit.dataclass import dataclass
 from toolkit.loop.event_json import dump_event
-from toolkit.loop.events import Done, Failed, ProviderRetried, ResponseReceived
-from toolkit.run_log.cleaning import ContentPolicy, EntryCleaner
-from toolkit.run_log.entries import make_header, make_record, read_line, write_line
-from toolkit.run_log.lines import Told, write_plain
-from toolkit.run_log.replies import ReplyText
+from toolkit.loop.events import Done, Failed, LoopEvent, ProviderRetried, ResponseReceived
+from toolkit.loop.middleware import Middleware, RequestInfo, RequestProceed, RunInfo, RunProceed
+from toolkit.run_log.cleaning import ContentPolicy, EntryCleaner, ReplyText
+from toolkit.run_log.entries import (
+    LogItem,
+    LogRecord,
+    RunTally,
+    dump_item,
+    make_header,
+    make_record,
+    read_line,
+    write_line,
+)
 from toolkit.run_log.stores import RunStore
-from toolkit.run_log.summary import RunTally
 
-__all__ = ["RunWriter"]
+__all__ = ["ItemWriter", "recorded_run", "RunRecorder", "RunWriter"]
+
+recorded_run: ContextVar[RunInfo[Any] | None] = ContextVar("toolkit_recorded_run", default=None)
+"""The loop that is being logged, for questions to a person on its behalf."""
+
+
+class ItemWriter(Protocol):
+    """Logs the items of a loop."""
+
+    def put(self, item: LogItem, /) -> None:
+        """Add an event or a record; return at once."""
+        ...
+
+
+class RunRecorder(Middleware[object]):
+    """Serves one loop.
+
+    Args:
+        writer: Writes.
+        run: The loop.
+    """
+
+    def __init__(self, writer: ItemWriter, run: RunInfo[object]) -> None:
+        self._writer = writer
+        self._run = run
+        self._last: Message | None = None
+        self._count = 0
+        self._definitions: Sequence[ToolDefinition] | None = None
+        self._is_opened = False
+
+    async def around_run(self, run: RunInfo[object], proceed: RunProceed) -> None:
+        """Log the owner of the loop, once, and make the loop known to the code that runs inside it."""
+        if not self._is_opened:
+            self._is_opened = True
+            self._record_entry(
+                "loop_opened",
+                agent=run.agent,
+                provider=run.provider,
+                model=run.model,
+                parent_loop_id=run.parent_loop_id,
+                parent_call_id=run.parent_call_id,
+            )
+        token = recorded_run.set(run)
+        try:
+            await proceed()
+        finally:
+            recorded_run.reset(token)
+
+    async def around_request(self, request: RequestInfo[object], proceed: RequestProceed) -> ChatResponse:
+        """Log the messages that no request before had."""
+        messages, count = request.chat.messages, self._count
+        # Where the transcript was shortened or edited, all of it is new.
+        if count > len(messages) or (count and messages[count - 1] is not self._last):
+            count = 0
+        fields: dict[str, Any] = {
+            "iteration": request.iteration,
+            "attempt": request.attempt,
+            "model": request.run.model,
+            "known_messages": count,
+            "messages": tuple(messages[count:]),
+        }
+        if request.chat.tools is not self._definitions:
+            self._definitions = request.chat.tools
+            fields["definitions"] = tuple(request.chat.tools or ())
+        self._record_entry("request_made", **fields)
+        self._count, self._last = len(messages), messages[-1] if messages else None
+        return await proceed()
+
+    def on_event(self, event: LoopEvent) -> None:
+        """Write an event."""
+        self._writer.put(event)
+
+    def _record_entry(self, kind: str, **fields: Any) -> None:
+        run = self._run
+        self._writer.put(LogRecord(kind=kind, run_id=run.run_id, loop_id=run.loop_id, time=time.time(), fields=fields))
+
 
 _logger = logging.getLogger("toolkit.run_log")
 
 _MOST_WAITING = 20_000
-_MOST_DELTAS_WAITING = 5_000  # what they say comes again with the whole reply
+_MOST_DELTAS_WAITING = 5_000  # their text comes again with the whole reply
 _BATCH = 2_000
 _REPLY_SECONDS = 0.3
 _BEAT_SECONDS = 5.0
@@ -48,21 +131,21 @@ class _OpenRun:
 
 
 class RunWriter:
-    """Takes what runs tell and appends it to a store.
+    """Appends the items of runs to a store.
 
-    What waits is bounded: what comes when too much waits is left out, and the log says how much that was.
+    The queue is bounded: items that find it full are dropped, and the log says how many.
 
     Args:
         store: Where the lines go.
-        content: The part of them that is kept.
-        secrets: Texts that are struck out.
+        content: The content that is logged.
+        secrets: Texts that are removed.
     """
 
     def __init__(self, store: RunStore, content: ContentPolicy, secrets: Iterable[str]) -> None:
         self._store = store
         self._content: ContentPolicy = content
         self._secrets = tuple(secrets)
-        self._waiting: deque[Told] = deque()
+        self._waiting: deque[LogItem] = deque()
         self._news = threading.Event()
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
@@ -72,22 +155,22 @@ class RunWriter:
         self._has_failed = False
         _writers.add(self)
 
-    def put(self, told: Told) -> None:
-        """Take an event or a record; returns at once."""
+    def put(self, item: LogItem, /) -> None:
+        """Add an event or a record; return at once."""
         waiting = len(self._waiting)
         if waiting >= _MOST_DELTAS_WAITING and (
-            waiting >= _MOST_WAITING or isinstance(told, (TextDelta, ReasoningDelta))
+            waiting >= _MOST_WAITING or isinstance(item, (TextDelta, ReasoningDelta))
         ):
-            self._dropped += not isinstance(told, (TextDelta, ReasoningDelta))
+            self._dropped += not isinstance(item, (TextDelta, ReasoningDelta))
             return
-        self._waiting.append(told)
+        self._waiting.append(item)
         if not self._news.is_set():
             self._news.set()
         if self._thread is None or not self._thread.is_alive():
             self._start_thread()
 
     def flush(self, timeout: float = _EXIT_SECONDS) -> bool:
-        """Wait until all that was taken is written; return whether that was so in time."""
+        """Wait until everything in the queue is written; return False if that takes longer."""
         deadline = time.monotonic() + timeout
         with self._idle:
             while self._waiting or self._news.is_set():
@@ -106,7 +189,7 @@ class RunWriter:
                 self._thread.start()
 
     def _write_on(self) -> None:
-        """Write what comes; end when nothing has come for a while and no run is open."""
+        """Write items as they come; end when none has come for a while and no run is open."""
         beat = time.monotonic()
         while True:
             has_news = self._news.wait(self._find_pause())
@@ -127,12 +210,12 @@ class RunWriter:
         return _BEAT_SECONDS if self._runs else _LINGER_SECONDS
 
     def _take_waiting(self) -> None:
-        """Write what waits, in batches."""
+        """Write the queue, in batches."""
         while True:
-            self._news.clear()  # before looking, so that what comes meanwhile is news again
+            self._news.clear()  # before looking, so that an item that comes meanwhile is news again
             batch = [self._waiting[index] for index in range(min(_BATCH, len(self._waiting)))]
-            for told in batch:
-                self._run_safely(lambda told=told: self._read_told(told))
+            for item in batch:
+                self._run_safely(lambda item=item: self._handle_item(item))
             self._show_replies()
             self._append_lines()
             for _ in batch:
@@ -142,41 +225,41 @@ class RunWriter:
                     self._idle.notify_all()
                 return
 
-    def _read_told(self, told: Told) -> None:
-        """Make a line of what was told."""
-        run_id = told.run_id
+    def _handle_item(self, item: LogItem) -> None:
+        """Add the line of an item."""
+        run_id = item.run_id
         run = self._runs.get(run_id)
         if run is None:
-            run = self._open_run(told)
-        match told:
+            run = self._open_run(item)
+        match item:
             case TextDelta() | ReasoningDelta():
-                key = (told.loop_id, type(told))
+                key = (item.loop_id, type(item))
                 reply = run.replies.get(key)
                 if reply is None:
                     reply = run.replies[key] = ReplyText(run.cleaner.clean_text, time.monotonic())
-                reply.add(told.text)
+                reply.add(item.text)
                 return
             case ArgumentsDelta():
                 return  # they come whole with the reply
             case ResponseReceived() | ProviderRetried() | Done() | Failed():
-                run.replies = {key: reply for key, reply in run.replies.items() if key[0] != told.loop_id}
+                run.replies = {key: reply for key, reply in run.replies.items() if key[0] != item.loop_id}
             case _:
                 pass
-        self._add_entry(run, run.cleaner.clean(write_plain(told, run.cleaner)))
-        if isinstance(told, (Done, Failed)) and told.loop_id == run_id:
+        self._add_entry(run, run.cleaner.clean(dump_item(item, run.cleaner)))
+        if isinstance(item, (Done, Failed)) and item.loop_id == run_id:
             summary = {"summary": run.tally.dump_summary()}
-            self._add_entry(run, make_record("run_ended", run_id, told.loop_id, told.time, **summary))
+            self._add_entry(run, make_record("run_ended", run_id, item.loop_id, item.time, **summary))
             self._append_lines()
             self._runs.pop(run_id, None)
             self._store.close_run(run_id)
 
-    def _open_run(self, told: Told) -> _OpenRun:
-        run = _OpenRun(EntryCleaner(self._content, self._secrets), RunTally(told.run_id))
-        self._runs[told.run_id] = run
-        if self._store.find_run(told.run_id) is None:
-            self._add_entry(run, make_header(told.run_id, told.time, self._content))
+    def _open_run(self, item: LogItem) -> _OpenRun:
+        run = _OpenRun(EntryCleaner(self._content, self._secrets), RunTally(item.run_id))
+        self._runs[item.run_id] = run
+        if self._store.find_run(item.run_id) is None:
+            self._add_entry(run, make_header(item.run_id, item.time, self._content))
         else:
-            for line in self._store.read_lines(told.run_id):  # it ended before, awaiting a decision, and goes on
+            for line in self._store.read_lines(item.run_id):  # it ended before, awaiting a decision, and goes on
                 plain = read_line(line.line)
                 if plain is not None:
                     run.tally.add(plain)
@@ -187,7 +270,7 @@ class RunWriter:
         run.lines.append(write_line(plain))
 
     def _show_replies(self) -> None:
-        """Give out what has come of replies that are not whole yet."""
+        """Write the parts of replies that are not whole yet."""
         if self._content == "none":
             return
         now = time.monotonic()
@@ -209,24 +292,24 @@ class RunWriter:
                 continue
             lines = run.lines
             if run.dropped:
-                said = make_record("entries_dropped", run_id, "", time.time(), count=run.dropped)
-                lines = [write_line(said), *lines]
+                gap = make_record("entries_dropped", run_id, "", time.time(), count=run.dropped)
+                lines = [write_line(gap), *lines]
             run.lines = []
             try:
                 self._store.append(run_id, b"".join(lines))
                 run.dropped = 0
             except Exception as error:  # noqa: BLE001 - whatever a disk does, the run goes on
                 run.dropped += len(lines)
-                self._tell_failure(error)
+                self._log_failure(error)
 
     def _run_safely(self, work: Any) -> None:
         try:
             work()
         except Exception as error:  # noqa: BLE001 - as above
             self._dropped += 1
-            self._tell_failure(error)
+            self._log_failure(error)
 
-    def _tell_failure(self, error: Exception) -> None:
+    def _log_failure(self, error: Exception) -> None:
         if not self._has_failed:
             self._has_failed = True
             _logger.error("a run log can't be written, and runs go on without it: %s", error, exc_info=error)

@@ -1,30 +1,62 @@
-"""The page of a run log: what it serves, and the server, which listens on the loopback alone."""
+"""The page of a run log: its requests, the token that they need, and the server, which listens on loopback alone."""
 
 from __future__ import annotations
 
+import hmac
+import os
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import asdict
 from functools import cache, partial
+from http.cookies import CookieError, SimpleCookie
 from importlib.resources import files
 from json import JSONDecodeError, dumps, loads
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import anyio
 from anyio import to_thread
 from starlette.applications import Starlette
+from starlette.datastructures import Headers, QueryParams
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import (
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
-from toolkit.run_log import RunLog, answer_question, export_lines, export_markdown, export_test
+from toolkit.run_log import (
+    LogEntry,
+    RunLog,
+    RunStep,
+    Section,
+    Timeline,
+    answer_question,
+    describe_step,
+    export_lines,
+    export_markdown,
+    export_test,
+)
 from toolkit.runtime.backend import cancellation_mark
-from toolkit.ui.access import TokenGate
-from toolkit.ui.live_runs import LiveRuns, dump_section
 from toolkit.web_server import serve_app
 
-__all__ = ["serve_viewer", "viewer_app"]
+__all__ = [
+    "Changes",
+    "dump_section",
+    "LiveRun",
+    "LiveRuns",
+    "serve_viewer",
+    "StepRow",
+    "TokenGate",
+    "viewer_app",
+]
 
 _LOOPBACK = "127.0.0.1"
 _LAST_PORT = 65_535
@@ -53,7 +85,7 @@ async def serve_viewer(log: RunLog, port: int = 0, *, on_ready: Callable[[str], 
         log: The log to show; runs that are written meanwhile are followed.
         port: Where to listen on 127.0.0.1; 0 takes one that is free.
         on_ready: Called with the link once it can be opened. The link has a token: who has it sees all runs, and can
-            answer what they ask.
+            answer their questions.
 
     Raises:
         ConfigurationError: The port is in use or can't be had, or this runs on trio.
@@ -64,13 +96,13 @@ async def serve_viewer(log: RunLog, port: int = 0, *, on_ready: Callable[[str], 
         raise ConfigurationError(f"a port is a number from 0 to {_LAST_PORT}, and {port} is none")
     token = secrets.token_urlsafe(24)
 
-    def tell_link(port: int) -> None:
+    def report_link(port: int) -> None:
         if on_ready is not None:
             on_ready(f"http://{_LOOPBACK}:{port}/?token={token}")
 
     viewer = _Viewer(log)
     try:
-        await serve_app(_make_app(viewer, token), _LOOPBACK, port, tell_link, viewer.end_streams)
+        await serve_app(_make_app(viewer, token), _LOOPBACK, port, report_link, viewer.end_streams)
     except OSError as error:
         raise ConfigurationError(
             f"port {port} of {_LOOPBACK} can't be had ({error}): another viewer may run there; give another port, or 0 "
@@ -103,7 +135,7 @@ def _make_app(viewer: _Viewer, token: str) -> Starlette:
             Route("/runs/{run_id}/export/{form}", viewer.export_run),
             Route("/runs/{run_id}/answers", viewer.take_answer, methods=["POST"]),
         ],
-        exception_handlers={ConfigurationError: _tell_problem},
+        exception_handlers={ConfigurationError: _report_problem},
     )
     app.add_middleware(cast("Any", TokenGate), token=token)
     return app
@@ -118,11 +150,11 @@ class _Viewer:
         self._is_ending = False
 
     def end_streams(self) -> None:
-        """Let each page that follows a run go."""
+        """End the streams of all pages that follow a run."""
         self._is_ending = True
 
     async def show_page(self, request: Request) -> Response:
-        """Return the page; its script and style are in it, under a word that nobody can guess."""
+        """Return the page; its script and style are in it, under a nonce."""
         del request
         nonce = secrets.token_urlsafe(18)
         html = _read_page().replace("{{nonce}}", nonce)
@@ -138,11 +170,11 @@ class _Viewer:
         """Return the steps of a run as they come."""
         run_id = await self._find_run(request)
         known = request.headers.get("last-event-id", "")
-        events = self._tell_changes(run_id, known)
+        events = self._stream_changes(run_id, known)
         return StreamingResponse(events, media_type="text/event-stream", headers=_SAFE)
 
     async def show_step(self, request: Request) -> Response:
-        """Return what a step was about."""
+        """Return the details of a step."""
         run = self._live.get(await self._find_run(request))
         sections = await to_thread.run_sync(run.describe, request.path_params["number"])
         return _as_json({"sections": [dump_section(section) for section in sections]})
@@ -176,19 +208,19 @@ class _Viewer:
     async def _find_run(self, request: Request) -> str:
         return await to_thread.run_sync(self._log.find, request.path_params["run_id"])
 
-    async def _tell_changes(self, run_id: str, known: str) -> AsyncIterator[str]:
-        """Yield what changes in a run, as server-sent events, until it has ended."""
+    async def _stream_changes(self, run_id: str, known: str) -> AsyncIterator[str]:
+        """Yield the changes of a run, as server-sent events, until it has ended."""
         run = self._live.get(run_id)
         mark, _, count = known.partition("-")
-        told = int(count) if mark == run.mark and count.isdigit() else 0
-        yield _as_event("begin", {"is_new": told == 0})
+        sent = int(count) if mark == run.mark and count.isdigit() else 0
+        yield _as_event("begin", {"is_new": sent == 0})
         shown: dict[str, Any] | None = None
         quiet = 0.0
         while not self._is_ending:
-            changes = await to_thread.run_sync(run.read_on, told)
+            changes = await to_thread.run_sync(run.read_on, sent)
             if changes.rows:
                 yield _as_event("steps", {"steps": changes.rows}, event_id=f"{run.mark}-{changes.count}")
-                told, quiet = changes.count, 0.0
+                sent, quiet = changes.count, 0.0
             if changes.has_more:
                 continue
             summary = asdict(await to_thread.run_sync(self._log.summary, run_id))
@@ -238,7 +270,7 @@ async def _read_body(request: Request) -> dict[str, Any]:
     return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
 
-async def _tell_problem(request: Request, error: Exception) -> Response:
+async def _report_problem(request: Request, error: Exception) -> Response:
     del request
     return _as_json({"problem": str(error)}, 400)
 
@@ -250,3 +282,177 @@ def _as_json(content: object, status: int = 200) -> Response:
 def _as_event(kind: str, content: object, event_id: str = "") -> str:
     head = f"id: {event_id}\n" if event_id else ""
     return f"{head}event: {kind}\ndata: {dumps(content, separators=(',', ':'))}\n\n"
+
+
+StepRow: TypeAlias = list[Any]
+"""A step as the page has it: id, parent, kind, title, status, start, end, note, tokens, cost, question."""
+
+_CHUNK = 5_000
+_MOST_OPEN = 20
+_LONGEST_TITLE = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """The changes of a run.
+
+    Args:
+        rows: The steps that have changed, as they are now.
+        count: The number of changes that the page has with these.
+        has_more: True where there is more to read at once.
+    """
+
+    rows: list[StepRow]
+    count: int
+    has_more: bool
+
+
+class LiveRun:
+    """One run, read as far as it goes.
+
+    Attributes:
+        mark: Tells the numbers of changes that this object gave from those of another.
+    """
+
+    def __init__(self, log: RunLog, run_id: str) -> None:
+        self._log = log
+        self._run_id = run_id
+        self._timeline = Timeline()
+        self._lock = threading.Lock()
+        self.mark: str = os.urandom(4).hex()
+
+    def read_on(self, known: int) -> Changes:
+        """Read the next entries, some thousands at most, and return the steps that have changed.
+
+        Args:
+            known: The number of changes that the page has.
+        """
+        with self._lock:
+            entries = self._log.read_chunk(self._run_id, self._timeline.next_position, _CHUNK)
+            for entry in entries:
+                self._timeline.add(entry)
+            changes, steps = self._timeline.changes, self._timeline.steps
+            # Not all at once: a page that comes to a run that was read already gets it in parts, too.
+            upto = min(len(changes), known + _CHUNK)
+            rows = [_to_row(steps[number]) for number in sorted(set(changes[known:upto]))]
+            return Changes(rows=rows, count=upto, has_more=bool(entries) or upto < len(changes))
+
+    def describe(self, number: int) -> list[Section]:
+        """Return the details of a step; none if there is no such step."""
+        with self._lock:
+            known = 0 <= number < len(self._timeline.steps)
+            positions = list(self._timeline.steps[number].positions) if known else []
+        return describe_step(self._read_at(positions))
+
+    def find_steps(self, text: str) -> list[int]:
+        """Return the steps in whose entries a text stands."""
+        positions = self._log.find_lines(self._run_id, text)
+        with self._lock:
+            found = {self._timeline.step_at[each] for each in positions if each in self._timeline.step_at}
+        return sorted(found)
+
+    def _read_at(self, positions: list[int]) -> list[LogEntry]:
+        return [entry for position in positions for entry in self._log.read_chunk(self._run_id, position, 1)]
+
+
+class LiveRuns:
+    """The runs that pages look at, the latest of them.
+
+    Args:
+        log: Where they are.
+    """
+
+    def __init__(self, log: RunLog) -> None:
+        self._log = log
+        self._runs: dict[str, LiveRun] = {}
+        self._lock = threading.Lock()
+
+    def get(self, run_id: str) -> LiveRun:
+        """Return a run; read so far as somebody has looked at it."""
+        with self._lock:
+            run = self._runs.pop(run_id, None) or LiveRun(self._log, run_id)
+            self._runs[run_id] = run
+            if len(self._runs) > _MOST_OPEN:
+                del self._runs[next(iter(self._runs))]
+            return run
+
+
+def dump_section(section: Section) -> Mapping[str, Any]:
+    """Return a section as JSON values."""
+    return {"title": section.title, "kind": section.kind, "text": section.text, "facts": dict(section.facts)}
+
+
+def _to_row(step: RunStep) -> StepRow:
+    title = step.title if len(step.title) <= _LONGEST_TITLE else f"{step.title[:_LONGEST_TITLE]}..."
+    facts = [step.id, step.parent, step.kind, title, step.status, round(step.start, 4)]
+    end = None if step.end is None else round(step.end, 4)
+    return [*facts, end, step.note, step.tokens, step.cost, step.question]
+
+
+_OWN_SITES = ("same-origin", "none", "")
+
+
+class TokenGate:
+    """Lets pass only requests that have the token: in the link, which sets a cookie, and then in that cookie.
+
+    A page of another site, or of another server on this machine, that the browser has open must reach nothing: the host
+    has to be this server under a name of the loopback, and the origin, if there is one, this very page.
+
+    Args:
+        app: The application behind it.
+        token: The token of the link.
+    """
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app = app
+        self._token = token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or have it answered."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        answer = self._find_refusal(scope)
+        if answer is None:
+            await self._app(scope, receive, send)
+        else:
+            await answer(scope, receive, send)
+
+    def _find_refusal(self, scope: Scope) -> Response | None:
+        """Return the refusal of a request; None if it is allowed."""
+        headers = Headers(scope=scope)
+        port = scope["server"][1]
+        hosts, origins = headers.getlist("host"), headers.getlist("origin")
+        if len(hosts) != 1 or hosts[0].lower() not in (f"127.0.0.1:{port}", f"localhost:{port}"):
+            return PlainTextResponse("This server answers for 127.0.0.1 and localhost alone.", 421)
+        if origins and origins != [f"http://{hosts[0].lower()}"]:
+            return PlainTextResponse("Other pages may not ask this server.", 403)
+        cookie = f"toolkit_viewer_{port}"
+        given = QueryParams(scope["query_string"]).get("token")
+        if given is not None:
+            return self._let_in(given, cookie, scope["path"])
+        if headers.get("sec-fetch-site", "") not in _OWN_SITES:
+            return PlainTextResponse("Other pages may not ask this server.", 403)
+        if not self._is_right(_read_cookie(headers.get("cookie", ""), cookie)):
+            return PlainTextResponse(
+                "Open the link that the command printed: it has a token that is new each time.", 403
+            )
+        return None
+
+    def _let_in(self, given: str, cookie: str, path: str) -> Response:
+        if not self._is_right(given):
+            return PlainTextResponse("This link is of another time: open the one that the command printed last.", 403)
+        answer = RedirectResponse(path, 303, headers={"Referrer-Policy": "no-referrer", "Cache-Control": "no-store"})
+        answer.set_cookie(cookie, self._token, httponly=True, samesite="strict", path="/")
+        return answer
+
+    def _is_right(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode(), self._token.encode())
+
+
+def _read_cookie(header: str, name: str) -> str:
+    try:
+        found = SimpleCookie(header).get(name)
+    except CookieError:
+        return ""
+    return "" if found is None else found.value
