@@ -29,10 +29,8 @@ from toolkit.loop.event_json import dump_event
 from toolkit.loop.events import Done, Failed, IterationStart, ProviderRetried, ResponseReceived
 from toolkit.loop.feeds import CallReturned, ModelReplied, load_feed
 from toolkit.loop.journal import storable_id
-from toolkit.run_log.cleaning import EntryCleaner
-from toolkit.run_log.entries import make_header, write_line
-from toolkit.run_log.lines import LogRecord, Told, write_plain
-from toolkit.run_log.replies import ReplyText
+from toolkit.run_log.cleaning import EntryCleaner, ReplyText
+from toolkit.run_log.entries import LogItem, LogRecord, dump_item, make_header, write_line
 
 __all__ = [
     "AttemptEvents",
@@ -51,12 +49,12 @@ _DELTAS = (TextDelta, ReasoningDelta)
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    told: Told
+    told: LogItem
     turn: int
     entry: str | None
 
 
-def _name_entry(told: Told) -> str:
+def _name_entry(told: LogItem) -> str:
     """Return the name of the log's entry that says what an event tells; empty for others."""
     match told:
         case ResponseReceived(iteration=iteration):
@@ -117,7 +115,7 @@ class AttemptEvents:
         self._replies: dict[tuple[str, type], ReplyText] = {}
         self._lock = threading.Lock()
 
-    def put(self, told: Told) -> None:
+    def put(self, told: LogItem) -> None:
         """Take an event or a record, from any thread."""
         if isinstance(told, IterationStart) and told.loop_id == self.loop_id:
             self._turn = told.iteration
@@ -169,7 +167,7 @@ class AttemptEvents:
             elif isinstance(fed, CallReturned):
                 self.put(replace(describe_call_end(fed.result, registrations), **stamps))
 
-    def _find_key(self, told: Told) -> str | None:
+    def _find_key(self, told: LogItem) -> str | None:
         """Return the key of the entry that says what an event tells; None where no log has it."""
         name = _name_entry(told)
         if not name or (told.loop_id != self.loop_id and told.loop_id not in self._logs):
@@ -241,9 +239,9 @@ class AttemptEvents:
             reply.add(told.text)
             return
         self._end_replies(told)
-        self._add_row(self._cleaner.clean(write_plain(told, self._cleaner)), taken.turn, taken.entry)
+        self._add_row(self._cleaner.clean(dump_item(told, self._cleaner)), taken.turn, taken.entry)
 
-    def _end_replies(self, told: Told) -> None:
+    def _end_replies(self, told: LogItem) -> None:
         """Write what is left of the text of a reply that is whole; that of one that failed doesn't count."""
         for loop_id, kind in list(self._replies):
             if loop_id != told.loop_id or isinstance(told, LogRecord):

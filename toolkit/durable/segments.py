@@ -30,7 +30,7 @@ from toolkit.durable.storage import Storage, segment_id
 from toolkit.durable.tables import database_now, inbox
 from toolkit.loop.handle import ToolLoopHandle
 from toolkit.loop.middleware import Middleware, RunInfo
-from toolkit.run_log.recorder import RunRecorder
+from toolkit.run_log.writer import RunRecorder
 from toolkit.trace_context import enter_trace_context
 
 __all__ = ["SegmentRunner"]
