@@ -90,7 +90,7 @@ def _parsers() -> list[Any]:
 
 
 def schema_target() -> Callable[[bytes], None]:
-    import_module("toolkit.schema.checker")
+    import_module("toolkit.schema.raw_schema")
     return check_schema
 
 

@@ -11,8 +11,8 @@ from toolkit.chat.provider import ProviderWrapper
 from toolkit.evaluation import EvaluationTask, TaskCall, Trial, TrialSettings, run_trial
 from toolkit.evaluation.tasks import is_expected
 from toolkit.guided import GuidedProvider
-from toolkit.schema.checker import Checker
 from toolkit.schema.nodes import is_array, is_object
+from toolkit.schema.raw_schema import RawSchema
 from toolkit.testing import FunctionProvider
 
 __all__ = ["Oracle", "run_with_oracle"]
@@ -102,7 +102,7 @@ class Oracle:
             choices[name] = fitting
         for values in itertools.islice(itertools.product(*choices.values()), _MOST_COMBINATIONS):
             filled = dict(zip(choices, values, strict=True))
-            if Checker(dict(schema), subject="the schema of a step").is_valid(filled):
+            if RawSchema(schema, subject="the schema of a step").is_valid(filled):
                 return filled
         return None
 

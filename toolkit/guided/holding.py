@@ -9,8 +9,8 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from toolkit.chat import ChatRequest, ChatResponse, Message, Provider, ResponseFormat, Usage
 from toolkit.errors import BadResponseError, ConfigurationError, ContextTooLongError, ProviderError
-from toolkit.schema.checker import Checker
 from toolkit.schema.nodes import is_object
+from toolkit.schema.raw_schema import RawSchema
 
 __all__ = ["HeldReply", "HoldingWay", "SchemaHolder", "read_reply_object", "strip_tools"]
 
@@ -76,7 +76,7 @@ class SchemaHolder:
         """
         asked = strip_tools(request, messages)
         asked = replace(asked, stop=(), max_tokens=max_tokens or request.max_tokens)
-        check = Checker(dict(schema), subject="the schema of a step")
+        check = RawSchema(schema, subject="the schema of a step")
         spent, failure, said = Usage(), None, ""
         for way in self._ways:
             try:

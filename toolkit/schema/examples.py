@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from typing import Any
 
 from toolkit.schema.nodes import Node, Nodes, is_array, is_object
@@ -140,9 +142,7 @@ class _ExampleMaker:
             raise TooMuchWorkError
         known = _TEXTS_OF_FORMATS.get(str(node.get("format")))
         if known is None and isinstance(pattern := node.get("pattern"), str):
-            from toolkit.schema.patterns import find_fitting_text  # noqa: PLC0415 - few schemas have patterns
-
-            fitting = find_fitting_text(pattern, least=int(least))
+            fitting = _write_fitting_text(pattern, least=int(least))
             if fitting is not None:
                 return fitting
         text: str = self._pick_one(known or _TEXTS)
@@ -184,3 +184,57 @@ def _find_limits(node: Node) -> tuple[Any, Any]:
     if below is not None:
         most = below - gap if most is None else min(most, below - gap)
     return least, most
+
+
+def _write_fitting_text(pattern: str, *, least: int) -> str | None:
+    r"""Return a short text that should match a regular expression of usual form; None for others.
+
+    The first of alternatives is taken, and what looks ahead or behind is left out; what is optional is written only
+    where the text has to be longer: ``^[A-Z]{3}-\d+$`` gives ``AAA-0``.
+    """
+    if len(pattern) > _LONGEST_PATTERN_READ:
+        return None
+    try:
+        return _write_alternative(_PIECE_OF_PATTERN.finditer(pattern), least)
+    except (re.error, LookupError, ValueError):
+        return None
+
+
+def _write_alternative(pieces: Iterator[re.Match[str]], least: int) -> str:
+    """Return the text of the first alternative, up to the end of its group."""
+    text, is_first = "", True
+    for piece in pieces:
+        opening, closing, other, atom, quantifier = piece.groups()
+        if closing:
+            return text + "\0" + (quantifier or "")
+        if other:
+            is_first = False
+        if opening:
+            inside, _, quantifier = _write_alternative(pieces, 0).partition("\0")
+            one = "" if opening.startswith(("(?=", "(?!", "(?<=", "(?<!")) else inside
+        elif atom:
+            one = _PROBES[[re.fullmatch(atom, probe) is not None for probe in _PROBES].index(True)]
+        else:
+            continue
+        if is_first:
+            text += one * _count_repeats(quantifier or "", least - len(text), one)
+    return text
+
+
+def _count_repeats(quantifier: str, lacking: int, one: str) -> int:
+    if counted := re.match(r"\{(\d+)(?:,(\d*))?", quantifier):
+        fewest, most = int(counted[1]), int(counted[2] or counted[1]) if counted[2] != "" else _MAX_TEXT
+    else:
+        fewest, most = {"": (1, 1), "+": (1, _MAX_TEXT), "*": (0, _MAX_TEXT), "?": (0, 1)}[quantifier[:1]]
+    if fewest * len(one) > _MAX_TEXT:
+        raise TooMuchWorkError
+    return max(fewest, min(most, lacking if one else 0))
+
+
+_LONGEST_PATTERN_READ = 1_000
+_PROBES = "aA1b0B2 _-./:@#,;+*%&=?!~|()[]{}<>'\"\\^$`\n\t\u00e9\u4e00"
+_PIECE_OF_PATTERN = re.compile(
+    r"(?:(\((?:\?(?:<?[=!]|:|P?<\w+>))?)|(\))|(\|)|\\[bBAzZ]|[\^$]|(\[\^?\]?(?:\\.|[^\]\\])*\]|\\.|[^*+?{(\[|)]))"
+    r"([*+?]\??|\{\d+(?:,\d*)?\}\??)?",
+    re.DOTALL,
+)

@@ -1,15 +1,16 @@
 """Arguments checked against a JSON Schema that we did not derive: somebody else's, so not trusted.
 
 A schema is refused where it is broken, where checking with it could run away (endless references, alternatives without
-number) or would need the network. A check takes a bounded number of steps; what would take more is refused.
+number) or would need the network. What could take more than a bounded number of steps to check is refused.
 """
 
 from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, cast
 
 from toolkit.errors import InvalidArgumentsError, SchemaError
 from toolkit.json_text import canonical_json
@@ -23,12 +24,24 @@ from toolkit.schema.arguments import (
     may_be_deep,
 )
 from toolkit.schema.nodes import JsonPath, Node, Nodes, is_array, is_marked_secret, is_object
-from toolkit.schema.problems import Problem, explain
+from toolkit.schema.problems import WRONG_NAME, Problem, explain
+from toolkit.schema.raw_schema import RawSchema, measure
 from toolkit.schema.work import TooMuchWorkError, WorkBudget, is_trial, open_budget
 
-__all__ = ["digest_secrets", "raw_arguments"]
+if TYPE_CHECKING:
+    from jsonschema_rs import ValidationError
 
-_MAX_NODES = 50_000
+__all__ = ["digest_secrets", "find_problems", "raw_arguments"]
+
+_MOST_PROBLEMS = 500
+_MOST_COPIES = 20_000
+_STEPS_FOR_PROBLEMS = 50_000
+_STEPS_OF_ERRORS = 50
+_WORDS = frozenset(
+    {"title", "description", "default", "examples", "$comment", "deprecated", "readOnly", "writeOnly", "$schema"}
+)
+_SIMPLE_OF_OBJECTS = _WORDS | {"type", "properties", "required", "additionalProperties", "$defs", "definitions"}
+_SIMPLE_OF_LISTS = _WORDS | {"type", "items"}
 _MOST_LEVELS_OF_SCHEMA = 150
 _STEPS_FOR_EXAMPLES = 20_000
 _MAX_DEFAULTS = 1_000
@@ -54,27 +67,14 @@ def raw_arguments(parameters: Mapping[str, Any], *, subject: str, formats: bool 
 class RawArguments:
     """Arguments as plain JSON values."""
 
-    __slots__ = ("_checker", "_has_defaults", "is_strict", "nodes", "schema")
+    __slots__ = ("_schema", "is_strict", "nodes", "schema")
 
     def __init__(self, parameters: Mapping[str, Any], *, subject: str, formats: bool = False) -> None:
-        # Most tools are functions, and need none of this.
-        from toolkit.schema.checker import Checker  # noqa: PLC0415
-        from toolkit.schema.resources import with_plain_references  # noqa: PLC0415
-
-        _check_schema_bounds(parameters, subject)
-        # Its own copy: a schema that is changed later must not slip past what is checked here.
-        try:
-            schema: dict[str, Any] = json.loads(json.dumps(parameters, allow_nan=False))
-        except (TypeError, ValueError) as error:
-            raise SchemaError(subject, f"its parameters are not JSON: {error}") from error
-        self._checker = Checker(schema, subject=subject, formats=formats)
-        if schema.get("type", "object") != "object":
-            raise SchemaError(subject, f"its parameters must be of type object, not {schema['type']!r}")
-        self.schema: Mapping[str, Any] = with_plain_references(
-            self._checker.resources, schema, without_default=self._find_wrong_defaults()
-        )
+        self._schema = RawSchema(parameters, subject=subject, formats=formats)
+        self.schema: Mapping[str, Any] = self._schema.plain
+        if self.schema.get("type", "object") != "object":
+            raise SchemaError(subject, f"its parameters must be of type object, not {self.schema['type']!r}")
         self.nodes: Nodes = Nodes(self.schema)
-        self._has_defaults = any("default" in part for part in self._checker.resources.parts())
         self.is_strict: bool = False
 
     def parse_json(self, text: str) -> dict[str, Any]:
@@ -90,16 +90,16 @@ class RawArguments:
             raise malformed(text, reason, self.nodes, self._is_accepted) from None
         if may_be_deep(text):
             check_depth(value)
-        return self._parse_value(value)
+        return self._parse_value(value, length=len(text))
 
     def parse(self, value: object, *, mend: bool = True) -> dict[str, Any]:
         """See `ArgumentsParser.parse`."""
         check_depth(value)
         return self._parse_value(value, mend=mend)
 
-    def _parse_value(self, value: object, *, mend: bool = True) -> dict[str, Any]:
+    def _parse_value(self, value: object, *, mend: bool = True, length: int | None = None) -> dict[str, Any]:
         value = {} if value is None else value
-        problems = self._find_problems(value)
+        problems = self._find_problems(value, length)
         if problems:
             paths = [problem.path for problem in problems]
             without = drop_nulls(value, paths, self.nodes) if mend else None
@@ -107,7 +107,7 @@ class RawArguments:
                 raise InvalidArgumentsError(explain(problems, value, self.nodes, self._is_accepted))
             value = without
         arguments = cast("dict[str, Any]", value)
-        return self._fill_in_defaults(arguments) if self._has_defaults else arguments
+        return self._fill_in_defaults(arguments) if self._schema.has_defaults else arguments
 
     def dump_json(self, arguments: dict[str, Any], *, reveal_secrets: bool = False) -> str:
         """See `ArgumentsParser.dump_json`."""
@@ -120,22 +120,19 @@ class RawArguments:
         del path
         return False
 
-    def _is_accepted(self, value: object, part: Node | None = None) -> bool:
+    def _is_accepted(self, value: object) -> bool:
         budget = WorkBudget(min(open_budget().left, _STEPS_FOR_EXAMPLES))
         try:
-            if part is not None:
-                return self._checker.is_valid(value, part=self._checker.part(part), budget=budget)
-            return is_object(value) and self._checker.is_valid(value, budget=budget)
-        except (TooMuchWorkError, RecursionError):
+            return is_object(value) and self._schema.is_valid(value, budget=budget)
+        except (TooMuchWorkError, RecursionError, TypeError, ValueError):
             return False
 
-    def _find_problems(self, value: object) -> Sequence[Problem]:
+    def _find_problems(self, value: object, length: int | None = None) -> Sequence[Problem]:
         if not is_object(value):
             return [Problem(path=(), kind="wrong", reason="It must be an object")]
         try:
-            if self._checker.is_valid(value):
+            if self._schema.is_valid(value, length=length):
                 return ()
-            return self._checker.problems(value) or [_UNFOUND_PROBLEM]
         except RecursionError:
             raise InvalidArgumentsError("The arguments are nested too deeply.") from None
         except TooMuchWorkError:
@@ -144,25 +141,178 @@ class RawArguments:
             raise InvalidArgumentsError(
                 "The arguments were refused: checking them takes too long. Send fewer or simpler values."
             ) from None
+        except (TypeError, ValueError) as error:
+            raise InvalidArgumentsError(f"The arguments are not JSON: {error}.") from None
+        return find_problems(self._schema, value) or [_UNFOUND_PROBLEM]
 
     def _fill_in_defaults(self, value: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments with the defaults of what was left out, as far as they are right."""
         filled = _DefaultsFiller(self.nodes).fill(value, self.nodes.root)
         return filled if filled is value or not self._find_problems(filled) else value
 
-    def _find_wrong_defaults(self) -> set[int]:
-        """Return the ids of the schemas that don't fit their own default: it is not filled in, and never an example."""
-        checker = self._checker
-        return {
-            id(part)
-            for part in checker.resources.parts()
-            if "default" in part and not self._is_accepted(part["default"], part)
-        }
-
 
 _UNFOUND_PROBLEM = Problem(
     path=(), kind="wrong", reason="It is not as its schema says; where takes too long to find out", is_told=True
 )
+
+
+def find_problems(schema: RawSchema, value: object) -> list[Problem]:
+    """Return what is wrong with a value that a schema refuses: one problem for each place, as far as that is found."""
+    found: dict[JsonPath, Problem] = {}
+    with suppress(TooMuchWorkError, RecursionError):
+        for problem in _ProblemFinder(schema).find(value):
+            found.setdefault(problem.path, problem)
+            if len(found) > _MOST_PROBLEMS:
+                break
+    return list(found.values())
+
+
+class _ProblemFinder:
+    """Finds what is wrong with a value.
+
+    A large value is taken apart, because each of the library's errors holds a copy of it. Where its schema has
+    alternatives, it is wrong as a whole.
+    """
+
+    def __init__(self, schema: RawSchema) -> None:
+        self._schema = schema
+        self._nodes = Nodes(schema.plain)
+        self._budget = WorkBudget(min(_STEPS_FOR_PROBLEMS, open_budget().left))
+
+    def find(self, value: object) -> Iterator[Problem]:
+        size = measure(value)
+        if self._schema.count_visits(size) * size.weight <= _MOST_COPIES:
+            yield from self._read_errors(value, "", ())
+        else:
+            yield from self._take_apart(value, "", ())
+
+    def _take_apart(self, value: Any, pointer: str, path: JsonPath) -> Iterator[Problem]:
+        node = self._nodes.target(f"#{pointer}")
+        while node.keys() <= {"$ref", *_WORDS} and isinstance(reference := node.get("$ref"), str):
+            pointer = reference[1:]
+            node = self._nodes.target(reference)
+        if not _is_simple(node, value):
+            yield Problem(path=path, kind="wrong")
+        elif is_object(value):
+            yield from self._take_members_apart(value, node, pointer, path)
+        elif is_array(value):
+            for index, item in enumerate(value):
+                yield from self._find_inside(item, f"{pointer}/items", (*path, index))
+        else:
+            yield Problem(path=path, kind="wrong")
+
+    def _take_members_apart(
+        self, value: Mapping[str, Any], node: Node, pointer: str, path: JsonPath
+    ) -> Iterator[Problem]:
+        properties, others = node.get("properties", {}), node.get("additionalProperties", True)
+        for name in node.get("required", ()):
+            if name not in value:
+                yield Problem(path=(*path, name), kind="missing")
+        for name, item in value.items():
+            if name in properties:
+                inside = f"{pointer}/properties/{name.replace('~', '~0').replace('/', '~1').replace('%', '%25')}"
+            elif others is False:
+                yield Problem(path=(*path, name), kind="unknown")
+                continue
+            else:
+                inside = f"{pointer}/additionalProperties"
+            if is_object(self._nodes.target(f"#{inside}")):
+                yield from self._find_inside(item, inside, (*path, name))
+
+    def _find_inside(self, value: Any, pointer: str, path: JsonPath) -> Iterator[Problem]:
+        size = measure(value).weight
+        self._budget.spend(1 + size)
+        node = self._nodes.target(f"#{pointer}")
+        if node and not self._schema.part(pointer).is_valid(value):
+            if size * measure(node).weight <= _MOST_COPIES and "$ref" not in node:
+                self._budget.spend(_STEPS_OF_ERRORS)
+                yield from self._read_errors(value, pointer, path)
+            else:
+                yield from self._take_apart(value, pointer, path)
+
+    def _read_errors(self, value: object, pointer: str, path: JsonPath) -> Iterator[Problem]:
+        for error in self._schema.errors(value, pointer):
+            yield from _read_error(error, self._nodes, path)
+
+
+def _is_simple(node: Node, value: Any) -> bool:
+    """Return whether a value of a node is wrong only by its members or items, or by names that lack or are unknown."""
+    if is_object(value):
+        return node.keys() <= _SIMPLE_OF_OBJECTS and node.get("type", "object") == "object"
+    return is_array(value) and node.keys() <= _SIMPLE_OF_LISTS and node.get("type", "array") == "array"
+
+
+def _read_error(error: ValidationError, nodes: Nodes, before: JsonPath) -> Iterator[Problem]:
+    """Yield the problems that an error of the library is about."""
+    kind: Any = error.kind
+    path: JsonPath = (*before, *error.instance_path)
+    match kind.name:
+        case "required":
+            yield Problem(path=(*path, kind.property), kind="missing")
+        case "additionalProperties" | "unevaluatedProperties":
+            for name in kind.unexpected:
+                yield _refuse_name((*path, name), nodes)
+        case "propertyNames":
+            yield Problem(path=(*path, kind.error.instance), kind="wrong", reason=WRONG_NAME)
+        case "falseSchema" if path and isinstance(path[-1], str):
+            yield Problem(path=path, kind="unknown")
+        case "anyOf" | "oneOf" if any(kind.context):
+            yield from _read_nearest(kind.context, path, nodes, before)
+        case _:
+            if "BacktrackLimit" in type(kind).__name__:
+                reason = "To find out whether it matches the regular expression takes too long"
+                yield Problem(path=path, kind="wrong", reason=reason, is_told=True)
+            else:
+                yield Problem(path=path, kind="wrong", reason=_REASONS.get(kind.name, lambda _: "")(kind))
+
+
+def _refuse_name(path: JsonPath, nodes: Nodes) -> Problem:
+    choices = nodes.choices(nodes.at(path[:-1]))
+    patterns = [pattern for choice in choices for pattern in choice.get("patternProperties", ())]
+    if not patterns:
+        return Problem(path=path, kind="unknown")
+    reason = "No such name is accepted; names must match " + " or ".join(patterns[:5])
+    return Problem(path=path, kind="wrong", reason=reason)
+
+
+def _read_nearest(
+    alternatives: Sequence[Sequence[ValidationError]], path: JsonPath, nodes: Nodes, before: JsonPath
+) -> Iterator[Problem]:
+    """Yield the problems of the one alternative that is nearest to right: it is wrong only further inside."""
+    best: list[Problem] | None = None
+    for errors in alternatives:
+        found = [problem for error in errors for problem in _read_error(error, nodes, before)]
+        is_inside = all(len(problem.path) > len(path) for problem in found)
+        if is_inside and (best is None or len(found) < len(best)):
+            best = found
+    yield from best or [Problem(path=path, kind="wrong")]
+
+
+_Words = Callable[[Any], str]
+_REASONS: Mapping[str, _Words] = {
+    "type": lambda kind: f"It must be of type {' or '.join(sorted(kind.types))}",
+    "minimum": lambda kind: f"It must be at least {kind.limit}",
+    "maximum": lambda kind: f"It must be at most {kind.limit}",
+    "exclusiveMinimum": lambda kind: f"It must be greater than {kind.limit}",
+    "exclusiveMaximum": lambda kind: f"It must be less than {kind.limit}",
+    "multipleOf": lambda kind: f"It must be a multiple of {kind.multiple_of}",
+    "minLength": lambda kind: f"It must have at least {kind.limit} characters",
+    "maxLength": lambda kind: f"It must have at most {kind.limit} characters",
+    "pattern": lambda kind: f"It must match the regular expression {kind.pattern}",
+    "minItems": lambda kind: f"It must have at least {kind.limit} items",
+    "maxItems": lambda kind: f"It must have at most {kind.limit} items",
+    "minProperties": lambda kind: f"It must have at least {kind.limit} members",
+    "maxProperties": lambda kind: f"It must have at most {kind.limit} members",
+    "uniqueItems": lambda _: "Its items must all be different",
+    "format": lambda kind: f"It must be of the format {kind.format}",
+    "contains": lambda _: "It has too few or too many items of a kind that it must contain",
+    "oneOf": lambda _: "It fits several of the alternatives, and may fit only one",
+    "not": lambda _: "It is just what is excluded here",
+    "falseSchema": lambda _: "Nothing is accepted here",
+    "additionalItems": lambda kind: f"It must have at most {kind.limit} items",
+    "unevaluatedItems": lambda _: "It has items that are not accepted",
+}
+"""By the keyword that refuses a value, why; in the words of a message to a model."""
 
 
 class _DefaultsFiller:
@@ -206,21 +356,3 @@ def digest_secrets(value: Any, node: Node, nodes: Nodes) -> Any:
     if is_object(value):
         return {key: digest_secrets(item, nodes.at_key(node, key), nodes) for key, item in value.items()}
     return [digest_secrets(item, nodes.at_key(node, index), nodes) for index, item in enumerate(value)]
-
-
-def _check_schema_bounds(schema: object, subject: str) -> None:
-    waiting: list[tuple[object, int]] = [(schema, 0)]
-    count = 0
-    while waiting:
-        value, depth = waiting.pop()
-        count += 1
-        if count > _MAX_NODES:
-            raise SchemaError(subject, f"its parameters are too large: more than {_MAX_NODES} values")
-        if depth > _MOST_LEVELS_OF_SCHEMA:
-            raise SchemaError(
-                subject, f"its parameters are nested too deeply: more than {_MOST_LEVELS_OF_SCHEMA} levels"
-            )
-        if is_object(value):
-            waiting.extend((item, depth + 1) for item in cast("Mapping[str, object]", value).values())
-        elif isinstance(value, (list, tuple)):
-            waiting.extend((item, depth + 1) for item in cast("Iterable[object]", value))
