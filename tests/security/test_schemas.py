@@ -351,7 +351,7 @@ def test_no_arguments_of_a_function_take_the_process(name: str) -> None:
     assert "hunter2" not in results[0]
 
 
-SLOW = about({"pattern": r"(?<=(a+)+)b$"}), json.dumps({"v": "a" * 4_000 + "!"})
+SLOW = about({"pattern": r"(?<=(a+)+)b$"}), json.dumps({"v": "a" * 2_000 + "!"})
 
 
 async def test_a_loop_times_out_while_arguments_are_checked() -> None:
@@ -364,7 +364,7 @@ async def test_a_loop_times_out_while_arguments_are_checked() -> None:
 
     schema, text = SLOW
     slow = tool_from_schema("slow", "Be slow.", schema, lambda arguments: "ran")
-    calls = [ToolCall(str(number), "slow", text) for number in range(10)]
+    calls = [ToolCall(str(number), "slow", text) for number in range(100)]
     provider = ScriptedProvider([AssistantMessage(calls), "done"])
     config = ToolLoopConfig(timeout=0.05)
     ended: list[ToolLoopResult] = []
