@@ -4,7 +4,17 @@ from typing import Any, Literal
 
 import pytest
 
-from toolkit import ToolContext, ToolRegistry, tool, tool_from_function, tool_with_ctx
+from toolkit import (
+    Permissions,
+    ToolContext,
+    ToolRegistry,
+    allow,
+    ask,
+    deny,
+    tool,
+    tool_from_function,
+    tool_with_ctx,
+)
 from toolkit.policies import Finding
 
 
@@ -90,3 +100,37 @@ def test_a_cached_tool_whose_context_has_no_key_is_told() -> None:
     (finding,) = ToolRegistry([my_balance, balance]).only(["my_balance"]).lint()
     assert str(finding) == "my_balance: it takes a context, so nothing is cached without cache_key=lambda ctx: ..."
     assert ToolRegistry([balance]).lint() == []
+
+
+def test_rules_that_match_no_tool_are_listed() -> None:
+    rules = Permissions([deny("godo", reason="Not here."), allow("go*"), ask("file_?"), ask("final_answer")])
+    findings = ToolRegistry([good], permissions=rules).lint()
+    assert [str(finding) for finding in findings] == [
+        "godo: this rule to deny matches no tool: did you mean 'good'?",
+        "file_?: this rule to ask matches no tool",
+    ]
+
+
+def test_a_rule_about_a_tool_that_a_scope_left_out_or_renamed_is_no_mistake() -> None:
+    @tool
+    def other() -> str:
+        """Do something else."""
+        return ""
+
+    registry = ToolRegistry([good, other], permissions=Permissions([deny("other"), ask("good")]))
+    assert registry.without(["other"]).renamed({"good": "better"}).lint() == []
+
+
+def test_a_tag_that_no_tool_has_is_listed_for_each_scope_that_comes_of_it() -> None:
+    @tool(tags={"weather"})
+    def forecast() -> str:
+        """Say what the weather will be."""
+        return ""
+
+    registry = ToolRegistry([good, forecast])
+    assert registry.tagged("weather").lint() == []
+    expected = ["wether: no tool has this tag, by which a scope was made"]
+    assert [str(finding) for finding in registry.tagged("wether").lint()] == expected
+    assert [
+        str(finding) for finding in (registry.tagged("weather", "wether") | registry).only(["good"]).lint()
+    ] == expected

@@ -203,6 +203,11 @@ class Permissions:
                 return compiled.rule.action == "ask"
         return self.default == "ask"
 
+    def list_unmatched(self, tool_names: Collection[str]) -> list[Rule]:
+        """Return the rules whose pattern fits none of these names."""
+        unmatched = [each.rule for each in (*self._denials, *self._others) if not each.concerns(tool_names)]
+        return [rule for rule in self.rules if rule in unmatched]
+
 
 _ALLOWED = Decision("allow")
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, field
+from dataclasses import KW_ONLY, field, fields
 from typing import Any, ClassVar, Generic, Literal, TypeAlias, cast
 
 from typing_extensions import TypeForm
 
 from toolkit.backoff import backoff_pause
 from toolkit.calls.policy import CallConfig, ExecutionPolicy
-from toolkit.chat import Message
+from toolkit.chat import ChatRequest, Message
+from toolkit.chat.request import SAMPLING_OPTIONS
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
 from toolkit.loop.budget import UsageLimits
 from toolkit.loop.detection import LoopDetectionConfig
 from toolkit.loop.journal import Journal
-from toolkit.loop.keywords import explain_setting
 from toolkit.loop.listener import EventHook
 from toolkit.loop.middleware import Middleware, check_middleware
 from toolkit.loop.outcome import Out
@@ -39,6 +39,7 @@ __all__ = [
     "ProviderRetryConfig",
     "Sequential",
     "ToolLoopConfig",
+    "explain_loop_keyword",
 ]
 
 
@@ -175,6 +176,54 @@ class AnswerFormat(Settings, Generic[Out]):
     def has_type(self) -> bool:
         """True where the answer is to be of a type, and not text."""
         return cast("object", self.type) is not None
+
+
+# What is often given to a loop or its settings by another name, or one level too high or too low.
+_BESIDE_THE_CONFIG: Mapping[str, str] = {
+    "system": "system_prompt=...",
+    "system_message": "system_prompt=...",
+    "instructions": "system_prompt=...",
+    "context": "ctx=...",
+    "deps": "ctx=...",
+    "messages": "them in the place of the prompt",
+    "snapshot": "it in the place of the prompt",
+    "tools": "ChatRequest(messages=..., tools=...) in the place of the prompt, or a scope of the registry",
+    "model": "it into the provider, such as OpenAIProvider('gpt-5')",
+}
+_OTHER_SPELLINGS: Mapping[str, str] = {
+    "approve": "on_tool_call=...",
+    "approver": "on_tool_call=...",
+    "approval_timeout": "timeouts=Timeouts(approval=...)",
+    "event_handler": "on_event=...",
+    "max_steps": "max_iterations=...",
+    "max_turns": "max_iterations=...",
+    "max_output_chars": "output=OutputLimits(max_chars=...)",
+    "output_type": "answer=AnswerFormat(...)",
+    "retry": "provider_retry=ProviderRetryConfig(...), or retry=ToolRetryConfig(...) of a tool",
+    "tool_timeout": "timeouts=Timeouts(tool=...)",
+    "usage_limits": "limits=LoopLimits(usage=UsageLimits(...))",
+}
+
+
+def explain_loop_keyword(name: str) -> str:
+    """Return what to write in place of a keyword that a loop does not take; empty where that is not known."""
+    if name in _BESIDE_THE_CONFIG:
+        return _BESIDE_THE_CONFIG[name]
+    if name in {field.name for field in fields(ChatRequest)}:
+        return f"ChatRequest(messages=..., {name}=...) in the place of the prompt"
+    if name in SAMPLING_OPTIONS:
+        return f"config=ToolLoopConfig(request_options={{'{name}': ...}})"
+    return f"config=ToolLoopConfig({_OTHER_SPELLINGS[name]})" if name in _OTHER_SPELLINGS else ""
+
+
+def explain_setting(name: str) -> str:
+    """Return what to write in place of a keyword that `ToolLoopConfig` does not take; empty where that is not known."""
+    if name in _OTHER_SPELLINGS:
+        return _OTHER_SPELLINGS[name]
+    if name in SAMPLING_OPTIONS:
+        return f"request_options={{'{name}': ...}}"
+    advice = f"{name}=..." if name in ("ctx", "system_prompt", "decisions") else explain_loop_keyword(name)
+    return f"{advice} beside config=..." if advice.endswith("=...") else advice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The parts and the prompt that a loop is made of: checked here, with errors that show what would be right."""
+"""The parts and the prompt that a loop is made of, checked, with errors that show what would be right."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeAlias
 from typing_extensions import TypedDict
 
 from toolkit.calls.approval import Approval
+from toolkit.calls.output import READER
 from toolkit.chat import (
     ChatRequest,
     Message,
@@ -19,8 +20,7 @@ from toolkit.chat import (
     validate_transcript,
 )
 from toolkit.errors import ConfigurationError, TranscriptError
-from toolkit.loop.config import ToolLoopConfig
-from toolkit.loop.keywords import explain_loop_keyword
+from toolkit.loop.config import ANSWER_TOOL, ToolLoopConfig, explain_loop_keyword
 from toolkit.loop.outcome import Out, Snapshot
 from toolkit.settings import check_setting, describe_value
 from toolkit.suggestions import ask_whether_meant, find_similar
@@ -34,6 +34,7 @@ __all__ = [
     "check_parts",
     "check_prompt",
     "transcript_of",
+    "warn_of_unmatched_names",
     "with_options",
 ]
 
@@ -147,3 +148,15 @@ def transcript_of(prompt: str | Sequence[Message] | ChatRequest) -> list[Message
         _logger.warning("the transcript handed in is not valid and was repaired: %s", error)
         return repaired
     return messages
+
+
+def warn_of_unmatched_names(registry: ToolRegistry[Any], config: ToolLoopConfig[Any], run_id: str) -> None:
+    """Warn of rules, tags and names of tools that match no tool: most are misspelled, and have no effect."""
+    for finding in registry.list_unmatched():
+        _logger.warning("run %s: %s", run_id, finding)
+    if config.loop_detection is not None and config.loop_detection.exempt:
+        known = (*registry.names, *registry.hidden_names, ANSWER_TOOL, READER)
+        for name in config.loop_detection.exempt:
+            if name not in known:
+                meant = ask_whether_meant(find_similar(name, known, most=1))
+                _logger.warning("run %s: loop_detection exempts '%s', which is no tool; %s", run_id, name, meant)

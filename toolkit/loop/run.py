@@ -71,7 +71,7 @@ from toolkit.loop.outcome import (
     ToolLoopResult,
     TypedAnswer,
 )
-from toolkit.loop.prompt import transcript_of
+from toolkit.loop.prompt import transcript_of, warn_of_unmatched_names
 from toolkit.loop.requests import ModelRequests
 from toolkit.loop.state import LoopState
 from toolkit.loop.steps import RunTools
@@ -591,6 +591,7 @@ class Run(Generic[Ctx, Out]):
             _logger.info("run %s begins: loop %s at depth %d", frame.run_id, self.loop_id, frame.depth - 1)
             if self.config.on_tool_call is None and len(self.registry):
                 self.approvals.warn_if_nobody_is_asked()
+            warn_of_unmatched_names(self.registry, self.config, frame.run_id)
         if self.listener is None or self._is_notifying:
             return
         self._is_notifying = True

@@ -8,10 +8,12 @@ from difflib import SequenceMatcher
 from typing import Any, cast
 
 from toolkit.calls.handler import Registration
+from toolkit.calls.permissions import Permissions
 from toolkit.dataclass import dataclass
+from toolkit.suggestions import ask_whether_meant, find_similar
 from toolkit.tools.function_tool import FunctionTool
 
-__all__ = ["Finding", "lint"]
+__all__ = ["Finding", "lint", "lint_names"]
 
 _LONGEST_DESCRIPTION = 1024
 _LONGEST_SCHEMA = 8000
@@ -23,7 +25,7 @@ class Finding:
     """One thing to look at.
 
     Args:
-        tool: The name of the tool.
+        tool: The name of the tool; the pattern of a rule or the tag where no tool matches that.
         parameter: The parameter it is about, or None.
         problem: The problem, and what would be better.
     """
@@ -44,6 +46,35 @@ def lint(registrations: Iterable[Registration[Any]]) -> list[Finding]:
     for one, other in _find_alike(sorted(registration.name for registration in known)):
         findings.append(Finding(one, None, f"its name is easily taken for '{other}': make them more different"))
     return findings
+
+
+def lint_names(permissions: Permissions | None, tags: Iterable[str], names: Iterable[str]) -> list[Finding]:
+    """Return the rules and tags that match no tool.
+
+    Args:
+        permissions: Has the rules.
+        tags: The tags that no tool had when a scope was made by them.
+        names: The names of all tools that a rule may be about; those that a loop adds itself need not be among them.
+    """
+    known = list(names)
+    rules = [] if permissions is None else permissions.list_unmatched([*known, *_TOOLS_OF_LOOPS])
+    findings = [
+        Finding(
+            rule.tool_pattern,
+            None,
+            f"this rule to {rule.action} matches no tool{_suggest_name(rule.tool_pattern, known)}",
+        )
+        for rule in rules
+    ]
+    return [*findings, *[Finding(tag, None, "no tool has this tag, by which a scope was made") for tag in sorted(tags)]]
+
+
+_TOOLS_OF_LOOPS = ("final_answer", "read_result")
+
+
+def _suggest_name(pattern: str, names: Iterable[str]) -> str:
+    meant = ask_whether_meant(find_similar(pattern, names, most=1))
+    return f": {meant}" if meant else ""
 
 
 def _find_alike(names: list[str]) -> list[tuple[str, str]]:

@@ -25,7 +25,7 @@ from toolkit.settings import FUNCTION, check_setting, describe_value
 from toolkit.tool_names import check_known_names, check_name
 from toolkit.tools.decorators import tool_from_function
 from toolkit.tools.function_tool import FunctionTool
-from toolkit.tools.linting import Finding, lint
+from toolkit.tools.linting import Finding, lint, lint_names
 
 __all__ = ["PlainFunction", "Registrable", "ToolRegistry", "as_tool"]
 
@@ -83,6 +83,8 @@ class ToolRegistry(Generic[Ctx]):
         self._can_change = False
         # Names that tools had here or in what this is a scope of: where none has them, no repair takes them.
         self.hidden_names: frozenset[str] = frozenset()
+        self.unmatched_tags: frozenset[str] = frozenset()  # by which this scope was made, and which no tool had
+        self._unmatched: tuple[object, object, list[Finding]] | None = None
         self.prefix: str = ""
         self.permissions = permissions
         check_setting("the permissions of a registry", permissions, Permissions, None)
@@ -198,9 +200,32 @@ class ToolRegistry(Generic[Ctx]):
         """Return what makes models fail although it is legal.
 
         Missing descriptions, docstrings that name parameters which don't exist, parameters without a type, schemas too
-        large, names that are easily confused.
+        large, names that are easily confused; rules and tags that match no tool.
         """
-        return lint(self._registrations.values())
+        return [*lint(self._registrations.values()), *self.list_unmatched()]
+
+    def list_unmatched(self) -> list[Finding]:
+        """Return the rules of `permissions`, and the tags of this scope, that match no tool: most are misspelled.
+
+        A rule may be about a tool that a scope has left out, or about one of a sub-agent.
+        """
+        if self.permissions is None and not self.unmatched_tags:
+            return []
+        shown = self.definitions()
+        if self._unmatched is None or self._unmatched[0] is not shown or self._unmatched[1] is not self.permissions:
+            names = [*self.hidden_names, *self._list_all_names()]
+            self._unmatched = (shown, self.permissions, lint_names(self.permissions, self.unmatched_tags, names))
+        return self._unmatched[2]
+
+    def _list_all_names(self, _seen: frozenset[int] = frozenset()) -> list[str]:
+        """Return the names of the tools, and of those inside of sub-agents."""
+        names, seen = list(self._registrations), _seen | {id(self)}
+        for registration in self._registrations.values():
+            inner: Iterable[ToolRegistry[Any]] = getattr(registration.tool, "inner_registries", ())
+            for registry in inner:
+                if id(registry) not in seen:
+                    names += [*registry.hidden_names, *registry._list_all_names(seen)]
+        return names
 
     def find_context_need(self, _seen: frozenset[int] = frozenset()) -> str | None:
         """Return what a tool of this registry needs where no context is given, in words, or None where none does.
@@ -341,7 +366,9 @@ class ToolRegistry(Generic[Ctx]):
         for tag in tags:
             check_setting("each tag", tag, str)
         wanted = frozenset(tags)
-        return self.where(lambda registration: wanted <= registration.options.tags)
+        scope = self.where(lambda registration: wanted <= registration.options.tags)
+        scope.unmatched_tags |= wanted.difference(*[each.options.tags for each in self._registrations.values()])
+        return scope
 
     def prefixed(self, namespace: str, *, separator: str = "__") -> Self:
         """Return a registry with every name changed to ``namespace__name``.
@@ -399,6 +426,7 @@ class ToolRegistry(Generic[Ctx]):
         new = [each for name, each in theirs if name not in mine or mine[name].tool is not each.tool]
         joined = self._make_scope([*mine.values(), *new])
         joined.hidden_names |= other.hidden_names
+        joined.unmatched_tags |= other.unmatched_tags
         joined.prefix = self.prefix if self.prefix == other.prefix else ""
         if other.permissions is not None and other.permissions is not self.permissions:
             if self.permissions is not None:
@@ -424,6 +452,7 @@ class ToolRegistry(Generic[Ctx]):
         scope = type(self)(permissions=self.permissions)
         scope.hidden_names = self.hidden_names | self._registrations.keys()
         scope.prefix = self.prefix
+        scope.unmatched_tags = self.unmatched_tags
         for registration in registrations:
             if registration.name in scope._registrations:
                 raise DuplicateToolError(registration.name)
