@@ -451,7 +451,7 @@ class ReactForm(Form):
     """``Action: name`` and ``Action Input: {...}`` on lines of their own: ReAct."""
 
     characters: str = "a*"
-    opening: str = rf"(?<![^\s*])(?:{beginnings_of('**', then=_ACTION)}|{_ACTION})"
+    opening: str = rf"(?<!\w)(?:{beginnings_of('**', then=_ACTION)}|{_ACTION})"
 
     def read(self, source: Source, tools: KnownTools, spot: Spot) -> Waiting[list[ToolCall] | None]:
         """Return one action with its input."""
@@ -539,7 +539,7 @@ def _read_input(source: Source, tools: KnownTools, name: str) -> Waiting[str]:
             yield from source.spaces()
             yield from source.word(_TICK, 10)
         following = yield from source.spaces(" \t`")
-        if following not in {"", "\r", "\n"} and (yield from source.peek(11)).casefold() != "observation":
+        if following not in {"", "\r", "\n"} and not (yield from _is_over(source, Spot())):
             raise UnclearCallError("After the JSON object of Action Input the line must end.")
         yield from _check_end(source)
     else:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from toolkit.chat import ToolCall
 
-__all__ = ["GivenTexts", "Place"]
+__all__ = ["CallPlace", "GivenTexts"]
 
 _INDENT = re.compile(r"[ ]{0,3}")
 _FENCE = re.compile(r"\s*(?:(?:[-*+]|\d{1,3}[.)])\s+)?(?P<mark>`{3,}|~{3,})(?P<rest>[^`]*)")
@@ -34,7 +34,7 @@ _LONGEST_LINE = 4_096
 _MOST_OPEN = 100
 
 
-class Place:
+class CallPlace:
     """Follows a reply and says where a call may begin.
 
     That is at the start of a line, but not in a fence, a quotation or a tag, nor below a line that goes on with it: a
@@ -188,7 +188,8 @@ class Place:
 
 
 _ESCAPED = re.compile(r"\\u([0-9a-fA-F]{4})")
-_SKIPPED = re.compile(r"\\[nrt]|[\s\\]+")
+_SKIPPED = re.compile(r"[\s\\`]+")
+_LINE_BREAK_IN_JSON = re.compile(r"\\+[nrt]")
 _AROUND = re.compile(r"\A\s*(?:`{3,}|~{3,})\w*|(?:`{3,}|~{3,})\s*\Z")  # a fence
 _LONG_ENOUGH = 24
 _NEAR = 80
@@ -234,13 +235,19 @@ class GivenTexts:
 
     def _fold_texts(self) -> tuple[str, str]:
         if self._folded is None:
-            self._folded = "\0".join(map(_fold_text, self._texts)), "\0".join(map(_fold_text, self._results))
+            self._folded = _fold_all(self._texts), _fold_all(self._results)
         return self._folded
 
 
 def _fold_text(text: str) -> str:
+    """Return a text without its spaces, backslashes and marks of code."""
     text = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
     return _SKIPPED.sub("", html.unescape(text) if "&" in text else text)
+
+
+def _fold_all(texts: Sequence[str]) -> str:
+    # As they are, and as JSON that has line breaks in its strings.
+    return "\0".join([_fold_text(each) for text in texts for each in (text, _LINE_BREAK_IN_JSON.sub("", text))])
 
 
 def _stands_near(call: ToolCall, results: str) -> bool:

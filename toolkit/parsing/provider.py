@@ -252,12 +252,12 @@ class _Exchange:
     def _find_question(self, reply: Reply) -> str | None:
         """Return a question about whole calls in the text; None where there are none, or this run had enough."""
         made = {
-            _identify(call)
+            _make_key(call)
             for message in self._request.messages
             if isinstance(message, AssistantMessage)
             for call in message.tool_calls
         }
-        if all(_identify(call) in made for call in reply.displaced):
+        if all(_make_key(call) in made for call in reply.displaced):
             return None
         if self._questions_left is None:
             self._questions_left = _MOST_QUESTIONS - self._count_questions()
@@ -394,7 +394,7 @@ def _read_given_texts(request: ChatRequest) -> GivenTexts:
     )
 
 
-def _identify(call: ToolCall) -> tuple[str, str]:
+def _make_key(call: ToolCall) -> tuple[str, str]:
     repaired = repair_arguments(call.arguments)
     return call.name, call.arguments if repaired is None else json.dumps(json.loads(repaired), sort_keys=True)
 

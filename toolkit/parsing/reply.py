@@ -19,7 +19,7 @@ from toolkit.parsing.forms import (
     beginnings_of,
     find_format,
 )
-from toolkit.parsing.place import GivenTexts, Place
+from toolkit.parsing.place import CallPlace, GivenTexts
 from toolkit.parsing.source import SPACES, Source, Waiting
 
 __all__ = ["Reply", "ReplyPart", "ReplyReader", "UnreadCall", "read_reply"]
@@ -151,7 +151,7 @@ class ReplyReader:
         self._given = GivenTexts() if given is None else given
         self._source = Source()
         self._own_tags = _list_tags(self._row.forms)
-        self._place = Place(self._own_tags)
+        self._place = CallPlace(self._own_tags)
         self._parts: list[ReplyPart] = []
         self._space = ""  # white space whose text may still come
         self._said: list[str] = []  # the text that is neither thought nor behind the end of a turn
@@ -164,12 +164,12 @@ class ReplyReader:
     def feed(self, text: str) -> list[ReplyPart]:
         """Take some more of the reply, and return what is known now."""
         self._source.feed(text)
-        return self._advance()
+        return self._read_further()
 
     def finish(self) -> list[ReplyPart]:
         """Return the rest: the reply is over."""
         self._source.is_ended = True
-        return self._advance()
+        return self._read_further()
 
     def collect(self, parts: Iterable[ReplyPart]) -> Reply:
         """Return the whole reply from the parts that `feed` and `finish` returned."""
@@ -181,7 +181,7 @@ class ReplyReader:
                 joined.append(part)
         return Reply(tuple(joined), self._find_displaced(), tuple(self._broken))
 
-    def _advance(self) -> list[ReplyPart]:
+    def _read_further(self) -> list[ReplyPart]:
         next(self._running, None)
         parts, self._parts = self._parts, []
         return parts
@@ -246,7 +246,7 @@ class ReplyReader:
             # The template of the prompt has opened the thoughts: all before their end was one.
             self._said.clear()
             self._broken.clear()
-            self._place = Place(self._own_tags)
+            self._place = CallPlace(self._own_tags)
         elif closing and closing != "/" and may_begin:
             passing = source.past(closing)
             for _ in passing:
@@ -405,13 +405,13 @@ class ReplyReader:
             self._place.add_text(text)
         if is_said:
             self._said.append(text)
-        self._show(text)
+        self._emit_text(text)
 
     def _add_thoughts(self, text: str) -> None:
         self._place.add_thoughts(text)
-        self._show(text)
+        self._emit_text(text)
 
-    def _show(self, text: str) -> None:
+    def _emit_text(self, text: str) -> None:
         visible = text.rstrip(SPACES)
         if visible:
             self._parts.append(self._space + visible)
