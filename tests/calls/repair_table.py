@@ -86,11 +86,11 @@ SECTIONS = (
     ),
     Section(
         "Around the object",
-        "A fence, words without data, tokens that end a call or a turn, the same object once more, a bracket too many.",
+        "A fence and the sentence on the lines before it, tokens that end a call or a turn, the same object once more, "
+        "a bracket too many. Any other prose may hold data.",
         (
             taken('```json\n{"city": "Lima"}\n```', city="Lima"),
-            taken('Here are the arguments: {"city": "Lima"}', city="Lima"),
-            taken('{"city": "Lima"} I hope this helps!', city="Lima"),
+            taken('Here are the arguments:\n```json\n{"city": "Lima"}\n```', city="Lima"),
             taken('{"city": "Lima"}<|im_end|>', city="Lima"),
             taken('{"city": "Lima"}</tool_call>', city="Lima"),
             taken('{"city": "Lima"}\n{"city": "Lima"}', city="Lima"),
@@ -100,6 +100,8 @@ SECTIONS = (
             refused('{"city": "Lima"} or Oslo'),
             refused('{"city": "Lima"} and 3 days'),
             refused('Do not use {"city": "Lima"}'),
+            refused('Here are the arguments: {"city": "Lima"}'),
+            refused('{"city": "Lima"} I hope this helps!'),
             refused('{"city": "Lima"}, "days": 3}'),
             refused(', {"city": "Lima"}'),
         ),

@@ -321,8 +321,14 @@ CORPUS: list[tuple[str, dict[str, Any] | None]] = [
     ('```json\n{"a": 1}', {"a": 1}),
     ('`{"a": 1}`', {"a": 1}),
     ('`{"a": 1}', None),
-    ('Here are the arguments:\n```json\n{"a": 1}\n```\nI hope that this helps!', {"a": 1}),
-    ('Sure! Here\'s the call: {"a": 1}', {"a": 1}),
+    ('Here are the arguments:\n```json\n{"a": 1}\n```', {"a": 1}),
+    ('Hier sind sie.\n```json\n{"a": 1}\n```', {"a": 1}),
+    ('\u53c2\u6570\u5982\u4e0b\uff1a\n```\n{"a": 1}\n```', {"a": 1}),
+    ('Here are the arguments: ```json\n{"a": 1}\n```', None),
+    ('Here are 2:\n```json\n{"a": 1}\n```', None),
+    ('options:\n```json\n{"a": 1}\n```', None),
+    ('Here are the arguments:\n```json\n{"a": 1}\n```\nI hope that this helps!', None),
+    ('Sure! Here\'s the call: {"a": 1}', None),
     ('{"a": 1};', {"a": 1}),
     ('arguments = {"a": 1}', {"a": 1}),
     ('Arguments: {"a": 1}', {"a": 1}),
@@ -350,8 +356,8 @@ CORPUS: list[tuple[str, dict[str, Any] | None]] = [
     ('City Paris: {"a": 1}', None),
     ('{"a": 1}\nin Paris', None),
     ('Nicht {"a": 1}', None),
-    ('I will call the tool with these arguments: {"a": 1}', {"a": 1}),
-    ('Let me look.\n{"a": 1}\nHope this helps!', {"a": 1}),
+    ('I will call the tool with these arguments: {"a": 1}', None),
+    ('Let me look.\n{"a": 1}\nHope this helps!', None),
     ("I can't do that.", None),
     ("hello", None),
     ("42", None),
@@ -485,7 +491,7 @@ def test_an_object_that_was_broken_without_loss_comes_back_equal(case: tuple[dic
     mended = repair_arguments(text)
     assert mended is not None
     assert json.loads(mended) == value
-    wrapped = repair_arguments(f"Sure, here it is:\n```json\n{text}\n```\nThat is all.") if text[0] == "{" else mended
+    wrapped = repair_arguments(f"Sure, here it is:\n```json\n{text}\n```") if text[0] == "{" else mended
     assert wrapped == mended
 
 

@@ -129,9 +129,7 @@ def quotation_target() -> Callable[[bytes], None]:
     return test
 
 
-_TOOLS = [
-    f"toolkit.tools.{name}" for name in ("repair", "broken_json", "idle_words", "readings", "flat_arguments", "mending")
-]
+_TOOLS = [f"toolkit.calls.repair.{name}" for name in ("names", "broken_json", "readings", "mending")]
 
 
 def _replies() -> list[bytes]:

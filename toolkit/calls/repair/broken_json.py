@@ -3,8 +3,11 @@
 It is read by a tolerant reader of our own rather than by one that always finds an answer: it goes
 through the text token by token, once, and each token of the text becomes one token of the answer, in the same order.
 Only spelling changes: quotes, escapes, the words for true, false and null, and numbers such as ``.5``. All that is ever
-left out is a comma before a closing bracket, comments, and around the object a code fence and words without
-data. So nothing is invented, merged or closed that was left open; what can be read in two ways is not read at all.
+left out is a comma before a closing bracket, comments, and around the object a code fence with the sentence that
+introduces it, and what ends a call. So nothing is invented, merged or closed that was left open; what can be read in
+two ways is not read at all.
+
+What stands around the object is judged by its place and its signs, never by its words.
 """
 
 from __future__ import annotations
@@ -12,25 +15,46 @@ from __future__ import annotations
 import json
 import re
 
-from toolkit.calls.repair.idle_words import BLANK, SPACES, UnclearError, check_surroundings
 from toolkit.dataclass import dataclass
 
 __all__ = [
+    "BLANK",
     "LONGEST_TEXT",
     "NEVER_KEYS",
     "SPACES",
     "WORDS",
+    "WRAPPERS",
     "Reading",
     "UnclearError",
+    "check_surroundings",
+    "pass_end_tokens",
     "read_surely",
     "to_json_number",
     "to_json_string",
 ]
 
+SPACES = " \t\r\n\ufeff\u00a0"
+# White space and comments, as part of a verbose pattern.
+BLANK = r"(?: [ \t\r\n\ufeff\u00a0]++ | //[^\n]*+ | \#(?![^\s\#])[^\n]*+ | /\*.*?\*/ )++"
+WRAPPERS = frozenset({"arguments", "parameters", "args", "params", "kwargs", "input"})
+"""The names under which formats of calls have the arguments."""
+
 LONGEST_TEXT = 2_000_000
 _LONGEST_JSON_NUMBER = 300
 _DEEPEST_OBJECT = 100
 _MOST_ENCODINGS = 3
+
+
+class UnclearError(Exception):
+    """The text may mean something else.
+
+    Args:
+        is_cut_off: True where the text ends before it has become wrong.
+    """
+
+    def __init__(self, *, is_cut_off: bool = False) -> None:
+        self.is_cut_off: bool = is_cut_off
+        super().__init__()
 
 
 @dataclass(slots=True)
@@ -81,7 +105,53 @@ def _read_encoded(text: str, encodings: int, assumed: list[str]) -> str:
     return "".join(reader.pieces)
 
 
-# tokens
+_ONLY_BLANK = re.compile(BLANK, re.VERBOSE | re.DOTALL)
+_END_TOKENS = re.compile(
+    r"(?:\s*(?:<\|/?\w{1,40}\|>|<\uff5c[\w\u2581]{1,40}\uff5c>|</s>|<eos>|<end_of_turn>|\[/TOOL_CALLS\]"
+    r"|</(?:tool_call|tool_calls|function|function_call|functioncall|tools|invoke|parameter)>))++\s*"
+)
+_FENCE_BEFORE = re.compile(r"(?:(`{3,}|~{3,})[A-Za-z][-\w+.]*|(`+|~{3,}))\s*\Z")
+# Sentences without a digit, a quote or a bracket: signs that data is written with.
+_SENTENCES = re.compile(
+    r"(?:[^\W\d_]|(?<=[^\W\d_])['\u2019](?=[^\W\d_])"
+    r"|[\s.,;!?*\u2026\u2013\u2014\u3001\u3002\uff01\uff0c-])*+[:\uff1a]?"
+)
+_LABEL = re.compile(r"(\w++)\s*+[:=]")
+_KNOWN_LABELS = {*WRAPPERS, "json"}
+
+
+def check_surroundings(before: str, after: str) -> None:
+    """Raise unless there is nothing around the object but comments, a fence, and what introduces or ends a call."""
+    before, after = (_drop_comments(part) for part in (before, after))
+    fence = _FENCE_BEFORE.search(before[-100:])
+    if fence is not None:
+        mark = fence[1] or fence[2]
+        before = before[: len(before) - len(fence[0])]
+        if after.startswith(mark):
+            after = after[len(mark) :]
+        elif after or len(mark) < 3:
+            raise UnclearError
+    lead = before.strip(SPACES)
+    label = _LABEL.fullmatch(lead)
+    if label is not None and label[1].casefold() not in _KNOWN_LABELS:  # `options: {...}` may be the one argument
+        raise UnclearError
+    has_own_lines = fence is not None and before.rstrip(" \t").endswith("\n")
+    if lead and label is None and not (has_own_lines and _SENTENCES.fullmatch(lead)):
+        raise UnclearError
+    after = pass_end_tokens(after).strip(SPACES)
+    if pass_end_tokens(after.removeprefix("." if after[:1] == "." else ";").strip(SPACES)):
+        raise UnclearError
+
+
+def _drop_comments(text: str) -> str:
+    text = text.strip(SPACES)
+    return "" if _ONLY_BLANK.fullmatch(text) is not None else text
+
+
+def pass_end_tokens(text: str) -> str:
+    """Return what stands behind the tokens by which models end a call or a turn."""
+    return text[end.end() :] if (end := _END_TOKENS.match(text)) is not None else text
+
 
 _JSON_TOKEN = re.compile(
     rf"""

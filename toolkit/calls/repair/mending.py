@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from toolkit.calls.repair.broken_json import Reading, UnclearError, read_surely
+from toolkit.calls.repair.broken_json import WRAPPERS, Reading, UnclearError, read_surely
 from toolkit.calls.repair.readings import DOUBTFUL, find_readings
 from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError
@@ -15,8 +15,6 @@ from toolkit.schema.decoding import decode_strings, find_dropped_nulls
 from toolkit.schema.nodes import is_array, is_object
 
 __all__ = ["Mended", "explain_nulls", "mend_arguments"]
-
-_ARGUMENT_WRAPPERS = frozenset({"arguments", "parameters", "args", "params", "kwargs", "input"})
 
 
 @dataclass(slots=True)
@@ -128,7 +126,7 @@ def _unwrap_arguments(value: Any, parser: ArgumentsParser) -> tuple[Any, str] | 
     ((name, inner),) = value.items()
     nodes = parser.nodes
     is_known = any(name in choice.get("properties", {}) for choice in nodes.choices(nodes.root))
-    if name not in _ARGUMENT_WRAPPERS or is_known:
+    if name not in WRAPPERS or is_known:
         return None
     if isinstance(inner, str):
         try:

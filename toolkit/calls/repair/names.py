@@ -117,7 +117,7 @@ def _compare_names(name: str, available: Collection[str]) -> Iterator[tuple[str,
 def repair_arguments(text: str) -> str | None:
     """Return `text` as a JSON object where it surely means one, or None.
 
-    It takes an object in a code fence or with idle words around it ("Here are the arguments:"), single quotes, unquoted
+    It takes an object in a code fence, which a sentence on the lines before may introduce, single quotes, unquoted
     keys, trailing commas, comments, ``True``, ``False`` and ``None``, raw line breaks in strings, ``+1``, ``.5`` and
     ``5.``, and all of that encoded again as a string, up to three times. An empty text or ``null`` is an empty object.
 

@@ -12,13 +12,21 @@ import html
 import json
 import re
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
-from toolkit.calls.repair.broken_json import NEVER_KEYS, WORDS, Reading, UnclearError, read_surely, to_json_number
-from toolkit.calls.repair.flat_arguments import read_flat
-from toolkit.calls.repair.idle_words import BLANK, check_surroundings, pass_end_tokens
-from toolkit.calls.repair.string_contents import is_balanced, read_contents
+from toolkit.calls.repair.broken_json import (
+    BLANK,
+    NEVER_KEYS,
+    WORDS,
+    Reading,
+    UnclearError,
+    check_surroundings,
+    pass_end_tokens,
+    read_surely,
+    to_json_number,
+    to_json_string,
+)
 from toolkit.schema.amounts import read_amount
 from toolkit.schema.nodes import ALL_TYPES, Node, Nodes
 
@@ -101,7 +109,7 @@ def find_readings(text: str, nodes: Nodes) -> list[Reading]:
     """
     if len(text) > _LONGEST_READ:
         return []
-    if (flat := read_flat(text, nodes)) is not None:
+    if (flat := _read_flat(text, nodes)) is not None:
         return [flat]
     before = frozenset[str]()
     if '"' not in text and _ENTITY_QUOTE.search(text):
@@ -307,11 +315,11 @@ class _Search:
                 continue
             end = token.end()
             raw = self.text[place.position + 1 : end - 1]
-            if behind.match(self.text, end) and (not has_inner or is_balanced(raw)):
+            if behind.match(self.text, end) and (not has_inner or _is_balanced(raw)):
                 assumed = _note_inner_quotes(raw) if has_inner else set[str]()
                 if opening != '"' or token[0] != '"':
                     assumed.add("quotes were put right")
-                for piece, more in read_contents(raw):
+                for piece, more in _read_contents(raw):
                     yield end, piece, frozenset({*assumed, *more})
             has_inner = True
 
@@ -389,3 +397,129 @@ def _is_joined_strings(raw: str) -> bool:
     """Return whether a text with quotes inside, between two more, may be whole strings and what stands between them."""
     between = _ANY_QUOTE.split(raw)[1::2]
     return all(_JOINT.fullmatch(part) for part in between)
+
+
+# the contents of strings
+
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_PLAIN_ESCAPES = {'"': '"', "'": "'", "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+# Behind a backslash these begin the code of a character in other languages, or one of JSON's that is not whole.
+_MAYBE_CODES = frozenset("0123456789x")
+_CUT_UNIT = re.compile(r"\\u[0-9a-fA-F]")
+_CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f]")
+
+
+def _read_contents(raw: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield what may stand between two quotes: backslashes of escapes that JSON lacks stand for themselves."""
+    if _CONTROL_CHARACTERS.search(raw):
+        return
+    escapes = [escape[1] for escape in _ESCAPE.finditer(raw)]
+    unknown = [escape for escape in escapes if len(escape) == 1 and escape not in _PLAIN_ESCAPES]
+    if any(escape in _MAYBE_CODES for escape in unknown) or _CUT_UNIT.search(_drop_units(raw)):
+        return
+    known = [escape for escape in escapes if escape not in unknown and escape not in {'"', "'"}]
+    ways = [frozenset(unknown)]
+    if unknown and known:
+        ways.append(frozenset([*unknown, *known]))
+    for kept in ways:
+        text = _ESCAPE.sub(partial(_unescape_one, kept=kept), raw)
+        try:
+            text = text.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError:
+            continue
+        yield json.dumps(text, ensure_ascii=False), ("backslashes were kept as text",) if unknown else ()
+
+
+def _is_balanced(text: str) -> bool:
+    """Return whether the brackets in a text match: where they don't, a string may have swallowed its own end."""
+    awaited: list[str] = []
+    for character in re.findall(r"[{}\[\]]", text):
+        if character in "{[":
+            awaited.append("}" if character == "{" else "]")
+        elif not awaited or awaited.pop() != character:
+            return False
+    return not awaited
+
+
+def _drop_units(raw: str) -> str:
+    return re.sub(r"\\\\|\\u[0-9a-fA-F]{4}", "", raw)
+
+
+def _unescape_one(match: re.Match[str], *, kept: frozenset[str]) -> str:
+    escape = match[1]
+    if escape in {'"', "'"}:
+        return escape
+    if escape in kept:
+        return match[0]
+    return chr(int(escape[1:], 16)) if len(escape) > 1 else _PLAIN_ESCAPES[escape]
+
+
+# names and values without brackets: `city=Paris, days=3` on a line, or `city: Paris` on a line of its own each
+
+_LONGEST_FLAT_TEXT = 20_000
+_STRING_ONLY = frozenset({"string"})
+_FLAT_NAME = re.compile(
+    r"(?:\A|(?P<mark>[,;\n]|(?=[ \t])))[ \t]*(?P<name>[^\W\d]\w*)(?:(?P<equals>[ ]?=[ ]?)(?!=)|:(?=[ \t]|\Z))"
+)
+_OTHER_NAME = re.compile(r"(?:\A|[\s,;])\w+\s?=(?!=)|[\s,;]\w+:(?=\s|\Z)|\s\#")
+_QUOTED_VALUE = re.compile(r"\"[^\"\\]*+(?:\\.[^\"\\]*+)*+\"|'[^'\\]*+(?:\\.[^'\\]*+)*+'", re.DOTALL)
+_IN_BRACKETS = re.compile(r"[\"'`{}\[\]<>]")
+
+
+def _read_flat(text: str, nodes: Nodes) -> Reading | None:
+    """Return arguments that stand there as names and values, where each name is the schema's and each value fits it.
+
+    A name of the schema that stands behind a comma, a space or a line break, with ``=`` behind it, begins an argument;
+    with a colon it does so at the beginning of a line alone. Any other name in that way, a comma left over, or a quote
+    inside a value makes it unclear.
+    """
+    text = text.strip()
+    known = {name for choice in nodes.choices(nodes.root) for name in choice.get("properties", {})}
+    if len(text) > _LONGEST_FLAT_TEXT or not known:
+        return None
+    begins = [match for match in _FLAT_NAME.finditer(text) if match["name"] in known and _begins_argument(match)]
+    if not begins or begins[0].start() or len({match["name"] for match in begins}) < len(begins):
+        return None
+    ends = [match.start() for match in begins[1:]] + [len(text)]
+    members: list[str] = []
+    has_lines = all(match["mark"] in {None, "\n"} for match in begins)
+    for match, end in zip(begins, ends, strict=True):
+        name = match["name"]
+        value = text[match.end() : end].strip().removesuffix("," if end < len(text) else "\n").strip()
+        written = _read_flat_value(value, nodes.at_key(nodes.root, name), nodes, name, has_lines=has_lines)
+        if written is None:
+            return None
+        members.append(f"{json.dumps(name)}: {written}")
+    return Reading("{" + ", ".join(members) + "}", ("names and values were taken for an object",))
+
+
+def _begins_argument(match: re.Match[str]) -> bool:
+    return match["equals"] is not None or match.start() == 0 or match["mark"] == "\n"
+
+
+def _read_flat_value(text: str, node: Node, nodes: Nodes, name: str, *, has_lines: bool) -> str | None:
+    if _QUOTED_VALUE.fullmatch(text):
+        try:
+            return to_json_string(text)
+        except UnclearError:
+            return None
+    types = nodes.types(node)
+    if not text or "\n" in text or _IN_BRACKETS.search(text) or _OTHER_NAME.search(text) or types == ALL_TYPES:
+        return None
+    if not has_lines and re.search("[,;]", text) and "string" in types:
+        return None
+    plain = _read_bare_value(text, node, nodes, name)
+    if "string" not in types:
+        return plain
+    # A word or a number for what may be a string or that is not clear.
+    return json.dumps(text, ensure_ascii=False) if plain is None or types <= _STRING_ONLY else None
+
+
+def _read_bare_value(text: str, node: Node, nodes: Nodes, name: str) -> str | None:
+    if text in WORDS:
+        return WORDS[text]
+    try:
+        return to_json_number(text)
+    except UnclearError:
+        amount = read_amount(text, node, nodes, (name,))
+        return None if amount is None else json.dumps(amount)
