@@ -17,7 +17,7 @@ _KEY = b"a key of thirty-two random bytes"
 
 
 def yaml_target() -> Callable[[bytes], None]:
-    load = import_module("toolkit.bounded_yaml").load_yaml
+    load = import_module("toolkit.checked_yaml").load_yaml
     config = import_module("toolkit.tool_config")
     errors = import_module("toolkit.errors")
     yaml_error = import_module("yaml").YAMLError
@@ -155,7 +155,7 @@ TARGETS = [
         name="yaml",
         make=yaml_target,
         seeds=lambda: _YAML,
-        follows=["toolkit.bounded_yaml", "toolkit.tool_config"],
+        follows=["toolkit.checked_yaml", "toolkit.tool_config"],
         longest=3_000,
     ),
     Target(name="cassette", make=cassette_target, seeds=_cassettes, follows=["toolkit.testing", "toolkit.chat"]),

@@ -11,7 +11,7 @@ import pytest
 
 from tests.sources.openapi.pets import document, operation
 from toolkit import ConfigurationError, ToolCall, ToolRegistry
-from toolkit.bounded_yaml import YamlTooLargeError, load_yaml
+from toolkit.checked_yaml import YamlTooLargeError, load_yaml
 from toolkit.errors import OpenApiError
 from toolkit.sources.openapi import ApiKey, Auth, Basic, Bearer, OAuth2ClientCredentials, openapi_tools
 from toolkit.tool_config import load_tools

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator
 
 from toolkit import ConfigurationError, ToolError, ToolRegistry, tool
 from toolkit.serving.mcp import mcp_app, mcp_server
-from toolkit.serving.mcp.origins import OriginGuard
+from toolkit.serving.mcp.web import OriginGuard
 
 GUARD = OriginGuard(["tools.example.com", "any.example.com:*"], ["https://app.example.com", "http://dev.example:8080"])
 

@@ -1,9 +1,7 @@
 """Agents as tools: loops inside tools, and what agents hand to each other."""
 
-from toolkit.agents.coworkers import coworker_tools
-from toolkit.agents.images import add_image
-from toolkit.agents.input_files import read_input_file
-from toolkit.agents.sub_agents import SubAgent, SubAgentRun, sub_agent_tool
+from toolkit.agents.attachments import add_image, read_input_file
+from toolkit.agents.sub_agents import SubAgent, SubAgentRun, coworker_tools, sub_agent_tool
 from toolkit.loop.events import SubAgentEvent
 
 __all__ = [

@@ -1,13 +1,14 @@
-"""A loop as a tool: it gets a task, works on it with its own model, prompt and tools, and gives its answer.
+"""A loop as a tool: it works on a task with its own model, prompt and tools, and returns its answer.
 
 What a sub-agent may do is never more than its caller may: its requests, calls and tokens count towards the limits of
-the loops round it, its depth is theirs plus one, and when they are cancelled so is it. What went wrong inside is told:
-a failure is an error, an answer that a limit cut short says so.
+the loops around it, its depth is theirs plus one, and it is cancelled with them. Its outcome is reported: a failure is
+an error, and an answer that a limit cut short says so. `coworker_tools` delegates tasks and questions to sub-agents.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Generic, Literal, cast
 
@@ -22,7 +23,7 @@ from toolkit.calls.options import ToolOptionKeywords
 from toolkit.calls.policy import Caller
 from toolkit.chat import ChatRequest, Message, Provider, SystemMessage, TextDelta, ToolCall, UserMessage
 from toolkit.chat.output import ToolOutput, to_output, words_of
-from toolkit.errors import ConfigurationError, ToolCancelledError, ToolkitError
+from toolkit.errors import ConfigurationError, ToolCancelledError, ToolError, ToolkitError
 from toolkit.loop.config import DEFAULT_CONFIG, ToolLoopConfig
 from toolkit.loop.depth import SubAgentSeat, current_frame, sub_agent_seat
 from toolkit.loop.events import Done, Failed, LoopEvent, SubAgentEvent
@@ -46,12 +47,12 @@ from toolkit.loop.outcome import (
 )
 from toolkit.loop.prompt import check_parts
 from toolkit.loop.streaming import EventStream
-from toolkit.settings import check_fields
+from toolkit.settings import check_fields, check_setting
 from toolkit.tools.decorators import tool_with_ctx
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.registry import ToolRegistry
 
-__all__ = ["SUB_AGENT_TAG", "SubAgent", "SubAgentRun", "sub_agent_tool"]
+__all__ = ["coworker_tools", "SUB_AGENT_TAG", "sub_agent_tool", "SubAgent", "SubAgentRun"]
 
 _logger = logging.getLogger("toolkit.agents")
 
@@ -89,9 +90,9 @@ class SubAgent(Generic[Ctx]):
         system_prompt: Its system prompt; empty gives it none.
         config: Its limits and hooks; None takes the defaults, under which what needs approval is denied.
         request: Settings of its requests, such as ``reasoning_effort``; messages in it come after the system prompt.
-        allow_sub_agents: True where it may run sub-agents itself.
+        allow_sub_agents: True if it may run sub-agents itself.
         approvals: The guards that decide on its calls. ``caller`` asks its own guards and then those of the loop whose
-            call runs it: permissions, `Middleware.guard_call` and `on_tool_call`, which is told its name and
+            call runs it: permissions, `Middleware.guard_call` and `on_tool_call`, which gets its name and
             ``loop_id``; so it may do nothing that its caller may not. ``own`` asks its own guards alone.
     """
 
@@ -303,7 +304,7 @@ def _count_usage(handle: ToolLoopHandle[Any, Any]) -> None:
 
 
 def _judge_result(name: str, result: ToolLoopResult[Any]) -> tuple[str, bool]:
-    """Return what the caller's model must know of an ending, if anything, and whether the task failed by it."""
+    """Return a note on the ending for the caller's model, and True if the task failed."""
     match result.reason:
         case Complete() | ResultAsAnswer() | TypedAnswer():
             return "", False
@@ -349,3 +350,92 @@ def _describe_failure(
 
 def _join_tool_names(calls: tuple[ToolCall, ...]) -> str:
     return ", ".join(dict.fromkeys(call.name for call in calls))
+
+
+_Name = Annotated[
+    str,
+    Field(description="The coworker, by name.", validation_alias=AliasChoices("coworker", "co_worker")),
+]
+_KNOWS_NOTHING = "They know nothing of your work, so tell them everything: don't refer to things, explain them."
+
+
+def coworker_tools(
+    coworkers: Iterable[SubAgent[Ctx]], **options: Unpack[ToolOptionKeywords]
+) -> list[FunctionTool[Ctx, ..., Any]]:
+    """Return the tools ``delegate_work`` and ``ask_question`` over these coworkers.
+
+    ::
+
+        clerk = SubAgent(name="clerk", provider=provider, registry=files, system_prompt="You know the files.")
+        team = ToolRegistry(coworker_tools([clerk]))
+
+    A model may write a name in another case, with other spaces or in quotes, and the first of a list in brackets
+    counts. A wrong name is answered with the names of all coworkers.
+
+    Args:
+        coworkers: At least one; the name of each is the role under which it is known.
+        options: How both tools are run; see `ToolOptions`.
+
+    Raises:
+        ConfigurationError: There is no coworker, or two have one name.
+    """
+    team = list(coworkers)
+    for coworker in team:
+        check_setting("a coworker", coworker, SubAgent)
+    names = ", ".join(coworker.name for coworker in team)
+    by_name = {_normalize_name(coworker.name): coworker for coworker in team}
+    if not team:
+        raise ConfigurationError("coworker_tools needs at least one coworker")
+    if len(by_name) < len(team):
+        raise ConfigurationError(f"two coworkers have one name: {names}")
+
+    async def delegate_work(
+        ctx: ToolContext[Ctx],
+        task: Annotated[str, Field(description="What is to be done.")],
+        context: Annotated[str, Field(description="All that has to be known for it.")],
+        coworker: _Name,
+    ) -> ToolOutput:
+        return await _ask_coworker(ctx, by_name, coworker, task, context)
+
+    async def ask_question(
+        ctx: ToolContext[Ctx],
+        question: Annotated[str, Field(description="What you want to know.")],
+        context: Annotated[str, Field(description="All that has to be known to answer.")],
+        coworker: _Name,
+    ) -> ToolOutput:
+        return await _ask_coworker(ctx, by_name, coworker, question, context)
+
+    options["tags"] = frozenset({SUB_AGENT_TAG, *options.get("tags", ())})
+    options.setdefault("on_crash", "resume")
+    descriptions: Sequence[tuple[Any, str]] = (
+        (delegate_work, f"Hand a task to one of these coworkers: {names}. {_KNOWS_NOTHING}"),
+        (ask_question, f"Ask one of these coworkers a question: {names}. {_KNOWS_NOTHING}"),
+    )
+    tools = [
+        cast("FunctionTool[Ctx, ..., Any]", tool_with_ctx(description=description, **options)(function))
+        for function, description in descriptions
+    ]
+    for made in tools:
+        made.inner_registries = tuple(coworker.registry for coworker in team)
+    return tools
+
+
+async def _ask_coworker(
+    ctx: ToolContext[Ctx], by_name: dict[str, SubAgent[Ctx]], coworker: str, task: str, context: str
+) -> ToolOutput:
+    asked = by_name.get(_normalize_name(coworker))
+    if asked is None:
+        options = "\n".join(f"- {name}" for name in by_name)
+        raise ToolError(f"There is no coworker '{coworker}'. It must be one of these:\n{options}")
+    output = await asked.run(ctx, f"{task}\n\nWhat you have to know for it:\n{context}" if context.strip() else task)
+    if isinstance(output.details, SubAgentRun) and output.details.error is not None:
+        return replace(output, content=f"The coworker '{asked.name}' could not do it. {output.text}")
+    return output
+
+
+def _normalize_name(name: str) -> str:
+    """Return a coworker's name without what models do to names: ``[Writer, "Editor"]`` is ``writer``."""
+    name = name.strip()
+    if name.startswith("[") and name.endswith("]"):
+        name = name[1:-1].split(",", maxsplit=1)[0]
+    return " ".join(name.replace('"', "").split()).strip("' ").casefold()

@@ -25,7 +25,7 @@ from toolkit.chat import (
     ToolResult,
 )
 from toolkit.chat.output import ToolOutput, to_output
-from toolkit.interop.given_tools import OneOrMore, read_registry, read_tools
+from toolkit.interop.conversions import OneOrMore, read_registry, read_tools
 from toolkit.tool_names import legal_names
 from toolkit.tools.decorators import tool_from_schema_with_ctx
 from toolkit.tools.function_tool import FunctionTool

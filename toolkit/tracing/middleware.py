@@ -29,11 +29,13 @@ from toolkit.loop.middleware import (
 from toolkit.loop.outcome import LoopDetected
 from toolkit.settings import check_setting
 from toolkit.tracing import conventions as names
-from toolkit.tracing.attributes import describe_chat, describe_reply, describe_run
-from toolkit.tracing.messages import (
+from toolkit.tracing.attributes import (
     describe_arguments,
+    describe_chat,
     describe_instructions,
     describe_messages,
+    describe_reply,
+    describe_run,
     describe_text,
     describe_tools,
 )
@@ -70,7 +72,7 @@ class Tracing(Middleware[object]):
     Args:
         content: The part of messages, arguments and results that is written: ``none``, all that the last request had
             not (``new``), or ``all`` of each request, which grows with the square of the turns. Texts that look like
-            secrets, and fields whose names tell of one, are struck out.
+            secrets, and fields whose names tell of one, are removed.
         agent: The name of an outermost run; sub-agents have their own.
         conversation: The id of the conversation that the runs belong to; None has none.
         tracer_provider: Makes the spans; None takes the global one.
@@ -99,7 +101,7 @@ class Tracing(Middleware[object]):
         self.instruments = Instruments(metrics.get_meter(_SCOPE, release, meter_provider))
 
     def for_run(self, run: RunInfo[object]) -> Middleware[object]:
-        """Return what traces one run."""
+        """Return the middleware that traces one run."""
         return _TracedRun(self, run)
 
 
@@ -293,7 +295,7 @@ class _TracedRun(Middleware[object]):
             contexts.detach(token)
             span.end()
 
-    # what else it tells
+    # its other events
 
     def on_event(self, event: LoopEvent) -> None:
         """Make a span of a refused call, and an event of what happens to the run."""

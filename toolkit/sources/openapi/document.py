@@ -23,7 +23,7 @@ from pydantic import BaseModel, ValidationError
 from referencing.exceptions import NoSuchResource
 from referencing.jsonschema import DRAFT202012
 
-from toolkit.bounded_yaml import YamlTooLargeError, load_yaml
+from toolkit.checked_yaml import YamlTooLargeError, load_yaml
 from toolkit.errors import ConfigurationError, OpenApiError
 from toolkit.http_replies import ACCEPTED_ENCODINGS, DiscreetUrl, origin_of
 from toolkit.schema.nodes import is_array, is_object

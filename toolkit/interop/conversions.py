@@ -1,16 +1,18 @@
-"""The tools that the functions for other frameworks are given: one or many, in or out."""
+"""The parts that all frameworks share: one or many tools as arguments, and outputs made of parts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias, TypeVar, cast
 
 from toolkit.calls.handler import Ctx
+from toolkit.chat import ContentBlock
+from toolkit.chat.output import ToolOutput, to_output
 from toolkit.errors import ConfigurationError
 from toolkit.settings import check_setting, describe_value
 from toolkit.tools.registry import Registrable, ToolRegistry
 
-__all__ = ["OneOrMore", "read_registry", "read_tools"]
+__all__ = ["OneOrMore", "output_from_parts", "read_registry", "read_tools"]
 
 Theirs = TypeVar("Theirs")
 
@@ -52,3 +54,14 @@ def read_registry(tools: Any) -> ToolRegistry[Any]:
             f"a ToolRegistry, a tool or a list of tools is needed here, not {describe_value(tools)}"
         )
     return ToolRegistry[Any](tools)
+
+
+def output_from_parts(value: object, block_of: Callable[[Any], ContentBlock | None]) -> ToolOutput:
+    """Return a value, or a list of parts, as an output: the parts that `block_of` knows as blocks, others as text."""
+    parts: object = value
+    items = list(cast("list[Any]", parts)) if isinstance(parts, (list, tuple)) else [parts]
+    blocks = [block_of(item) for item in items]
+    if all(block is None for block in blocks):
+        return to_output(value)
+    pairs = zip(items, blocks, strict=True)
+    return to_output([to_output(item).text if block is None else block for item, block in pairs])
