@@ -45,13 +45,20 @@ from toolkit.loop.budget import UsageLimits
 from toolkit.loop.config import AnswerFormat, LoopLimits, ProviderRetryConfig, ToolLoopConfig
 from toolkit.loop.detection import LoopDetectionConfig
 from toolkit.loop.events import Done, Failed
-from toolkit.loop.handle import ToolLoopHandle, Yielded, tool_loop_resumable
+from toolkit.loop.handle import (
+    ToolLoopHandle,
+    Yielded,
+    tool_loop,
+    tool_loop_channel,
+    tool_loop_resumable,
+    tool_loop_stream,
+    tool_loop_sync,
+)
 from toolkit.loop.middleware import Middleware
 from toolkit.loop.outcome import Completed, Snapshot, ToolLoopResult
 from toolkit.loop.prompt import Prompt
 from toolkit.loop.steering import Steering
 from toolkit.loop.stopping import stop_after
-from toolkit.loop.views import tool_loop, tool_loop_channel, tool_loop_stream, tool_loop_sync
 from toolkit.tools.decorators import (
     tool,
     tool_from_function,

@@ -23,7 +23,7 @@ from toolkit.cli.sources import open_model, read_model
 from toolkit.cli.terminal import Terminal
 from toolkit.dataclass import dataclass
 from toolkit.loop.config import ToolLoopConfig
-from toolkit.loop.views import tool_loop
+from toolkit.loop.handle import tool_loop
 from toolkit.parsing import advise_calling, probe_calling
 from toolkit.secrets import without_keys
 from toolkit.tools.registry import ToolRegistry

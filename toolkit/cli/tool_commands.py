@@ -34,8 +34,8 @@ from toolkit.cli.terminal import Approver, Terminal
 from toolkit.errors import UnknownToolNameError
 from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.events import LoopEvent
+from toolkit.loop.handle import tool_loop
 from toolkit.loop.middleware import Middleware
-from toolkit.loop.views import tool_loop
 from toolkit.schema.nodes import Nodes, is_array
 from toolkit.testing import ScriptedProvider
 from toolkit.tools.linting import Finding

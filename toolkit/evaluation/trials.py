@@ -24,8 +24,8 @@ from toolkit.evaluation.tasks import EvaluationTask, FailureReason, TaskSet, is_
 from toolkit.events import LoopEvent, ToolCallRefused, ToolExecutionStart
 from toolkit.json_text import digest_json, write_json
 from toolkit.loop.config import ToolLoopConfig
+from toolkit.loop.handle import tool_loop
 from toolkit.loop.middleware import CallInfo, CallProceed, Middleware
-from toolkit.loop.views import tool_loop
 from toolkit.private_files import make_private
 from toolkit.secrets import without_keys
 from toolkit.settings import PositiveInt, Seconds, ZeroToOne, check_fields

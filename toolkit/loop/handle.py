@@ -1,4 +1,4 @@
-"""The one object behind every view of a loop: run to its end, streamed, stepped by hand, saved and restored."""
+"""The one object behind every view of a loop, and the functions that make one and use it at once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,16 @@ from toolkit.runtime.backend import is_in_event_loop
 from toolkit.runtime.workers import when_abandoned
 from toolkit.tools.registry import ToolRegistry
 
-__all__ = ["ToolLoopHandle", "TurnOutcome", "Yielded", "tool_loop_resumable"]
+__all__ = [
+    "ToolLoopHandle",
+    "TurnOutcome",
+    "Yielded",
+    "tool_loop",
+    "tool_loop_channel",
+    "tool_loop_resumable",
+    "tool_loop_stream",
+    "tool_loop_sync",
+]
 
 _logger = logging.getLogger("toolkit.loop")
 
@@ -54,9 +63,9 @@ class ToolLoopHandle(Generic[Ctx, Out]):
             if any("DONE" in result.text for result in turn.results):
                 turn.stop("task complete")
 
-    Whatever way it ends, and whoever stops it, `messages` has the transcript and `result` what the loop leaves. It runs
-    in one way at a time; turns may be stepped first and the rest be run or streamed. Stepped, the `timeout` counts only
-    while a turn runs, not while the caller thinks, unless `counts_pauses` says so.
+    However it ends, `messages` has the transcript and `result` the result. It runs in one way at a time; turns may be
+    stepped first and the rest be run or streamed. Stepped, the `timeout` counts only while a turn runs, not while the
+    caller thinks, unless `counts_pauses` says so.
 
     The other arguments are those of `tool_loop`.
     """
@@ -125,7 +134,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
                 request = with_options(request, config.request_options)
             self._run = Run(provider, registry, request, ctx, config, counts_pauses=counts_pauses)
         if decisions:
-            # What was shown to who decided; a tool that has changed since has another binding by now.
+            # As they were when the decision was made; a tool that has changed since has another binding by now.
             asked: list[dict[str, str]] = []
             if isinstance(prompt, dict):
                 asked = prompt["pending_approvals"]
@@ -145,13 +154,13 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         config: ToolLoopConfig[OtherOut] | None = None,
         counts_pauses: bool = False,
     ) -> ToolLoopHandle[OtherCtx, OtherOut]:
-        """Take up a saved loop, in this or another process; nothing that had run when it was saved runs again.
+        """Restore a saved loop, in this or another process; nothing that had run when it was saved runs again.
 
         Each call that has not run yet is prepared again. Where its tool, its definition, its arguments or a default is
         not what it was when the call was decided on, somebody has to decide again, whatever was decided before.
 
         A snapshot is plain data, which can be read twice: two processes that restore the same one run its calls twice.
-        Where it is kept must hand each out once, such as with ``DELETE ... RETURNING``, and give it back only changed.
+        Its store must hand each out once, such as with ``DELETE ... RETURNING``, and take it back only changed.
 
         Args:
             snapshot: The value that `snapshot` returned, or `ToolLoopResult.snapshot`; decoded JSON.
@@ -464,3 +473,171 @@ TurnOutcome: TypeAlias = Yielded | Completed[Out] | Failed
 
 tool_loop_resumable = ToolLoopHandle
 """The handle under the name of what it makes possible."""
+
+
+@overload
+async def tool_loop(
+    provider: Provider,
+    registry: ToolRegistry[object] | ToolRegistry[None],
+    prompt: Prompt,
+    *,
+    ctx: None = None,
+    **options: Unpack[LoopOptions[Out]],
+) -> ToolLoopResult[Out]: ...
+@overload
+async def tool_loop(
+    provider: Provider,
+    registry: ToolRegistry[Ctx],
+    prompt: Prompt,
+    *,
+    ctx: Ctx,
+    **options: Unpack[LoopOptions[Out]],
+) -> ToolLoopResult[Out]: ...
+async def tool_loop(
+    provider: Provider, registry: ToolRegistry[Any], prompt: Prompt, **options: Any
+) -> ToolLoopResult[Any]:
+    """Let the model call tools until it answers, and return the answer with all that led to it.
+
+    ::
+
+        result = await tool_loop(provider, registry, "What's the weather in Paris?")
+        print(result.text)
+
+    Works on asyncio and on trio. Whatever way it ends, ``result.messages`` is valid: each call has its result. Make a
+    `ToolLoopHandle` and ``run()`` it to have the transcript also where this is cancelled, or to stop it from elsewhere.
+
+    Args:
+        provider: Talks to the model.
+        registry: The tools; it may be changed while the loop runs, and the next turn sees it.
+        prompt: A question, a transcript, or a `ChatRequest` with its settings. It is copied, never changed; a
+            transcript with calls that have no result is repaired. Or a snapshot, with which a saved loop goes on.
+        options: ``ctx``, what the tools get as their context, which may be left out only where they need none;
+            ``config``, the settings; ``system_prompt``, which stands first, in the place of one that the transcript
+            begins with; ``decisions``, with a snapshot: what was decided on calls that await it, by their ids.
+
+    Raises:
+        ProviderError: The model could not be reached after retries; carries the transcript.
+        MaxDepthExceededError: The loop is nested too deep, in a tool of another loop.
+    """
+    return await ToolLoopHandle(provider, registry, prompt, **options).run()
+
+
+@overload
+def tool_loop_sync(
+    provider: Provider,
+    registry: ToolRegistry[object] | ToolRegistry[None],
+    prompt: Prompt,
+    *,
+    ctx: None = None,
+    **options: Unpack[LoopOptions[Out]],
+) -> ToolLoopResult[Out]: ...
+@overload
+def tool_loop_sync(
+    provider: Provider,
+    registry: ToolRegistry[Ctx],
+    prompt: Prompt,
+    *,
+    ctx: Ctx,
+    **options: Unpack[LoopOptions[Out]],
+) -> ToolLoopResult[Out]: ...
+def tool_loop_sync(
+    provider: Provider, registry: ToolRegistry[Any], prompt: Prompt, **options: Any
+) -> ToolLoopResult[Any]:
+    """Do what `tool_loop` does, for code that is not async; runs an event loop of its own until the end.
+
+    ::
+
+        result = tool_loop_sync(provider, registry, "What's the weather in Paris?")
+        print(result.text, result.reason)
+
+    In a tool that runs in a worker thread it is cancelled when the call of that tool is, and inherits its limits.
+
+    Raises:
+        LoopUsageError: Called on a thread where an event loop is running: await `tool_loop` there.
+    """
+    return ToolLoopHandle(provider, registry, prompt, **options).run_sync()
+
+
+@overload
+def tool_loop_stream(
+    provider: Provider,
+    registry: ToolRegistry[object] | ToolRegistry[None],
+    prompt: Prompt,
+    *,
+    ctx: None = None,
+    **options: Unpack[LoopOptions[Out]],
+) -> EventStream[Out]: ...
+@overload
+def tool_loop_stream(
+    provider: Provider,
+    registry: ToolRegistry[Ctx],
+    prompt: Prompt,
+    *,
+    ctx: Ctx,
+    **options: Unpack[LoopOptions[Out]],
+) -> EventStream[Out]: ...
+def tool_loop_stream(
+    provider: Provider, registry: ToolRegistry[Any], prompt: Prompt, **options: Any
+) -> EventStream[Any]:
+    """Run a loop and read its events as they come.
+
+    ::
+
+        async with tool_loop_stream(provider, registry, "What's the weather in Paris?") as events:
+            async for event in events:
+                match event:
+                    case TextDelta(text):
+                        print(text, end="")
+                    case Done(result):
+                        print(result.reason)
+
+    The last event is `Done`, once, with the result; a run that fails tells `Failed` instead, and raises. Nothing runs
+    ahead of the reader, but tools that run already. Leaving the block cancels what is running; the transcript is closed
+    all the same, and ``events.result`` has it. Arguments are those of `tool_loop`.
+    """
+    return ToolLoopHandle(provider, registry, prompt, **options).stream()
+
+
+@overload
+def tool_loop_channel(
+    provider: Provider,
+    registry: ToolRegistry[object] | ToolRegistry[None],
+    prompt: Prompt,
+    *,
+    ctx: None = None,
+    buffer_size: int = 32,
+    **options: Unpack[LoopOptions[Out]],
+) -> EventChannel[Out]: ...
+@overload
+def tool_loop_channel(
+    provider: Provider,
+    registry: ToolRegistry[Ctx],
+    prompt: Prompt,
+    *,
+    ctx: Ctx,
+    buffer_size: int = 32,
+    **options: Unpack[LoopOptions[Out]],
+) -> EventChannel[Out]: ...
+def tool_loop_channel(
+    provider: Provider, registry: ToolRegistry[Any], prompt: Prompt, *, buffer_size: int = 32, **options: Any
+) -> EventChannel[Any]:
+    """Run a loop with its events in a bounded queue, and its result apart.
+
+    ::
+
+        async with tool_loop_channel(provider, registry, "Go") as (events, handle):
+            async for event in events:
+                await show(event)
+            result = await handle.result()
+
+    A reader that is slow slows the run down; one that stops reading and asks for ``handle.result()`` doesn't. Leaving
+    the block cancels the run. Arguments are those of `tool_loop`.
+
+    Args:
+        provider: Talks to the model.
+        registry: The tools.
+        prompt: The start of the loop: a question, messages, a request or a snapshot.
+        buffer_size: How many events may wait; 0 hands each over.
+        options: As for `tool_loop`.
+    """
+    return ToolLoopHandle(provider, registry, prompt, **options).channel(buffer_size)

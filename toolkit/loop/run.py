@@ -13,7 +13,7 @@ import math
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic
 
@@ -505,23 +505,25 @@ class Run(Generic[Ctx, Out]):
 
     def save(self) -> Snapshot:
         """Return the loop as plain JSON; see `ToolLoopHandle.snapshot`."""
-        from toolkit.loop.snapshot import save_loop  # noqa: PLC0415 - few loops are saved
+        from toolkit.loop.snapshot import SavedLoop, dump_snapshot, save_request  # noqa: PLC0415 - few loops are saved
 
-        chain = self.middleware
-        return save_loop(
-            self.state,
-            self.requests.request,
+        chain, budget, approvals = self.middleware, self.budget, self.approvals
+        saved = SavedLoop(
             loop_id=self.loop_id,
-            tools=self.offer.fixed_tools,
-            approvals=self.approvals,
+            salt=approvals.salt,
+            state=self.state.freeze(),
+            request=save_request(self.requests.request, self.offer.fixed_tools),
+            bindings=approvals.list_bindings(),
+            arguments=approvals.dump_modified(),
             seconds_left=self.clock.seconds_left,
-            budget=self.budget,
+            requests=0 if budget is None else budget.requests,
+            tool_calls=0 if budget is None else budget.tool_calls,
             answer_retries=0 if self.answer is None else self.answer.retries_left,
-            signing_key=self.config.signing_key,
             uses=self.count_uses(),
             cut_texts=self.memory.count,
             middleware=self._saved_states if chain is None else chain.save_states(),
         )
+        return dump_snapshot(saved, [asdict(each) for each in approvals.list_pending()], self.config.signing_key)
 
     # the beginning
 

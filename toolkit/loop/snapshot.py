@@ -1,11 +1,11 @@
-"""A loop as plain JSON, to be taken up again in another process."""
+"""A loop as plain JSON, to be restored in another process."""
 
 from __future__ import annotations
 
 import hmac
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,10 +15,8 @@ from toolkit.chat import AssistantMessage, ChatRequest, ResponseFormat, ToolDefi
 from toolkit.dataclass import dataclass
 from toolkit.errors import LoopUsageError
 from toolkit.json_text import digest_json, sign_json
-from toolkit.loop.approvals import Approvals
-from toolkit.loop.budget import Budget
 from toolkit.loop.outcome import Snapshot
-from toolkit.loop.state import FrozenState, LoopState
+from toolkit.loop.state import FrozenState
 from toolkit.secrets import MASK, replace_fields
 
 if TYPE_CHECKING:
@@ -31,7 +29,7 @@ __all__ = [
     "load_snapshot",
     "make_seal",
     "restore_request",
-    "save_loop",
+    "save_request",
 ]
 
 _VERSION = 2
@@ -96,59 +94,8 @@ def _make_loop_adapter() -> TypeAdapter[SavedLoop]:
     return TypeAdapter(SavedLoop)
 
 
-def save_loop(
-    state: LoopState,
-    request: ChatRequest,
-    *,
-    loop_id: str,
-    tools: Sequence[ToolDefinition] | None,
-    approvals: Approvals[Any],
-    seconds_left: float | None,
-    budget: Budget | None,
-    answer_retries: int,
-    signing_key: str | bytes | None,
-    uses: dict[str, int],
-    cut_texts: int,
-    middleware: dict[str, Any],
-) -> Snapshot:
-    """Return a loop as a snapshot.
-
-    Args:
-        state: Its machine.
-        request: The settings of its requests.
-        loop_id: As in `SavedLoop`.
-        tools: The tools that the caller fixed; None offers what the registry holds.
-        approvals: Knows what awaits a decision, and what was decided.
-        seconds_left: As in `SavedLoop`.
-        budget: The usage under its limits.
-        answer_retries: As in `SavedLoop`.
-        signing_key: The key of its seal; None gives it a checksum, which keeps from mistakes alone.
-        uses: As in `SavedLoop`.
-        cut_texts: As in `SavedLoop`.
-        middleware: As in `SavedLoop`.
-
-    Raises:
-        LoopUsageError: A turn is under way, or something in it is no JSON.
-    """
-    saved = SavedLoop(
-        loop_id=loop_id,
-        salt=approvals.salt,
-        state=state.freeze(),
-        request=_save_request(request, tools),
-        bindings=approvals.list_bindings(),
-        arguments=approvals.dump_modified(),
-        seconds_left=seconds_left,
-        requests=0 if budget is None else budget.requests,
-        tool_calls=0 if budget is None else budget.tool_calls,
-        answer_retries=answer_retries,
-        uses=uses,
-        cut_texts=cut_texts,
-        middleware=middleware,
-    )
-    return dump_snapshot(saved, [asdict(approval) for approval in approvals.list_pending()], signing_key)
-
-
-def _save_request(request: ChatRequest, tools: Sequence[ToolDefinition] | None) -> SavedRequest:
+def save_request(request: ChatRequest, tools: Sequence[ToolDefinition] | None) -> SavedRequest:
+    """Return the settings of a request, its secrets masked, with the tools that the caller fixed."""
     return SavedRequest(
         tools=None if tools is None else tuple(tools),
         tool_choice=request.tool_choice,
@@ -196,7 +143,7 @@ def _holds_mask(value: object) -> bool:
 
 
 def dump_snapshot(saved: SavedLoop, pending: list[dict[str, Any]], signing_key: str | bytes | None) -> Snapshot:
-    """Return the snapshot: versioned, sealed, and with what awaits approval for whoever decides.
+    """Return the snapshot: versioned, sealed, and with the calls that await approval.
 
     Raises:
         LoopUsageError: Something in it is no JSON, such as an option of the request.
@@ -210,7 +157,7 @@ def dump_snapshot(saved: SavedLoop, pending: list[dict[str, Any]], signing_key: 
 
 
 def load_snapshot(snapshot: Snapshot, signing_key: str | bytes | None) -> SavedLoop:
-    """Return what `dump_snapshot` saved with the same key.
+    """Return the loop that `dump_snapshot` saved with the same key.
 
     Raises:
         LoopUsageError: It is of another version, was changed since, is not sealed with this key, or is no snapshot.
@@ -255,7 +202,7 @@ def _check_seal(snapshot: Snapshot, signing_key: str | bytes | None) -> None:
 
 
 def make_seal(content: Snapshot, signing_key: str | bytes | None) -> str:
-    """Return what proves that a snapshot is as it was made; without a key, that it was not changed by mistake."""
+    """Return the seal of a snapshot, which shows that it was not changed; without a key, not by mistake."""
     if signing_key is None:
         return _PLAIN + digest_json(content)
     key = signing_key.encode() if isinstance(signing_key, str) else signing_key

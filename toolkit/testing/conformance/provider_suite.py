@@ -38,8 +38,8 @@ from toolkit.chat import (
 )
 from toolkit.chat.provider import closing
 from toolkit.loop.config import ProviderRetryConfig, ToolLoopConfig
+from toolkit.loop.handle import tool_loop
 from toolkit.loop.outcome import UnansweredItems
-from toolkit.loop.views import tool_loop
 from toolkit.testing.events import EventCollector
 from toolkit.testing.loopback import Answer, Server
 from toolkit.testing.transcripts import check_transcript
