@@ -15,7 +15,7 @@ from typing import Any
 from toolkit.guided.short_forms import has_short_form, list_request_stems
 from toolkit.guided.spoken_numbers import list_free_numbers
 from toolkit.schema.nodes import Node, Nodes, is_array, is_object, map_subschemas
-from toolkit.schema.rewording import merge_nodes, simplify_unions
+from toolkit.schema.projections import merge_nodes, simplify_unions
 from toolkit.word_stems import list_stems, split_words, stem_word
 
 __all__ = ["FoldedSchema", "find_named_values", "fold_schema", "is_choice", "is_named"]

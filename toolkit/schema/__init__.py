@@ -2,11 +2,15 @@
 
 from toolkit.schema.arguments import ArgumentsParser, MalformedJsonError
 from toolkit.schema.function_schema import FunctionSchema, function_schema
-from toolkit.schema.projections import project_anthropic, project_gemini
+from toolkit.schema.projections import (
+    project_anthropic,
+    project_anthropic_strict,
+    project_gemini,
+    project_openai_strict,
+)
 from toolkit.schema.raw import raw_arguments
 from toolkit.schema.scopes import find_local_names
 from toolkit.schema.signature import kind_of
-from toolkit.schema.strict_projections import project_anthropic_strict, project_openai_strict
 
 __all__ = [
     "ArgumentsParser",

@@ -50,6 +50,7 @@ _KNOWN_FROM = {
     "$dynamicRef": 2020, "$dynamicAnchor": 2020, "contentSchema": 2019,
 }  # fmt: skip
 _KNOWN_TO = {"additionalItems": 2019, "$recursiveRef": 2019, "$recursiveAnchor": 2019}
+_HOLDING_SCHEMAS = frozenset({*SCHEMA_MAPS, *SCHEMA_LISTS, *SCHEMA_KEYWORDS})
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 # They say nothing about values, and published schemas get them wrong.
 _UNCHECKED = frozenset(
@@ -116,9 +117,10 @@ class RawSchema:
         self._parts: dict[str, Validator] = {}
         self._registry: Any = None
         self.plain: dict[str, Any] = document.write_plainly()
+        has_defaults = any("default" in part for part in document.parts)
         _prepare_for_library(document)
         self._validator = self._compile(copied, document)
-        self.has_defaults = _drop_wrong_defaults(self, self.plain)
+        self.has_defaults = has_defaults and _drop_wrong_defaults(self, self.plain)
 
     def is_valid(self, value: object, *, length: int | None = None, budget: WorkBudget | None = None) -> bool:
         """Return whether the schema accepts a value.
@@ -133,12 +135,13 @@ class RawSchema:
             RecursionError: It is nested too deeply.
             TypeError, ValueError: It is not JSON.
         """
+        budget = budget or open_budget()
+        if budget.left < 0:  # a check of the same call was given up: no other is begun
+            raise TooMuchWorkError
         steps = None if length is None else self._bound.estimate(length)
         if steps is None or steps > _STEPS_NOT_WORTH_MEASURING:
             steps = self._bound.count_steps(measure(value))
-        if steps > _MOST_STEPS_AT_ONCE:
-            raise TooMuchWorkError
-        (budget or open_budget()).spend(steps)
+        budget.spend(steps if steps <= _MOST_STEPS_AT_ONCE else max(steps, budget.left + 1))
         return self._validator.is_valid(value)
 
     def errors(self, value: object, pointer: str = "") -> Iterator[ValidationError]:
@@ -303,8 +306,10 @@ class _Document:
         return plain(self.root)
 
     def _find_targets(self, part: dict[str, Any]) -> list[dict[str, Any]]:
-        place = self.place_of(part)
         found: list[dict[str, Any]] = []
+        if "$ref" not in part and "$dynamicRef" not in part and "$recursiveRef" not in part:
+            return found
+        place = self.place_of(part)
         for keyword in _REFERENCES:
             reference = part.get(keyword)
             if isinstance(reference, str) and _applies(keyword, place.draft):
@@ -363,7 +368,9 @@ class _Document:
         if place.draft < 2020 and is_array(node.get("items")):
             renamed = {"items": "prefixItems", "additionalItems": "items"}
             modern = tuple(renamed.get(str(step), step) for step in steps[:1]) + steps[1:]
-        pointer = place.pointer + "".join(f"/{_escape_step(str(step))}" for step in modern)
+        pointer = place.pointer
+        for step in modern:
+            pointer += f"/{step if isinstance(step, int) else _escape_step(step)}"
         return _Place(base=place.base, draft=place.draft, steps=(*place.steps, *steps), pointer=pointer)
 
     def _note_names(self, node: dict[str, Any], place: _Place) -> _Place:
@@ -476,7 +483,7 @@ def _join_reference(base: str, reference: str) -> tuple[str, str]:
 
 def _list_parts(node: Node, draft: int) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:
     for keyword, value in node.items():
-        if not _applies(keyword, draft):
+        if keyword not in _HOLDING_SCHEMAS or not _applies(keyword, draft):
             continue
         if keyword in SCHEMA_MAPS and is_object(value):
             yield from (((keyword, name), part) for name, part in value.items() if is_object(part))
@@ -520,7 +527,7 @@ def _drop_wrong_defaults(schema: RawSchema, plain: dict[str, Any]) -> bool:
             if not _accepts_default(schema, node, pointer):
                 wrong.append(node)
         for steps, part in _list_parts(node, _NEWEST_DRAFT):
-            waiting.append((part, pointer + "".join(f"/{_escape_step(str(step))}" for step in steps)))
+            waiting.append((part, pointer + "".join([f"/{_escape_step(str(step))}" for step in steps])))
     for node in wrong:
         del node["default"]
     return has_defaults
@@ -559,6 +566,9 @@ class Load(NamedTuple):
         return Load(*[mine + times * more for mine, more in zip(self, other, strict=True)])
 
 
+_IN_PLACE = frozenset(
+    {*_REFERENCES, "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"}
+)
 _LONG_NUMBER = 2**64
 _LIGHT = Load(visits=1)
 _COSTLY = frozenset(
@@ -658,7 +668,7 @@ class _WorkBound:
         self._reaches: dict[int, _Reach] = {}
         self._most: dict[tuple[int, int], Load] = {}
         self._states = 0
-        self._own = {id(part): self._weigh(part) for part in document.parts}
+        self._own = {id(part): self._read_load(part) for part in document.parts}
         if self._states > _MOST_STATES:
             raise document.refuse("its regular expressions are too large")
         if any(document.targets_of(part) for part in document.parts):
@@ -674,7 +684,7 @@ class _WorkBound:
             return known[id(part)]
         known[id(part)] = None
         total = self._own[id(part)]
-        for inner in (*self._in_place(part), *(inner for _, inner in self._inside(part))):
+        for inner in self._in_place(part) + [inner for _, inner in self._inside(part)]:
             more = self._add_up(inner, known)
             if more is None:
                 return None
@@ -706,7 +716,7 @@ class _WorkBound:
             level.values * self._most_load(self._document.root, depth).visits for depth, level in enumerate(size.levels)
         )
 
-    def _weigh(self, part: Node) -> Load:
+    def _read_load(self, part: Node) -> Load:
         """Return what a part costs by itself."""
         if _COSTLY.isdisjoint(part):
             return _LIGHT
@@ -720,12 +730,12 @@ class _WorkBound:
         states = lookarounds = 0
         for pattern in patterns:
             if isinstance(pattern, str):
-                more, looks = self._weigh_pattern(part, pattern)
+                more, looks = self._read_pattern(part, pattern)
                 states += more
                 lookarounds += looks
         return Load(visits, states, lookarounds, 1 if part.get("uniqueItems") is True else 0)
 
-    def _weigh_pattern(self, part: Node, pattern: str) -> tuple[int, bool]:
+    def _read_pattern(self, part: Node, pattern: str) -> tuple[int, bool]:
         states, looks = _count_states(pattern), _LOOKAROUND.search(pattern) is not None
         if len(pattern) > _LONGEST_PATTERN or (looks and states > _MOST_STATES_WITH_LOOKAROUND):
             steps = self._document.place_of(part).steps
@@ -738,6 +748,8 @@ class _WorkBound:
 
     def _in_place(self, part: Node) -> list[dict[str, Any]]:
         """Return the parts that look at the same value as a part does."""
+        if _IN_PLACE.isdisjoint(part):
+            return []
         found = list(self._document.targets_of(part))
         for keyword in ("allOf", "anyOf", "oneOf"):
             found += [one for one in part.get(keyword, ()) if is_object(one)] if is_array(part.get(keyword)) else ()

@@ -32,7 +32,7 @@ from toolkit.schema.fields import Fields
 from toolkit.schema.nodes import JsonPath, Nodes, is_array, is_object
 from toolkit.schema.problems import Problem, explain, value_at
 from toolkit.schema.strictness import is_strict_at
-from toolkit.schema.validation_errors import KINDS_OF_ERRORS, find_path, find_problems
+from toolkit.schema.validation_errors import KINDS_OF_ERRORS, find_path, read_validation_errors
 
 __all__ = ["TypedArguments"]
 
@@ -191,7 +191,7 @@ class TypedArguments:
         untold = len(details) - _MOST_ERRORS_READ
         if untold > 0:
             details = sorted(details, key=lambda detail: detail["type"] not in KINDS_OF_ERRORS)[:_MOST_ERRORS_READ]
-        problems = find_problems(details, value, self.nodes)
+        problems = read_validation_errors(details, value, self.nodes)
         return InvalidArgumentsError(explain(problems, value, self.nodes, self._is_accepted, untold=max(0, untold)))
 
     def _explain_crash(self, value: Any, error: Exception | SystemExit) -> InvalidArgumentsError:
@@ -224,7 +224,7 @@ class TypedArguments:
             else:
                 self._each.validate_json(text, strict=self.is_strict or None)
         except ValidationError as error:
-            return find_problems(
+            return read_validation_errors(
                 error.errors(include_url=False, include_input=False)[:_MOST_ERRORS_READ], value, self.nodes
             )
         except _CRASHES as error:

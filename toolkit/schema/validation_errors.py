@@ -11,7 +11,7 @@ from toolkit.schema.nodes import JsonPath, Node, Nodes, is_array, is_object
 from toolkit.schema.phrases import names_form
 from toolkit.schema.problems import WRONG_NAME, Problem, value_at
 
-__all__ = ["KINDS_OF_ERRORS", "find_path", "find_problems"]
+__all__ = ["KINDS_OF_ERRORS", "find_path", "read_validation_errors"]
 
 _MESSAGE_PREFIXES = ("Value error, ", "Assertion failed, ")
 _ABOUT_FORM = ("_parsing", "_from_datetime_inexact")
@@ -41,7 +41,7 @@ def find_path(location: tuple[str | int, ...], value: Any, *, is_missing: bool =
     return tuple(path)
 
 
-def find_problems(details: Sequence[ErrorDetails], value: Any, nodes: Nodes) -> list[Problem]:
+def read_validation_errors(details: Sequence[ErrorDetails], value: Any, nodes: Nodes) -> list[Problem]:
     """Return what is wrong with a value, one problem for each place, in the order of the errors."""
     found: dict[JsonPath, Problem] = {}
     for detail in _keep_nearest_choice(details, value):
