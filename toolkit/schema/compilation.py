@@ -12,9 +12,8 @@ from pydantic import ConfigDict, TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUndefinedAnnotation, PydanticUserError
 from pydantic_core import SchemaError as CoreSchemaError
 
-from toolkit.schema.generics import UNIONS, rebuild_hint
 from toolkit.schema.json_schema import generate_schema
-from toolkit.schema.signature import NOTHING
+from toolkit.schema.signature import NOTHING, UNIONS, rebuild_hint
 
 __all__ = [
     "UNCOMPILABLE",

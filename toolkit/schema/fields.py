@@ -9,15 +9,17 @@ from __future__ import annotations
 import copy
 import inspect
 import logging
+import math
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, NotRequired, get_args, get_origin
 
 import typing_extensions
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import (
+    ErrorDetails,
     PydanticUndefined,
     SchemaSerializer,
     SchemaValidator,
@@ -35,16 +37,26 @@ from toolkit.schema.compilation import (
     read_first_line,
     write_type,
 )
-from toolkit.schema.defaults import is_harmless, is_plain_default, is_type_of
-from toolkit.schema.descriptions import find_description, has_field_description
 from toolkit.schema.docstring import Documentation, DocumentedParameter, read_attributes
-from toolkit.schema.hint_parts import add_none, annotate_hint, find_alias, find_unpacked, is_nullable, strip_qualifiers
+from toolkit.schema.hint_parts import (
+    add_none,
+    annotate_hint,
+    find_alias,
+    find_description,
+    find_unpacked,
+    has_field_description,
+    is_nullable,
+    strip_qualifiers,
+)
 from toolkit.schema.hints import CompiledHint, compiled_hint
-from toolkit.schema.json_schema import finish_schema, generate_schema
+from toolkit.schema.json_schema import GeneratedSchema, finish_schema, generate_schema
 from toolkit.schema.rewriting import rewrite_hint
 from toolkit.schema.signature import NOTHING, Parameter, Signature
 
-__all__ = ["Fields", "collect_fields"]
+__all__ = [
+    "collect_fields",
+    "Fields",
+]
 
 _logger = logging.getLogger("toolkit.schema")
 _JSON_TYPES = (str, int, float, bool, list, dict)
@@ -259,68 +271,92 @@ class Fields:
         self.schema = finish_schema(schema, has_members=any(part.has_members for part in parts))
 
     def _compile_whole(self) -> None:
-        config = ConfigDict(allow_inf_nan=False, strict=self._strict)
-        if self.aliases:
-            config["validate_by_name"] = self._check_aliases()
-            config["validate_by_alias"] = True
+        """Compile all hints as one typed dictionary, without what JSON can't carry where that can be left out."""
         hints = {name: self._find_annotated(name) for name in self._hints}
-        while True:
-            try:
-                adapter = compile_members(hints, config, extra=self._extra, namespace=self._signature.namespace)
-                generated = generate_schema(adapter.core_schema)
-            except UNCOMPILABLE as error:
-                blamed = self._find_culprit(error, hints)
-                if not (self._narrow_unions([blamed.parameter], hints) or self._leave_out(blamed, hints)):
-                    raise blamed from error
-                continue
-            if not generated.skipped or not self._narrow_unions([*hints, self._name_of_keywords], hints):
-                break
+        adapter, generated = self._compile_hints(hints)
+        if generated.skipped:
+            narrowed = [name for name in self._hints_to_compile(hints) if self._narrow(name, hints)]
+            adapter, generated = self._compile_hints(hints) if narrowed else (adapter, generated)
         self.warnings += [
             f"a choice inside a type is left out, for JSON can't carry it: {s}" for s in generated.skipped
         ]
         self.schema = finish_schema(generated.schema, has_members=generated.has_members)
         self.core_schema, self.validator, self._serializer = adapter.core_schema, adapter.validator, adapter.serializer
 
-    @property
-    def _name_of_keywords(self) -> str | None:
-        """The name of ``**keywords``; None without them."""
+    def _compile_hints(self, hints: dict[str, Any]) -> tuple[TypeAdapter[dict[str, Any]], GeneratedSchema]:
+        config = ConfigDict(allow_inf_nan=False, strict=self._strict)
+        if self.aliases:
+            config["validate_by_name"] = self._check_aliases()
+            config["validate_by_alias"] = True
+        try:
+            adapter = compile_members(hints, config, extra=self._extra, namespace=self._signature.namespace)
+            return adapter, generate_schema(adapter.core_schema)
+        except UNCOMPILABLE as error:
+            if not self._leave_out_unsayable(hints):
+                reason = f"its parameters can't be compiled: {read_first_line(error)}"
+                raise SchemaError(self._signature.subject, reason) from error
+        return self._compile_hints(hints)
+
+    def _hints_to_compile(self, hints: Mapping[str, Any]) -> list[str]:
+        """Return the names of all that has a hint, ``**keywords`` last."""
         kinds = {parameter.kind: parameter.name for parameter in self._signature.parameters}
-        return kinds.get(inspect.Parameter.VAR_KEYWORD)
+        keywords = kinds.get(inspect.Parameter.VAR_KEYWORD)
+        return [*hints, keywords] if keywords is not None and self._extra is not NOTHING else [*hints]
 
-    def _narrow_unions(self, names: Iterable[str | None], hints: dict[str, Any]) -> bool:
-        """Keep of each union what JSON can carry; say whether there was more in any."""
-        before = len(self.warnings)
-        for name in names:
-            dropped: list[Any] = []
-            if name in hints:
-                hints[name] = narrow_hint(hints[name], self._signature.namespace, dropped)
-            elif name is not None and name == self._name_of_keywords and self._extra is not NOTHING:
-                self._extra = narrow_hint(self._extra, self._signature.namespace, dropped)
-            self.warnings += [
-                f"parameter '{name}' is offered without {write_type(hint)}, which JSON can't carry" for hint in dropped
-            ]
-        return len(self.warnings) > before
+    def _leave_out_unsayable(self, hints: dict[str, Any]) -> bool:
+        """Narrow or leave out each hint that can't be compiled; return False where each can, by itself.
 
-    def _leave_out(self, blamed: SchemaError, hints: dict[str, Any]) -> bool:
-        if blamed.parameter is None or not self._is_dispensable(blamed):
-            return False
-        del hints[blamed.parameter]
-        self._defaults.pop(blamed.parameter, None)
-        self.warnings.append(f"parameter '{blamed.parameter}' is left out, its default applies: {blamed.reason}")
-        return True
+        Raises:
+            SchemaError: A parameter that the function needs has such a hint.
+        """
+        found = False
+        for name in self._hints_to_compile(hints):
+            reason = self._find_reason(name, hints)
+            if reason is None:
+                continue
+            found = True
+            if self._narrow(name, hints):
+                reason = self._find_reason(name, hints)
+            if reason is not None and not self._is_dispensable(name, reason):
+                raise SchemaError(self._signature.subject, reason, parameter=name)
+            if reason is not None:
+                del hints[name]
+                self._defaults.pop(name, None)
+                self.warnings.append(f"parameter '{name}' is left out, its default applies: {reason}")
+        return found
 
-    def _is_dispensable(self, blamed: SchemaError) -> bool:
+    def _find_reason(self, name: str, hints: Mapping[str, Any]) -> str | None:
+        """Return why a hint can't be compiled by itself; None where it can."""
+        hint = hints.get(name, self._extra)
+        try:
+            check_compiles(hint, self._signature.namespace)
+        except UNCOMPILABLE as error:
+            return explain_failure(error, hint)
+        return None
+
+    def _narrow(self, name: str, hints: dict[str, Any]) -> bool:
+        """Keep of a union what JSON can carry; return whether there was more in it."""
+        dropped: list[Any] = []
+        narrowed = narrow_hint(hints.get(name, self._extra), self._signature.namespace, dropped)
+        if name in hints:
+            hints[name] = narrowed
+        else:
+            self._extra = narrowed
+        self.warnings += [
+            f"parameter '{name}' is offered without {write_type(hint)}, which JSON can't carry" for hint in dropped
+        ]
+        return bool(dropped)
+
+    def _is_dispensable(self, name: str, reason: str) -> bool:
         """Return whether a function works without what JSON can't carry: a callback that has a default, say."""
-        if not is_unsayable(blamed.reason):
+        parameters = {parameter.name: parameter for parameter in self._signature.parameters}
+        if any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters.values()):
             return False
-        if any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in self._signature.parameters):
-            return False
-        found = next(
-            (parameter for parameter in self._signature.parameters if parameter.name == blamed.parameter), None
-        )
+        found = parameters.get(name)
         return (
-            found is not None
-            and found.kind is not inspect.Parameter.POSITIONAL_ONLY
+            is_unsayable(reason)
+            and found is not None
+            and found.kind not in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_KEYWORD)
             and found.default is not NOTHING
             and not isinstance(found.default, FieldInfo)
         )
@@ -368,22 +404,6 @@ class Fields:
                 # It may need what there is only when the program runs; and what is left out is never validated.
                 _logger.debug("the default of %s could not be checked: %s", name, type(error).__name__)
 
-    def _find_culprit(self, error: Exception, hints: Mapping[str, Any]) -> SchemaError:
-        """Find the parameter that can't be compiled."""
-        subject = self._signature.subject
-        suspects: list[tuple[str | None, Any]] = [*hints.items(), (None, self._extra)]
-        for name, hint in suspects:
-            if hint is NOTHING:
-                continue
-            try:
-                check_compiles(hint, self._signature.namespace)
-            except UNCOMPILABLE as found:
-                parameter = name or next(
-                    p.name for p in self._signature.parameters if p.kind is inspect.Parameter.VAR_KEYWORD
-                )
-                return SchemaError(subject, explain_failure(found, hint), parameter=parameter)
-        return SchemaError(subject, f"its parameters can't be compiled: {read_first_line(error)}")
-
 
 def collect_fields(signature: Signature, documentation: Documentation, *, strict: bool) -> Fields:
     """Return the compiled fields of a signature.
@@ -397,3 +417,31 @@ def collect_fields(signature: Signature, documentation: Documentation, *, strict
     fields.warn_of_unknown(documentation)
     fields.compile()
     return fields
+
+
+def is_harmless(problem: ErrorDetails, default: Any) -> bool:
+    """Return whether a default may be what no model may send: infinite, or a number that stands for its text."""
+    is_number = isinstance(default, (int, float)) and not isinstance(default, bool)
+    return problem["type"] in ("missing", "finite_number") or (problem["type"] == "string_type" and is_number)
+
+
+def is_type_of(hint: Any, default: Any) -> bool:
+    """Return whether a default can be what a docstring says of its type; words of a docstring promise nothing."""
+    if default is NOTHING or default is None or isinstance(default, FieldInfo):
+        return True
+    try:
+        TypeAdapter(hint).validate_python(default)
+    except ValidationError:
+        return False
+    except Exception:  # noqa: BLE001 - what the hint itself does not allow is said where all are compiled
+        return True
+    return True
+
+
+def is_plain_default(default: Any) -> bool:
+    """Return whether a default stands in the schema as it is, without being encoded."""
+    if type(default) in (list, dict):
+        return not default
+    if type(default) is float:
+        return math.isfinite(default)
+    return default is NOTHING or default is None or type(default) in (str, int, bool)

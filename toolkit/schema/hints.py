@@ -2,14 +2,16 @@
 
 An application's types come back in tool after tool. To compile the parameters of each as one typed dictionary takes
 twice the time of what a model class by hand would; to put them together of parts that are known takes a third of it.
+What is written here of plain hints (text, numbers, lists of them) is what Pydantic says; a test compares both.
 """
 
 from __future__ import annotations
 
 import copy
+import types
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Annotated, Any, NamedTuple, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 from pydantic import ConfigDict
 from pydantic.fields import FieldInfo
@@ -17,9 +19,13 @@ from pydantic_core import PydanticUndefined, core_schema
 
 from toolkit.schema.compilation import UNCOMPILABLE, compile_members
 from toolkit.schema.json_schema import generate_schema
-from toolkit.schema.plain_hints import plain_hint
+from toolkit.schema.signature import UNIONS
 
-__all__ = ["CompiledHint", "compiled_hint"]
+__all__ = [
+    "compiled_hint",
+    "CompiledHint",
+    "plain_hint",
+]
 
 _MOST_KEPT = 512
 _ONLY_KEY = "value"
@@ -51,7 +57,7 @@ def compiled_hint(hint: Any, *, strict: bool) -> CompiledHint | None:
     """
     plain = plain_hint(hint)
     if plain is not None:
-        return CompiledHint(*plain)
+        return plain
     words = _describe_hint(hint)
     try:
         kept = _compile_hint(_HintKey(hint, strict, words))
@@ -125,3 +131,42 @@ def _compile_hint(key: _HintKey) -> CompiledHint | None:
         schema.get("$defs", {}),
         has_members,
     )
+
+
+_PLAIN_SCALARS: dict[Any, tuple[core_schema.CoreSchema, dict[str, Any]]] = {
+    str: (core_schema.str_schema(), {"type": "string"}),
+    int: (core_schema.int_schema(), {"type": "integer"}),
+    float: (core_schema.float_schema(), {"type": "number"}),
+    bool: (core_schema.bool_schema(), {"type": "boolean"}),
+    Any: (core_schema.any_schema(), {}),
+}
+
+
+def plain_hint(hint: Any) -> CompiledHint | None:
+    """Return how a plain hint is compiled; None where it is not plain."""
+    if isinstance(hint, type) or hint is Any:
+        found = _PLAIN_SCALARS.get(hint)
+        return CompiledHint(found[0], dict(found[1])) if found is not None else None
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return _compile_choice(arguments)
+    if origin is list and len(arguments) == 1 and (item := plain_hint(arguments[0])) is not None:
+        return CompiledHint(core_schema.list_schema(item.core), {"type": "array", "items": item.schema})
+    if origin is dict and arguments[:1] == (str,) and (item := plain_hint(arguments[-1])) is not None:
+        return CompiledHint(
+            core_schema.dict_schema(core_schema.str_schema(), item.core),
+            {"type": "object", "additionalProperties": item.schema or True},
+        )
+    if origin in UNIONS and len(arguments) == 2 and arguments[1] is types.NoneType:
+        item = plain_hint(arguments[0])
+        if item is not None and item.schema:
+            schema = {"anyOf": [item.schema, {"type": "null"}]}
+            return CompiledHint(core_schema.nullable_schema(item.core), schema)
+    return None
+
+
+def _compile_choice(values: tuple[Any, ...]) -> CompiledHint | None:
+    if not all(type(value) is str for value in values):
+        return None
+    choice = {"const": values[0]} if len(values) == 1 else {"enum": list(values)}
+    return CompiledHint(core_schema.literal_schema(list(values)), {**choice, "type": "string"})

@@ -14,7 +14,7 @@ from pydantic import Field, GetCoreSchemaHandler
 from pydantic_core import core_schema
 
 from toolkit.dataclass import dataclass
-from toolkit.schema.generics import rebuild_hint
+from toolkit.schema.signature import rebuild_hint
 
 __all__ = ["record_fields", "record_of"]
 

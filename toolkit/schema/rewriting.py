@@ -14,10 +14,10 @@ import typing_extensions
 from pydantic import Field, GetCoreSchemaHandler, PlainValidator, Secret
 from pydantic_core import PydanticCustomError, core_schema
 
-from toolkit.schema.descriptions import describe_part
-from toolkit.schema.generics import UNIONS, rebuild_hint
+from toolkit.schema.hint_parts import describe_part
 from toolkit.schema.json_schema import MEMBERS, members_text
 from toolkit.schema.record_classes import record_of
+from toolkit.schema.signature import UNIONS, rebuild_hint
 
 __all__ = ["rewrite_hint"]
 
