@@ -26,6 +26,7 @@ _CLOSING_QUOTES = {
 }  # fmt: skip
 _DECORATION = " \t\r*_"
 _ENDING = ".!?\u2026\u3002\uff01\uff1f\u061f\u06d4\u0964"
+_CLOSING = ")]\"'\u201d\u2019\u00bb\u300d\u300f`*_"
 # A line that ends so goes on with what follows: the words before the call are about it.
 _UNFINISHED = ":\uff1a,;\uff0c\uff1b\u3001\u2014\u2013-="
 _ASIDE = re.compile(r"\s*[>|\u2502]|.*\|\s*\Z")
@@ -141,7 +142,7 @@ class CallPlace:
         words = _TAGS_ONLY.sub("", line).strip(_DECORATION)
         if any(map(str.isalnum, words)):
             self._is_introduced = words[-1] in _UNFINISHED or (is_whole and line.lstrip().startswith("#"))
-            self._is_unfinished = words[-1] not in _ENDING
+            self._is_unfinished = words.rstrip(_CLOSING)[-1:] not in tuple(_ENDING)
 
     def _take_marks(self, line: str) -> None:
         """Open and close the quotations and tags of a line, or of a long piece of one."""

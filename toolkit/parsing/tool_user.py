@@ -223,6 +223,9 @@ class ToolUsage(Generic[Ctx]):
             reason = f"The tool call could not be read. {reply.unread[0].reason}"
         elif reply.calls:
             reason = f"There are {len(reply.calls)} tool calls; write one at a time."
+        elif reply.displaced:
+            name = reply.displaced[0].name
+            reason = f"A tool call stands in other text. If you meant to call {name}, reply with that call alone."
         else:
             reason = "There is no tool call in it."
         if self.parsing_failures >= self.max_parsing_attempts:
