@@ -135,7 +135,7 @@ SERVER: dict[str, Any] = {"api_key": "key", "base_url": "http://127.0.0.1:1/v1"}
 @pytest.mark.parametrize(
     ("name", "settings", "kind"),
     [
-        ("openai:qwen3:8b", {**SERVER, "calling": "auto"}, "OpenAIProvider"),
+        ("openai:qwen3:8b", {**SERVER, "calling": "auto"}, "TextToolProvider"),  # with native tools
         ("openai:gemma3:27b", {**SERVER, "calling": "auto"}, "TextToolProvider"),
         ("openai:qwen2.5:0.5b", {**SERVER, "calling": "auto"}, "GuidedProvider"),
         ("openai:nobody-knows", {**SERVER, "calling": "auto"}, "OpenAIProvider"),

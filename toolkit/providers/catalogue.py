@@ -18,7 +18,7 @@ from toolkit.settings import check_setting
 from toolkit.suggestions import ask_whether_meant, find_similar
 
 if TYPE_CHECKING:
-    from toolkit.parsing.families import CallingWay
+    pass
 
 __all__ = [
     "ask_in_way",
@@ -94,7 +94,8 @@ def provider_for(name: str, *, calling: CallingChoice | None = None, **settings:
         name: The provider and the model.
         calling: How the model is asked for calls: ``native`` by the server's own tools, ``text`` by `TextToolProvider`,
             ``guided`` by `GuidedProvider`, ``auto`` by what `toolkit.parsing.advise_calling` says of its name, or of
-            its file. None is ``native``, and for ``local`` what that provider does by itself.
+            its file; for native tools of a known family it also takes the calls that the model writes as text. None is
+            ``native``, and for ``local`` what that provider does by itself.
         settings: For the provider's class, such as ``api_key``, ``base_url``, ``timeout``.
 
     Raises:
@@ -143,19 +144,20 @@ CallingChoice: TypeAlias = Literal["auto", "native", "text", "guided"]
 """A way to ask a model for calls; ``auto`` is the one that is best as far as its name or file tells."""
 
 
-def find_best_way(model: str) -> CallingWay:
-    """Return the best way for a model of that name."""
+def find_best_way(model: str) -> str:
+    """Return the best way for a model of that name; ``native_or_text`` for native tools and calls of a known format."""
     from toolkit.parsing.calling_advice import advise_calling  # noqa: PLC0415 - few programs ask for it
 
-    return advise_calling(model).way
+    advice = advise_calling(model)
+    return "native_or_text" if advice.way == "native" and advice.family is not None else advice.way
 
 
 def ask_in_way(provider: Provider, way: str | None, model: str) -> Provider:
     """Return a provider that asks another one in a way; that one itself where nothing is to do."""
-    if way == "text":
+    if way in ("text", "native_or_text"):
         from toolkit.parsing.provider import TextToolProvider  # noqa: PLC0415 - few programs ask for it
 
-        return TextToolProvider(provider, model=model)
+        return TextToolProvider(provider, model=model, tools="prompt" if way == "text" else "native")
     if way == "guided":
         from toolkit.guided import GuidedProvider  # noqa: PLC0415 - few programs ask for it
 
