@@ -45,19 +45,19 @@ T = TypeVar("T")
 
 
 class Cache(Protocol):
-    """Keeps texts under keys. What goes wrong inside is the cache's own to handle: a miss is always right."""
+    """Stores texts under keys. It handles its own failures: a miss is always right."""
 
     async def get(self, key: str) -> str | None:
-        """Return what is kept, or None. Must not raise."""
+        """Return the stored text, or None. Must not raise."""
         ...
 
     async def set(self, key: str, value: str) -> None:
-        """Keep `value` in place of what was kept under `key`. Must not raise."""
+        """Store `value` under `key`, in place of what was there. Must not raise."""
         ...
 
 
 class MemoryCache:
-    """Keeps the entries that were used last, in this process; safe between threads and event loops.
+    """Stores the entries that were used last, in this process; safe between threads and event loops.
 
     ::
 
@@ -68,7 +68,7 @@ class MemoryCache:
 
     Args:
         max_entries: How many; the one whose last use is longest ago gives way. None sets no limit.
-        ttl: How long after it was set an entry is given, in seconds or as a `timedelta`; None is for ever.
+        ttl: How long after it was set an entry is given, in seconds or as a `timedelta`; None sets no limit.
         clock: Gives the seconds that `ttl` is counted in; it must never go back.
 
     Raises:
@@ -94,7 +94,7 @@ class MemoryCache:
         return len(self._entries)
 
     async def get(self, key: str) -> str | None:
-        """Return what is kept, or None."""
+        """Return the stored text, or None."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
@@ -107,7 +107,7 @@ class MemoryCache:
             return value
 
     async def set(self, key: str, value: str) -> None:
-        """Keep `value` in place of what was kept under `key`."""
+        """Store `value` under `key`, in place of what was there."""
         with self._lock:
             self._entries[key] = (value, self._clock())
             self._entries.move_to_end(key)
@@ -121,7 +121,7 @@ class MemoryCache:
 
 
 class SqliteCache:
-    """Keeps entries in a file that any number of threads and processes share.
+    """Stores entries in a file that any number of threads and processes share.
 
     Each entry is written in one transaction, into a write-ahead log: readers don't wait for writers, and a process that
     is killed in mid-write leaves the file sound and the entry unwritten. After a loss of power the last entries may
@@ -135,8 +135,8 @@ class SqliteCache:
 
     Args:
         path: The file; it is made where there is none, in a folder that must be there.
-        ttl: How long after it was set an entry is given, in seconds or as a `timedelta`; None is for ever.
-        max_entries: How many are kept; the one that was set longest ago gives way. None sets no limit.
+        ttl: How long after it was set an entry is given, in seconds or as a `timedelta`; None sets no limit.
+        max_entries: How many are stored; the one that was set longest ago gives way. None sets no limit.
         busy_timeout: How long to wait for another process that is writing.
         clock: Gives the seconds that `ttl` is counted in, alike in all processes.
 
@@ -172,7 +172,7 @@ class SqliteCache:
             ) from error
 
     async def get(self, key: str) -> str | None:
-        """Return what is kept, or None."""
+        """Return the stored text, or None."""
 
         def read(connection: Connection) -> str | None:
             row: tuple[str, float] | None = connection.execute(
@@ -185,7 +185,7 @@ class SqliteCache:
         return await to_thread.run_sync(self._try_work, read)
 
     async def set(self, key: str, value: str) -> None:
-        """Keep `value` in place of what was kept under `key`; once this returns, every process sees it."""
+        """Store `value` under `key`, in place of what was there; once this returns, every process sees it."""
 
         def write(connection: Connection) -> None:
             now = self._clock()
@@ -303,14 +303,14 @@ def _check_bounds(max_entries: int | None, ttl: Duration | None) -> tuple[int | 
 
 
 def is_cached(options: ToolOptions, *, by_default: bool) -> bool:
-    """Return whether a tool's outputs may be kept at all."""
+    """Return whether a tool's outputs may be stored at all."""
     if options.cache is False or options.should_cache is False:
         return False
     return options.cache is True or options.should_cache is not None or by_default
 
 
 def find_cache_key(registration: Registration[Any], arguments: dict[str, Any], state: object) -> str | None:
-    """Return the key of a call, or None where its output must not be kept.
+    """Return the key of a call, or None where its output must not be stored.
 
     Args:
         registration: The tool; its name in the registry makes no difference.
@@ -332,7 +332,7 @@ def find_cache_key(registration: Registration[Any], arguments: dict[str, Any], s
 
 
 def _read_context(cache_key: Callable[[Any], object] | None, state: object, name: str) -> str:
-    """Return what an output depends on of a context, or "" where that is not known."""
+    """Return the part of a context that an output depends on, or "" where that is not known."""
     if cache_key is None:
         return ""
 
@@ -345,7 +345,7 @@ def _read_context(cache_key: Callable[[Any], object] | None, state: object, name
 
 
 def _make_identity(tool: Any) -> str:
-    """Return what tells a tool from all others, or "" where nothing does.
+    """Return a text that no other tool has, or "" where there is none.
 
     What can be found by module and qualified name is known by these, in each process; all else, such as closures and
     the objects of bound methods, by a token of its own, for as long as it lives.
@@ -379,7 +379,7 @@ _tokens: dict[int, tuple[weakref.ref[Any], str]] = {}
 
 
 def _token_of(thing: Any) -> str:
-    """Return what no other object has, also when this one is gone and its place is taken; "" where that can't be."""
+    """Return a text that no other object has, also when this one is gone; "" where there can be none."""
     known = _tokens.get(id(thing))
     if known is not None and known[0]() is thing:
         return known[1]
@@ -393,5 +393,5 @@ def _token_of(thing: Any) -> str:
 
 
 def _digest_definition(definition: ToolDefinition) -> str:
-    told = [definition.name, definition.description, definition.parameters, definition.output_schema]
-    return digest_json(told)[:32]
+    shown = [definition.name, definition.description, definition.parameters, definition.output_schema]
+    return digest_json(shown)[:32]

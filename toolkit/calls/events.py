@@ -48,7 +48,7 @@ class ToolCallRepaired(CallEvent):
         kind: The part that was mended: the ``name``, the ``text`` of the arguments, or ``values`` in them.
         before: As the model wrote it; ``***`` where a parameter of the tool is a secret.
         after: As it is taken; there with digests in place of secrets.
-        assumed: The assumptions behind it, in words; not told where a parameter of the tool is a secret.
+        assumed: The assumptions behind it, in words; left out where a parameter of the tool is a secret.
     """
 
     kind: Literal["name", "text", "values"]
@@ -115,7 +115,7 @@ class ToolExecutionUpdate(CallEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolExecutionEnd(CallEvent):
-    """A tool has run; its result is kept.
+    """A tool has run; its result is stored.
 
     Args:
         result: The whole output, also where the model reads a shortened one.
@@ -134,7 +134,7 @@ class ToolExecutionEnd(CallEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolProgress(CallEvent):
-    """A running tool says how far it is.
+    """A running tool reports how far it is.
 
     Args:
         text: How far.

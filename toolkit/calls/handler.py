@@ -111,7 +111,7 @@ class Registration(Generic[Ctx_contra]):
 
     @property
     def identity(self) -> tuple[int, int]:
-        """Numbers that tell the tool from others while it lives; equal for what was bound twice from one method."""
+        """Numbers that identify the tool while it lives; equal for what was bound twice from one method."""
         counter = getattr(self.tool, "counter", None)  # which tools bound from one method share
         shared = counter if isinstance(counter, UsageCounter) else self.tool
         return id(shared), id(getattr(self.tool, "receiver", None))
@@ -165,7 +165,7 @@ class Registration(Generic[Ctx_contra]):
 
 
 def _find_function(tool: object) -> object:
-    """Return what tells a tool from others: two that are bound to one object from one method are the same."""
+    """Return what identifies a tool: two that are bound to one object from one method are the same."""
     function, receiver = getattr(tool, "function", None), getattr(tool, "receiver", None)
     return id(tool) if function is None or receiver is None else (id(function), id(receiver))
 

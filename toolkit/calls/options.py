@@ -182,12 +182,12 @@ class ToolOptions(Settings):
         max_output_chars: The longest text that the model reads; None takes the loop's setting.
         keep_output: The part of a longer text that the model reads; None takes the loop's setting.
         env_vars: The variables that it reads from the environment; checked at registration.
-        cache: True where outputs are kept and given again for equal arguments, if the loop has a cache; None leaves
-            it to `should_cache`, and without that keeps none.
-        should_cache: A function of arguments and output that says whether to keep it; giving one asks for the cache
-            too, and False keeps none.
+        cache: True where outputs are stored and given again for equal arguments, if the loop has a cache; None leaves
+            it to `should_cache`, and without that stores none.
+        should_cache: A function of arguments and output that says whether to store it; giving one asks for the cache
+            too, and False stores none.
         cache_key: For a tool that takes a context: gives what its outputs depend on of that, such as a user's id. It
-            is given the application's object. Without it, or where it gives None, nothing is kept.
+            is given the application's object. Without it, or where it gives None, nothing is stored.
         run_in_thread: True where a function that is not async runs in a worker thread; False runs it on the event loop,
             which waits for it.
         tags: For `ToolRegistry.tagged`.

@@ -42,7 +42,7 @@ _Part: TypeAlias = Literal["head", "tail", "both"]
 def shape_result(
     ready: Ready[Any], output: ToolOutput, policy: ExecutionPolicy, context: ToolContext[Any]
 ) -> tuple[tuple[str, ...], ToolResult, ToolResult]:
-    """Return what of a result JSON could not carry, the whole of it, and as far as the model may read it."""
+    """Return the paths that JSON could not carry, the whole result, and the result as far as the model may read it."""
     call, registration = ready.call, ready.registration
     if context.left_by_child[0] is not None:
         output = _add_child(output, context)

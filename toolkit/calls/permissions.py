@@ -171,7 +171,7 @@ class Permissions:
         other_names: Collection[str] = (),
         default: PermissionAction | None = None,
     ) -> Decision:
-        """Return what the rules say; must be given the arguments as JSON has them, validated, with defaults filled in.
+        """Return the decision of the rules on arguments as JSON has them, validated, with defaults filled in.
 
         It never raises: where the function of a rule raises, the call is denied.
 
@@ -288,7 +288,7 @@ def _find_values(value: Any, path: str) -> Iterator[Any]:
 
 
 def _make_matcher(pattern: Any) -> Callable[[Any], list[bool]]:
-    """Return what gives one answer for a value, or one for each item of a list where a text is looked for."""
+    """Return a function that gives one answer for a value, or one for each item of a list for a text pattern."""
     if isinstance(pattern, str):
         text = re.compile(translate(pattern)).match
         return lambda value: [isinstance(item, str) and text(item) is not None for item in _list_items(value)]
@@ -342,7 +342,7 @@ def _check_action(action: Any, what: str) -> None:
 
 
 def find_same(registration: Registration[Any], known: Mapping[str, Registration[Any]]) -> Sequence[Registration[Any]]:
-    """Return what is the same tool among others, whatever its names there."""
+    """Return the registrations of the same tool among others, whatever its names there."""
     return [other for other in known.values() if other.is_same_tool(registration)]
 
 
@@ -352,7 +352,7 @@ def judge(
     permissions: Permissions,
     there: Sequence[Registration[Any]],
 ) -> Decision:
-    """Return what rules say to a call.
+    """Return the decision of rules on a call.
 
     A rule on a tool follows the tool: a denial or a question holds under every name that the tool has ever had, and
     an allowance under those that it has had where these rules hold.

@@ -41,7 +41,7 @@ class Timeouts(Settings):
     Args:
         tool: For one run of a tool that has no timeout of its own, from when its body begins; None sets no limit.
         wait: For a call that waits for a lock, a place, a thread or a process; it is then answered as not started.
-            None lets it wait. The default keeps a forgotten lock from holding a run for ever.
+            None lets it wait. The default ends a run that waits for a forgotten lock.
         approval: For an answer of `on_tool_call`, after which the call is denied; None waits for as long as it takes.
         hook: For an async hook, `on_tool_call` apart; a guard that takes longer denies.
     """
@@ -62,8 +62,8 @@ class OutputLimits(Settings):
     Args:
         max_chars: The longest text of a result; None cuts nothing. The default is some 8,000 tokens.
         keep: The part of a longer text that is kept: its start, its end, or some of both.
-        store: Where the whole of a longer text is kept, so that the model can read the rest by the tool
-            ``read_result``, which is offered from the first cut on; None keeps it for the run, False keeps nothing.
+        store: Where the whole of a longer text is stored, so that the model can read the rest by the tool
+            ``read_result``, which is offered from the first cut on; None stores it for the run, False stores nothing.
     """
 
     max_chars: PositiveInt | None = 32_000
@@ -85,7 +85,7 @@ class CallConfig(Settings):
             as the call's error; ``raise`` also ends the run with a `ToolCrashedError`. It is logged either way.
         timeouts: How long a run of a tool, a wait, an approval and a hook may take.
         output: How much of a tool's output the model reads.
-        cache: Where outputs of tools are kept and read again; None keeps none.
+        cache: Where outputs of tools are stored and read again; None caches nothing.
         name_repair: The unknown names that are taken for a known one. True takes the one tool whose name has
             the same letters: case and separators may differ, quotes or a namespace may stand round or before it.
             ``similar`` takes also the single most similar name, other letters or not; False takes none. A name that

@@ -93,7 +93,7 @@ class Ready(Generic[Ctx]):
 
     @property
     def arguments_json(self) -> str:
-        """The arguments as canonical JSON, for whoever is shown the call: secrets are digests."""
+        """The arguments as canonical JSON, for those who are shown the call: secrets are digests."""
         if self.shown_json is None:
             self.shown_json = self.registration.arguments.dump_json(self.arguments)
         return self.shown_json
@@ -141,7 +141,7 @@ class Refused:
 
 
 def canonical_call(prepared: Ready[Any] | Refused) -> ToolCall:
-    """Return a call as it would run: its name repaired, its arguments as canonical JSON; a refused one as it was said.
+    """Return a call as it would run, its name repaired, its arguments canonical JSON; a refused one as it was written.
 
     Two calls that would do the same are equal in this form, but for their ids.
     """
@@ -204,7 +204,7 @@ def prepare(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready
             repairs += more
         else:
             if "null" in call.arguments:
-                repairs += _tell_nulls(call, registration, arguments)
+                repairs += _describe_nulls(call, registration, arguments)
     except InvalidArgumentsError as error:
         return Refused(call, error_result(call, error.message), repairs, error.crash, mistake="arguments")
     ready = Ready(call, registration, arguments, original, scope)
@@ -233,7 +233,7 @@ def _repair_name(call: ToolCall, scope: Scope[Any], policy: ExecutionPolicy) -> 
 def _read_refused(
     call: ToolCall, registration: Registration[Any], policy: ExecutionPolicy, error: Exception
 ) -> tuple[dict[str, Any], tuple[ToolCallRepaired, ...]]:
-    """Return mended arguments in place of those on which a parser raised this, or raise what the model is told."""
+    """Return mended arguments in place of those on which a parser raised this, or raise the refusal for the model."""
     if isinstance(error, InvalidArgumentsError):
         allowed = registration.options.argument_repair
         if policy.config.argument_repair if allowed is None else allowed:
@@ -297,7 +297,7 @@ def _find_approval_need(ready: Ready[Any], registration: Registration[Any]) -> s
 def _mend_arguments(
     call: ToolCall, registration: Registration[Any], error: InvalidArgumentsError
 ) -> tuple[dict[str, Any], tuple[ToolCallRepaired, ...]]:
-    """Read arguments that were refused once, or raise what the model should be told."""
+    """Read arguments that were refused once, or raise the refusal for the model."""
     from toolkit.calls.repair.mending import explain_nulls, mend_arguments  # noqa: PLC0415 - few arguments are broken
 
     try:
@@ -309,46 +309,46 @@ def _mend_arguments(
         raise error from None
     nulls = explain_nulls(steps[-1].after, registration.arguments) if "null" in steps[-1].after else None
     steps = [*steps, nulls] if nulls is not None else steps
-    return arguments, _tell_repairs(call, registration, arguments, steps)
+    return arguments, _describe_repairs(call, registration, arguments, steps)
 
 
-def _tell_nulls(
+def _describe_nulls(
     call: ToolCall, registration: Registration[Any], arguments: dict[str, Any]
 ) -> tuple[ToolCallRepaired, ...]:
     from toolkit.calls.repair.mending import explain_nulls  # noqa: PLC0415 - as in `_mend_arguments`
 
     step = explain_nulls(call.arguments, registration.arguments)
-    return () if step is None else _tell_repairs(call, registration, arguments, [step])
+    return () if step is None else _describe_repairs(call, registration, arguments, [step])
 
 
-_UNTOLD = ("what was assumed may hold a secret and is not told",)
+_HIDDEN = ("what was assumed may hold a secret and is not told",)
 
 
-def _tell_repairs(
+def _describe_repairs(
     call: ToolCall, registration: Registration[Any], arguments: dict[str, Any], steps: Sequence[Mended]
 ) -> tuple[ToolCallRepaired, ...]:
-    """Return what observers are told; where a parameter is a secret, no text of the model's that may hold it."""
+    """Return the events of repairs; where a parameter is a secret, no text of the model's that may hold it."""
     from toolkit.secrets import MASK  # noqa: PLC0415
 
     parser = registration.arguments
     nodes = parser.nodes
     is_secret = nodes.is_secret(nodes.root)
-    told: list[ToolCallRepaired] = []
+    events: list[ToolCallRepaired] = []
     before = call.arguments
     for step in steps:
         after = parser.dump_json(arguments) if is_secret else step.after
-        told.append(
+        events.append(
             ToolCallRepaired(
                 call_id=call.id,
                 tool_name=call.name,
                 kind=step.kind,
                 before=MASK if is_secret else before,
                 after=after,
-                assumed=_UNTOLD if is_secret else step.assumed,
+                assumed=_HIDDEN if is_secret else step.assumed,
             )
         )
         before = step.after
-    return tuple(told)
+    return tuple(events)
 
 
 def permit(ready: Ready[Ctx], policy: ExecutionPolicy) -> Ready[Ctx] | Refused:

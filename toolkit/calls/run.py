@@ -211,7 +211,7 @@ async def _run_as_set(ready: Ready[Ctx], context: ToolContext[Ctx], host: CallHo
 
 
 def _give_up(ready: Ready[Any], context: ToolContext[Any], host: CallHost[Any]) -> None:
-    """Leave a call that was ended from outside, and tell its host how far it came."""
+    """Leave a call that was ended from outside, and report to its host how far it came."""
     context.abandon()
     if host.report is not None:
         may_go_on = _may_run_on(ready.registration, context)

@@ -57,7 +57,7 @@ def compose_function(
     has_context: bool,
     is_raw: bool,
 ) -> ComposedFunction:
-    """Return what calls a function.
+    """Return the functions that call a tool's function.
 
     Args:
         function: The function, bound to its receiver if it is a method.
@@ -95,7 +95,7 @@ def _wants_envelope(schema: FunctionSchema) -> bool:
 def _compose_call(
     function: Callable[..., Any], schema: FunctionSchema, *, takes_envelope: bool | None
 ) -> _CallFunction:
-    """Return what calls the function, with its context in front: None takes none."""
+    """Return a function that calls the tool's, with its context in front: None takes none."""
     bind = schema.bind
     first = _give_envelope if takes_envelope else _compose_state(function, schema)
     if bind is None:
@@ -136,7 +136,7 @@ def _refuses_none(hint: Any) -> bool:
 
 
 def _compose_state(function: Callable[..., Any], schema: FunctionSchema) -> Callable[[ToolContext[Any]], Any]:
-    """Return what gives the application's object, or says that it was left out where the function needs one."""
+    """Return a function that gives the application's object, and raises where a needed one was left out."""
     needed = _name_needed_context(schema)
 
     def state(context: ToolContext[Any]) -> Any:
@@ -165,7 +165,7 @@ def _compose_execute(
     is_raw: bool,
     convert: _Convert = to_output,
 ) -> Execute:
-    """Return what runs the function to the end, for what kind of function it is, and makes an output of the value."""
+    """Return a function that runs the tool's to its end, by its kind, and makes an output of the value."""
     if options.isolation is not None:
         return _compose_isolated(original, schema, is_raw=is_raw, convert=convert)
     match schema.kind:
@@ -269,7 +269,7 @@ def _compose_isolated(
 
 
 def _read_output(output: ToolOutput, hint: Any) -> Any:
-    """Return what a function in another process returned, as far as its JSON tells: by the type that it promises."""
+    """Return the value of a function in another process, read from its JSON by the type of its return hint."""
     if output.is_error:
         raise ToolFailedError(output.text)
     if hint is str or hint is ToolOutput or not isinstance(output.content, str):

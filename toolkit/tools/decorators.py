@@ -57,7 +57,7 @@ def tool(
     description: str | None = None,
     **options: Unpack[ToolOptionKeywords],
 ) -> Any:
-    """Make a function a tool; its hints and its docstring become what the model is told.
+    """Make a function a tool; its hints and its docstring become what the model reads.
 
     Works bare and with options; the function stays callable as written.
 
@@ -164,7 +164,7 @@ def tool_from_schema(
         parameters: A JSON Schema of type object, of draft 2020-12 or, as its ``$schema`` says, 2019-09, 7, 6 or 4.
             Arguments are checked against it, and what they leave out is filled in from its defaults.
         handler: Sync, async or a generator, like a decorated function.
-        formats: True where ``format`` is checked too; else it only tells the model what is wanted. All formats of the
+        formats: True where ``format`` is checked too; else it is a hint to the model alone. All formats of the
             drafts are known but ``idn-email`` and ``idn-hostname``.
         options: See `ToolOptions`.
 
@@ -248,7 +248,7 @@ def tools_of(instance: object) -> list[FunctionTool[Any, ..., Any]]:
 
         registry = ToolRegistry(tools_of(Shop()))
 
-    Those of its base classes come first, each in the order of its definition; one that is overridden keeps its place.
+    Those of its base classes come first, each in the order of its definition; an overridden one stays in its place.
     Nothing else of the object is touched: properties are not evaluated.
 
     Raises:

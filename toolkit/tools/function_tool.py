@@ -137,10 +137,10 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         return f"<{type(self).__name__} {self._name or self.__name__}>"
 
     def __set_name__(self, owner: type, name: str) -> None:
-        # Only a plain method is told its name; a static or class method hides the tool from the class.
+        # Only a plain method gets this call; a static or class method hides the tool from the class.
         self._is_method = True
 
-    # The first parameter tells what a tool in a class is taken from: its class, an instance, or neither.
+    # The first parameter shows what a tool in a class is taken from: its class, an instance, or neither.
     @overload
     def __get__(
         self: _ClassMethod[Receiver, Q, R_co], instance: None, owner: type[Receiver]

@@ -40,7 +40,7 @@ class Finding:
 
 
 def lint(registrations: Iterable[Registration[Any]]) -> list[Finding]:
-    """Return what is to be looked at, tool by tool, then what is about several."""
+    """Return the findings, tool by tool, then those that are about several."""
     known = list(registrations)
     findings = [finding for registration in known for finding in _of_one(registration)]
     for one, other in _find_alike(sorted(registration.name for registration in known)):
@@ -82,7 +82,7 @@ def _find_alike(names: list[str]) -> list[tuple[str, str]]:
     pairs: list[tuple[int, int]] = []
     matcher = SequenceMatcher[str](None)
     for second, other in enumerate(names):
-        matcher.set_seq2(other.lower())  # what it works out about the second text is kept
+        matcher.set_seq2(other.lower())  # it caches what it works out about the second text
         for first in range(second):
             matcher.set_seq1(names[first].lower())
             # Of a thousand names there are half a million pairs: the bounds are quick, the ratio is not.

@@ -67,7 +67,7 @@ class ToolRegistry(Generic[Ctx]):
 
     Args:
         tools: Tools, or plain functions; None for none yet.
-        permissions: Rules on what may be called; kept by every scope made from this registry.
+        permissions: Rules on what may be called; they hold in every scope made from this registry.
 
     Raises:
         DuplicateToolError: Two tools have one name.
@@ -197,7 +197,7 @@ class ToolRegistry(Generic[Ctx]):
             self._definitions = None
 
     def lint(self) -> list[Finding]:
-        """Return what makes models fail although it is legal.
+        """Return the findings on what is legal and still makes models fail.
 
         Missing descriptions, docstrings that name parameters which don't exist, parameters without a type, schemas too
         large, names that are easily confused; rules and tags that match no tool.
@@ -228,7 +228,7 @@ class ToolRegistry(Generic[Ctx]):
         return names
 
     def find_context_need(self, _seen: frozenset[int] = frozenset()) -> str | None:
-        """Return what a tool of this registry needs where no context is given, in words, or None where none does.
+        """Return, in words, which context the first tool that needs one takes, or None where no tool does.
 
         The tools of sub-agents count, too: they get the context of their caller.
         """

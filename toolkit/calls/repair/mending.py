@@ -104,18 +104,18 @@ def _mend_values(
 
 
 def _list_other_values(value: Any, parser: ArgumentsParser) -> Iterator[tuple[Any, tuple[str, ...]]]:
-    told: list[str] = []
-    decoded = decode_strings(parser, value, assumed=told)
+    assumptions: list[str] = []
+    decoded = decode_strings(parser, value, assumed=assumptions)
     if decoded is not None:
-        yield decoded, tuple(told)
+        yield decoded, tuple(assumptions)
     unwrapped = _unwrap_arguments(value, parser)
     if unwrapped is not None:
         inner, assumed = unwrapped
         yield inner, (assumed,)
-        told = [assumed]
-        decoded = decode_strings(parser, inner, assumed=told)
+        assumptions = [assumed]
+        decoded = decode_strings(parser, inner, assumed=assumptions)
         if decoded is not None:
-            yield decoded, tuple(told)
+            yield decoded, tuple(assumptions)
 
 
 def _unwrap_arguments(value: Any, parser: ArgumentsParser) -> tuple[Any, str] | None:

@@ -1,4 +1,4 @@
-"""Everything that a broken text of arguments may mean, so that the tool's schema can tell whether that is one thing.
+"""All readings of a broken text of arguments, of which the tool's schema may take exactly one.
 
 The text is read from left to right; where it goes on in two ways, both are followed. Each piece of the text stays one
 piece of each reading, in its order: nothing is invented, and nothing is left out but what `broken_json` leaves out, a
@@ -421,8 +421,8 @@ def _read_contents(raw: str) -> Iterator[tuple[str, tuple[str, ...]]]:
     ways = [frozenset(unknown)]
     if unknown and known:
         ways.append(frozenset([*unknown, *known]))
-    for kept in ways:
-        text = _ESCAPE.sub(partial(_unescape_one, kept=kept), raw)
+    for literal in ways:
+        text = _ESCAPE.sub(partial(_unescape_one, literal=literal), raw)
         try:
             text = text.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:
@@ -445,11 +445,11 @@ def _drop_units(raw: str) -> str:
     return re.sub(r"\\\\|\\u[0-9a-fA-F]{4}", "", raw)
 
 
-def _unescape_one(match: re.Match[str], *, kept: frozenset[str]) -> str:
+def _unescape_one(match: re.Match[str], *, literal: frozenset[str]) -> str:
     escape = match[1]
     if escape in {'"', "'"}:
         return escape
-    if escape in kept:
+    if escape in literal:
         return match[0]
     return chr(int(escape[1:], 16)) if len(escape) > 1 else _PLAIN_ESCAPES[escape]
 
