@@ -13,7 +13,7 @@ __all__ = ["Budget", "Spent", "UsageLimits"]
 
 
 Spent: TypeAlias = tuple[int, int, int, int, float, bool]
-"""Requests, tool calls, input tokens, output tokens and cost, and whether there is more cost that nobody told."""
+"""Requests, tool calls, input tokens, output tokens and cost, and whether there is further, unreported cost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class UsageLimits(Settings):
         total_tokens: Both.
         tool_calls: Calls that run.
         cost: In the currency in which the provider reports it; one that never does (`tells_cost` is False) is refused,
-            and an answer that does not tell its cost is the last one. `toolkit.providers.PricedProvider` tells it for
+            and a reply without its cost is the last one. `toolkit.providers.PricedProvider` adds the cost for
             the models whose prices are known.
     """
 
@@ -90,7 +90,7 @@ class Budget:
         return None
 
     def settle_request(self, max_tokens: int | None, usage: Usage | None) -> None:
-        """Book what a reserved request used; None for one that failed."""
+        """Book the usage of a reserved request; None for one that failed."""
         for budget in self._all:
             if max_tokens:
                 budget._reserved_tokens -= max_tokens
@@ -113,19 +113,19 @@ class Budget:
         return None
 
     def restore(self, requests: int, tool_calls: int, usage: Usage) -> None:
-        """Take up what a saved loop had spent."""
+        """Restore the usage of a saved loop."""
         self.requests, self.tool_calls = requests, tool_calls
         self._input_tokens, self._output_tokens, self._cost = usage.input_tokens, usage.output_tokens, usage.cost or 0
         self._has_unknown_cost = usage.has_unknown_cost
 
     @property
     def spent(self) -> Spent:
-        """All that was booked here so far."""
+        """The sum of all bookings so far."""
         counts = (self.requests, self.tool_calls, self._input_tokens, self._output_tokens)
         return (*counts, self._cost, self._has_unknown_cost)
 
     def book(self, spent: Spent) -> None:
-        """Add what was spent in another process, here and in the budgets round this one."""
+        """Add the usage of another process, here and in the budgets round this one."""
         requests, tool_calls, input_tokens, output_tokens, cost, has_unknown_cost = spent
         for budget in self._all:
             budget.requests += requests

@@ -49,7 +49,7 @@ def keep_last(messages: int) -> Callable[[Sequence[Message]], Sequence[Message]]
 
 
 def mask_old_results(*, keep_turns: int = 2, min_chars: int = 2000) -> Callable[[Sequence[Message]], Sequence[Message]]:
-    """Return a compaction that replaces what tools gave long ago by one line that says so.
+    """Return a compaction that replaces old results of tools by a line that notes it.
 
     ::
 
@@ -100,7 +100,7 @@ def summarize(
 
         config = ToolLoopConfig(compaction=summarize(provider, max_chars=200_000))
 
-    The instructions stay, and the summary stands as a user message in the place of what it tells. The usage of its
+    The instructions stay, and the summary stands as a user message in the place of what it summarizes. The usage of its
     requests is not part of the loop's.
 
     Args:

@@ -84,7 +84,7 @@ Execution: TypeAlias = Sequential | Parallel | Batched
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderRetryConfig(Settings):
-    """How often a failed request to the model is made again, where its error says that this may help.
+    """How often a failed request to the model is made again, where its error is one that a retry may cure.
 
     The pause before retry ``n`` (from 0) is ``min(initial_backoff * backoff_multiplier**n, max_backoff)`` times a
     random factor between ``1 - jitter`` and ``1 + jitter``, or what the server asked for in Retry-After if that is
@@ -238,13 +238,13 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
     Args:
         max_iterations: The most turns that run tools; then the loop ends as `MaxIterations`.
         on_max_iterations: ``stop`` ends with the last response; ``answer`` asks once more, without tools.
-        execution: How the calls of a turn run; their results are in call order whatever it says.
+        execution: How the calls of a turn run; their results are always in call order.
         timeout: Seconds for the whole loop; what is running then is cancelled, and nothing is raised.
         max_depth: How many loops may be nested, this one included; an inner loop can't raise it.
         stop_when: Asked after each response; see `stop_after`, `when_called`, `token_budget`.
         loop_detection: How a model that repeats itself is found and handled; None looks for no repetition.
         order: The tools that come before others, and before the answer; None lets the model choose.
-        steered_retries: How a model is brought to correct its mistakes; None tells it in words alone.
+        steered_retries: How a model is brought to correct its mistakes; None leaves it to the words of the error.
         limits: How much the run may spend, and how many calls of a reply are run.
         answer: How the answer is given, where it is to be more than a reply in words.
         provider_retry: How failed requests are repeated.
@@ -255,13 +255,13 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
             message without calls: the reader of a stream that is left, cancelled, timed out or broken has seen it.
         steering: A queue into which others write messages for the model while the loop runs.
         compaction: Asked before each request for a shorter transcript.
-        signing_key: A secret of the application that seals its snapshots, 32 random bytes say: those that are not
-            sealed with it are not restored. Without one a snapshot is only as trustworthy as where it is kept: who can
+        signing_key: A secret of the application that seals its snapshots, such as 32 random bytes: those that are not
+            sealed with it are not restored. Without one a snapshot is only as trustworthy as its store: who can
             write there can have any tool called with any arguments.
         request_options: Laid over the `ChatRequest.options` of each request, by name. A snapshot holds ``***`` in place
             of the secrets among those (telling names, all headers and query values): give them here to restore it.
         journal: The log of a durable run: a run that is started again with it goes on where it was, and runs no call
-            twice; see `toolkit.durable`. None keeps nothing.
+            twice; see `toolkit.durable`. None makes a run that is not durable.
 
     The settings of calls are those of `CallConfig`: `on_tool_call`, `timeouts`, `output`, `cache` and others.
 

@@ -59,11 +59,11 @@ class LoopFrame:
         run_id: The id of the outermost loop.
         parent_loop_id: The id of the loop round that one, where there is one.
         budget: The budgets of the outer loops.
-        spend: Counts what a loop started here used towards the loop round it; who starts one as a part of its own
+        spend: Counts what a loop started here used towards the loop round it; code that starts one as a part of its own
             work, as a sub-agent, calls it.
         stop: Ends the loop whose tools run under this before its next request, given a reason.
         inherited: The middleware that also serves the loops started here, outermost first.
-        journals: The logs of the loops started here; None where those are not kept.
+        journals: The logs of the loops started here; None where those are not durable.
     """
 
     depth: int
@@ -107,7 +107,7 @@ def new_loop_id() -> str:
 
 
 def enter_depth(ctx: object, max_depth: int | None, loop_id: str = "") -> LoopFrame:
-    """Return what the tools of a loop that starts now run under, with the budget of the loop round it.
+    """Return the frame for the tools of a loop that starts now, with the budget of the loop round it.
 
     Raises:
         MaxDepthExceededError: It would be too deep.

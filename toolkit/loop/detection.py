@@ -1,4 +1,4 @@
-"""Finds models that repeat themselves. Pure: it sees calls and results, and counts."""
+"""Detects models that repeat themselves. Pure: it sees calls and results, and counts."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class LoopDetectionConfig(Settings):
 
     Two calls are the same when the tools that they would run and the arguments that they would run with are: a name or
     arguments that were repaired count as what they were repaired to, a default that was left out is the same as one
-    that was said, the order of keys and call ids don't matter, ``1`` and ``1.0`` differ.
+    that was given, the order of keys and call ids don't matter, ``1`` and ``1.0`` differ.
 
     Args:
         threshold: How many times make a loop; at least 2.
-        action: ``warn`` tells the application, at each repeat from the threshold on; ``inject_warning`` also tells the
-            model, after the results, at every `threshold` repeats; ``skip`` answers the repeated calls without running
+        action: ``warn`` emits an event, at each repeat from the threshold on; ``inject_warning`` also warns the model,
+            after the results, at every `threshold` repeats; ``skip`` answers the repeated calls without running
             them; ``stop`` ends the loop.
         mode: ``batch`` compares all calls of a turn with all of the turn before; ``call`` follows each call by itself,
             and sees also calls that are repeated side by side and two that alternate.
@@ -60,7 +60,7 @@ class LoopDetectionConfig(Settings):
 
 @dataclass(slots=True)
 class Repetition:
-    """A repetition that was seen: the fact to tell, and the calls that it is about."""
+    """A repetition that was seen: its event, and the calls that it is about."""
 
     fact: LoopDetected
     call_ids: frozenset[str]
@@ -124,7 +124,7 @@ class LoopDetector:
     """Counts repeats over the turns of one loop, in memory that does not grow with them.
 
     Attributes:
-        compares_results: True where `saw_results` has to be told of each turn.
+        compares_results: True where `saw_results` has to be called for each turn.
     """
 
     __slots__ = ("_config", "_has_others", "_items", "_recent", "_streaks", "_turn", "compares_results")
@@ -139,7 +139,7 @@ class LoopDetector:
         self._has_others = False  # since the last turn that was counted
 
     def saw_calls(self, calls: Sequence[ToolCall]) -> Repetition | None:
-        """Count the calls of a turn, as they would run, and return what they repeat, if anything."""
+        """Count the calls of a turn, as they would run, and return their repetition, if there is one."""
         config = self._config
         counted = [call for call in calls if call.name not in config.exempt] if config.exempt else calls
         self._has_others = self._has_others or len(counted) < len(calls)
@@ -159,7 +159,7 @@ class LoopDetector:
         return self._write_repetition(repeated) if repeated else None
 
     def _is_loop(self, streak: Streak) -> bool:
-        """Return whether what lies between is repeated, too: else it may be progress."""
+        """Return True if the calls between are repeated, too: else they may be progress."""
         return not streak.between or any(
             self._streaks[other].count >= self._fewest_of_other for other in streak.between
         )
@@ -170,7 +170,7 @@ class LoopDetector:
         return max(2, self._config.threshold - 1)
 
     def saw_results(self, results: Sequence[ToolResult]) -> None:
-        """Learn what the calls gave: with `include_results` another result means progress, and the count restarts."""
+        """Compare the results: with `include_results` another one means progress, and the count restarts."""
         if not self.compares_results or not self._items:
             return
         by_id = {result.call_id: result.text for result in results}
@@ -190,8 +190,8 @@ class LoopDetector:
         """Count an item among the last ones, those with another result than its last one left out."""
         self._recent.append(Seen(item.signature, item.names, self._has_others))
         results = [seen.result for seen in self._recent if seen.signature == item.signature]
-        told = [result for result in results if result is not None]
-        count = len([result for result in results if result is None or result == told[-1]])
+        known = [result for result in results if result is not None]
+        count = len([result for result in results if result is None or result == known[-1]])
         stretch = list(self._recent)[-count:]
         is_in_row = not any(seen.has_others or seen.signature != item.signature for seen in stretch)
         return Streak(count, self._turn, item.names, is_in_row)
@@ -235,7 +235,7 @@ class LoopDetector:
         return Streak(2, turn, names, False, list(last), result)
 
     def _write_repetition(self, found: Sequence[tuple[_Item, Streak]]) -> Repetition:
-        """Return what is to be told of the items that were repeated too often: one fact that names them all."""
+        """Return one event that names all items that were repeated too often."""
         config = self._config
         counts = [streak.count for _, streak in found]
         names = [name for item, _ in found for name in item.names]
@@ -251,7 +251,7 @@ class LoopDetector:
         return Repetition(fact, frozenset(call.id for item, _ in found for call in item.calls), is_due)
 
     def _find_tools_beside(self, found: Sequence[tuple[_Item, Streak]]) -> list[list[str]]:
-        """Return the tools of what is repeated as often, or will be with its next call, but not in this turn."""
+        """Return the tools of other calls that are repeated as often, or will be with their next one."""
         if self._config.mode == "batch":
             return []
         if self._config.window is not None:
@@ -265,7 +265,7 @@ class LoopDetector:
         ]
 
     def state(self) -> dict[str, Any]:
-        """Return what was counted, as plain JSON."""
+        """Return the counts as plain JSON."""
         streaks = {
             signature: [streak.count, streak.turn, streak.names, streak.is_in_row, list(streak.between), streak.result]
             for signature, streak in self._streaks.items()
@@ -274,7 +274,7 @@ class LoopDetector:
         return {"turn": self._turn, "runs": streaks, "recent": recent, "has_others": self._has_others}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take up what `state` gave."""
+        """Restore the counts that `state` returned."""
         self._turn, self._has_others = state["turn"], state["has_others"]
         self._streaks = {signature: Streak(*fields) for signature, fields in state["runs"].items()}
         self._recent.extend([Seen(*fields) for fields in state["recent"]])
@@ -288,7 +288,7 @@ def _make_batch_item(items: Sequence[_Item], config: LoopDetectionConfig) -> _It
 
 
 def warning_text(fact: LoopDetected) -> str:
-    """Return what the model is told after it asked for the same `fact.count` times."""
+    """Return the warning for a model that asked for the same `fact.count` times."""
     if fact.is_in_row:
         seen = f"You have called {fact.tool_name} {fact.count} times in a row with the same arguments."
     elif "+" in fact.tool_name:

@@ -1,7 +1,7 @@
-"""Every event of a loop, and what a loop leaves, as plain JSON values, and back.
+"""Events and results of loops as plain JSON values, and back.
 
 An event is one object: ``v``, the version of this form; ``event``, its class in snake case; then its fields by their
-names. Errors are kept as their class and their words, without secrets. The `details` of results and reports, which are
+names. Errors are stored as their class and message, without secrets. The `details` of results and reports, which are
 the application's own objects, are left out.
 """
 
@@ -53,8 +53,8 @@ def dump_event(event: LoopEvent) -> dict[str, Any]:
         line = json.dumps(dump_event(event))
 
     The arguments of a call are those of `arguments_json`, where secrets are digests. Other texts are what they were:
-    what a person or a model wrote may hold secrets. What JSON can't carry stands as its text, and a lone surrogate is
-    read back as a question mark.
+    what a person or a model wrote may hold secrets. A value that JSON can't carry is stored as its text, and
+    a lone surrogate is read back as a question mark.
     """
     kind: Any = type(event)
     fields = {name: getattr(event, name) for name in _hints_of(kind)}
@@ -65,7 +65,7 @@ def dump_event(event: LoopEvent) -> dict[str, Any]:
 
 
 def load_event(plain: Mapping[str, Any]) -> LoopEvent:
-    """Return the event that `dump_event` said, with each error as a `ProviderError` or a `RecordedError`.
+    """Return the event that `dump_event` wrote, with each error as a `ProviderError` or a `RecordedError`.
 
     Raises:
         ValueError: It is no event, or one of another version; the message says what is wrong.
@@ -83,9 +83,9 @@ def load_event(plain: Mapping[str, Any]) -> LoopEvent:
 
 
 def dump_result(result: ToolLoopResult[Any]) -> dict[str, Any]:
-    """Return what a loop leaves as JSON values; `load_result` gives it back.
+    """Return a result as JSON values; `load_result` gives it back.
 
-    An `output` of a type of the application's own is written as JSON says it, and read back as that.
+    An `output` of a type of the application's own is written as JSON, and read back as JSON values.
     """
     fields = {name: getattr(result, name) for name in _hints_of(ToolLoopResult)}
     fields["output"] = read_plain(fields["output"]).value
@@ -93,7 +93,7 @@ def dump_result(result: ToolLoopResult[Any]) -> dict[str, Any]:
 
 
 def load_result(plain: Mapping[str, Any]) -> ToolLoopResult[Any]:
-    """Return the result that `dump_result` said.
+    """Return the result that `dump_result` wrote.
 
     Raises:
         ValueError: It is no result, or one of another version; the message says what is wrong.
@@ -153,10 +153,10 @@ def _kinds_by_name() -> dict[str, type]:
 
 @cache
 def _hints_of(kind: type) -> dict[str, Any]:
-    """Return the types of the fields that are kept, by their names."""
+    """Return the types of the stored fields, by their names."""
     hints = get_type_hints(kind, localns={"ToolLoopResult": ToolLoopResult, "Message": Message})
     names = [field.name for field in dataclasses.fields(kind)]
-    # `LoopDetected` has a tag of its own, which `event` says already.
+    # `LoopDetected` has a tag of its own, which `event` repeats.
     return {name: hints[name] for name in names if name != "details" and not _is_tag(hints[name])}
 
 
@@ -167,7 +167,7 @@ def _is_tag(hint: object) -> bool:
 @cache
 def _adapter_of(kind: type) -> TypeAdapter[dict[str, Any]]:
     """Return what writes and reads the fields of a class by Pydantic's rules."""
-    from pydantic import TypeAdapter  # noqa: PLC0415 - slow to import, and few events are kept
+    from pydantic import TypeAdapter  # noqa: PLC0415 - slow to import, and few events are stored
 
     hints = {name: _saved_type(name, hint) for name, hint in _hints_of(kind).items()}
     make: Any = TypedDict  # a checker wants the fields to be written here

@@ -1,4 +1,4 @@
-"""Everything that a loop tells while it runs: the tools' events and the turn's own, in one union."""
+"""The events of a run: those of its tools and of its turns, in one union."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStart(Stamped):
-    """A run begins, or goes on after a decision that it awaited; `Done` or `Failed` tells its end, once.
+    """A run begins, or resumes after a decision that it awaited; `Done` or `Failed` follows at its end, once.
 
     Args:
         depth: How many loops are running round it.
         parent_loop_id: The loop whose tool runs it; None for an outermost one.
         message_count: How long the transcript is.
-        is_resumed: True where a durable run goes on in another process: what is in its log is not told again.
+        is_resumed: True where a durable run resumes in another process: events that its log has are not emitted again.
     """
 
     depth: int = 0
@@ -143,7 +143,7 @@ LoopEvent: TypeAlias = (
 class SubAgentEvent:
     """An event of a sub-agent's loop, in the `details` of an update of the call that runs it.
 
-    That of a `ToolProgress` is in the `details` of another one, which says it for people.
+    A `ToolProgress` is in the `details` of another one, whose text is for people.
 
     Args:
         sub_agent: The sub-agent's name.

@@ -301,7 +301,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         return EventChannel(self, buffer_size)
 
     async def run_into(self, feed: EventFeed) -> None:
-        """Run to the end, with the events for the reader of `feed`; the outcome is kept, and not raised."""
+        """Run to the end, with the events for the reader of `feed`; the outcome is stored, and not raised."""
         await self._advance(to_end=True, feed=feed)
 
     async def next_turn(self) -> TurnOutcome[Out]:
@@ -591,7 +591,7 @@ def tool_loop_stream(
                     case Done(result):
                         print(result.reason)
 
-    The last event is `Done`, once, with the result; a run that fails tells `Failed` instead, and raises. Nothing runs
+    The last event is `Done`, once, with the result; a run that fails emits `Failed` instead, and raises. Nothing runs
     ahead of the reader, but tools that run already. Leaving the block cancels what is running; the transcript is closed
     all the same, and ``events.result`` has it. Arguments are those of `tool_loop`.
     """

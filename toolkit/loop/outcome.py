@@ -1,4 +1,4 @@
-"""How a loop can end, and what it leaves."""
+"""The ways in which a loop ends, and its result."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Timeout:
 
 @dataclass(frozen=True, slots=True)
 class StopCondition:
-    """`stop_when` or the caller said stop."""
+    """`stop_when` or the caller stopped the run."""
 
     reason: str | None = None
     _: KW_ONLY
@@ -98,7 +98,7 @@ class NoValidAnswer:
     """The model gave no answer of the type that was asked for, as often as it was asked.
 
     Args:
-        problem: The problem of the last one, as the model was told.
+        problem: The problem of the last one, as the model read it.
     """
 
     problem: str = ""
@@ -178,7 +178,7 @@ class Cancelled:
 
 
 LoopDetectionAction: TypeAlias = Literal["warn", "stop", "inject_warning", "skip"]
-"""The action when a model repeats itself: tell the application; end the loop; tell the model after the results;
+"""The action when a model repeats itself: emit an event; end the loop; warn the model after the results;
 or answer the repeated calls without running them."""
 
 
@@ -216,7 +216,7 @@ TerminationReason: TypeAlias = (
     | Aborted
     | Cancelled
 )
-"""Why a loop ended; `Complete` where the model answered of its own accord. `kind` tells them apart in JSON."""
+"""Why a loop ended; `Complete` where the model answered of its own accord. `kind` is their tag in JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

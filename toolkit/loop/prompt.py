@@ -44,7 +44,7 @@ Prompt: TypeAlias = str | Sequence[Message] | ChatRequest | Snapshot
 """The start of a loop: a question, a transcript, a request with its settings, or a saved loop."""
 
 Decisions: TypeAlias = Mapping[str, Approval | bool | str]
-"""The decisions on the calls of a snapshot, by call id; it holds for what that snapshot says is pending."""
+"""The decisions on the calls of a snapshot, by call id; each holds for the call as it is pending in that snapshot."""
 
 
 class LoopOptions(TypedDict, Generic[Out], total=False):
@@ -80,7 +80,7 @@ def check_parts(provider: object, registry: object, prompt: object, config: obje
     limits = config.limits.usage if isinstance(config, ToolLoopConfig) else None
     if limits is not None and limits.cost is not None and not getattr(provider, "tells_cost", True):
         raise ConfigurationError(
-            f"UsageLimits(cost={limits.cost:g}) would limit nothing: {provider!r} never tells what an answer costs; "
+            f"UsageLimits(cost={limits.cost:g}) would limit nothing: {provider!r} never reports the cost of a reply; "
             "wrap it in toolkit.providers.PricedProvider, or limit total_tokens instead"
         )
 

@@ -68,7 +68,7 @@ class SavedLoop:
         tool_calls: Tool calls booked against the usage limits.
         answer_retries: How often the model may be asked again for an answer of a type.
         uses: How often each tool that has a limit was used, by name.
-        cut_texts: The number in the id of the newest text that was cut and kept.
+        cut_texts: The number in the id of the newest text that was cut and stored.
         middleware: The state that each named middleware has saved.
     """
 

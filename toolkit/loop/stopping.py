@@ -111,7 +111,7 @@ def token_budget(tokens: int) -> StopWhen:
 
 
 def or_(*conditions: StopWhen) -> StopWhen:
-    """Stop when any of these says so, for the reason of the first that does."""
+    """Stop when any of these conditions does, for the reason of the first that does."""
     for condition in conditions:
         check_setting("each condition of or_", condition, FUNCTION)
 
@@ -126,7 +126,7 @@ def or_(*conditions: StopWhen) -> StopWhen:
 
 
 def and_(*conditions: StopWhen) -> StopWhen:
-    """Stop when all of these say so, for all their reasons."""
+    """Stop when all of these conditions do, for all their reasons."""
     if not conditions:
         raise ConfigurationError("and_() needs at least one condition: with none it would stop at once")
     for condition in conditions:
@@ -143,7 +143,7 @@ def and_(*conditions: StopWhen) -> StopWhen:
 
 
 def ask_stop_when(stop_when: StopWhen, context: StopContext) -> StopDecision:
-    """Return what a stop condition answers.
+    """Return the decision of a stop condition.
 
     Raises:
         LoopError: It raised an error.
