@@ -262,7 +262,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
             MaxDepthExceededError: The loop is nested too deep, in a tool of another loop.
         """
         if self._run.outcome is None:
-            await self._advance(to_end=True)
+            await self._advance_run(to_end=True)
         return self.result
 
     def run_sync(self) -> ToolLoopResult[Out]:
@@ -302,7 +302,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
 
     async def run_into(self, feed: EventFeed) -> None:
         """Run to the end, with the events for the reader of `feed`; the outcome is stored, and not raised."""
-        await self._advance(to_end=True, feed=feed)
+        await self._advance_run(to_end=True, feed=feed)
 
     async def next_turn(self) -> TurnOutcome[Out]:
         """Run one turn: a request and the tools it asks for. After the end, the same outcome again.
@@ -321,7 +321,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         if self._run.outcome is not None:
             return self._run.outcome
         rounds = self._run.state.tool_rounds
-        await self._advance(to_end=False)
+        await self._advance_run(to_end=False)
         outcome = self._read_outcome()
         self._owes_outcome = isinstance(outcome, Completed) and self._run.state.tool_rounds > rounds
         if outcome is not None and not self._owes_outcome:
@@ -333,7 +333,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
     def _read_outcome(self) -> Completed[Out] | Failed | None:
         return self._run.outcome  # asked anew, since a checker remembers what it was
 
-    async def _advance(self, *, to_end: bool, feed: EventFeed | None = None) -> None:
+    async def _advance_run(self, *, to_end: bool, feed: EventFeed | None = None) -> None:
         await self._run.advance(to_end=to_end, feed=feed, is_edited=self._may_be_edited)
 
     # commands and decisions
