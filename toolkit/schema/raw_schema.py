@@ -267,7 +267,7 @@ class _Document:
         while steps and (steps[-1] not in _OPERANDS or steps[-2:-1] in [[name] for name in SCHEMA_MAPS]):
             steps.pop()
         found = self._find_at(steps)
-        reason = f"{_shorten(found)} is not {_OPERANDS[str(steps[-1])]}" if steps else error.message
+        reason = f"{_shorten_value(found)} is not {_OPERANDS[str(steps[-1])]}" if steps else error.message
         return SchemaError(self._subject, f"its parameters are no JSON Schema, at {write_steps(steps)}: {reason}")
 
     def _find_at(self, steps: Sequence[str | int]) -> Any:
@@ -281,9 +281,8 @@ class _Document:
         is_name = len(steps) > 1 and steps[-2] == "patternProperties"
         pattern = steps[-1] if is_name else self._find_at(steps)
         path = write_steps(steps[:-1] if is_name else steps)
-        return SchemaError(
-            self._subject, f"its parameters are no JSON Schema, at {path}: {_shorten(pattern)} can't be read: {reason}"
-        )
+        reason = f"{_shorten_value(pattern)} can't be read: {reason}"
+        return SchemaError(self._subject, f"its parameters are no JSON Schema, at {path}: {reason}")
 
     def refuse(self, reason: str) -> SchemaError:
         """Return an error about the schema as a whole."""
@@ -300,7 +299,7 @@ class _Document:
                 return [plain(item) for item in node]
             if not is_object(node):
                 return node
-            written = self._modernize(node) if id(node) in self._places else node
+            written = self._modernize_node(node) if id(node) in self._places else node
             return {name: plain(item) for name, item in written.items()}
 
         return plain(self.root)
@@ -411,7 +410,7 @@ class _Document:
             return found
         return found if isinstance(found, bool) else None
 
-    def _modernize(self, node: dict[str, Any]) -> dict[str, Any]:
+    def _modernize_node(self, node: dict[str, Any]) -> dict[str, Any]:
         """Return a part as the newest draft writes it, with pointers from the root for references.
 
         In draft 4, ``{"minimum": 1, "exclusiveMinimum": true}`` becomes ``{"exclusiveMinimum": 1}``.
@@ -462,7 +461,7 @@ def write_steps(steps: Iterable[str | int]) -> str:
     return text
 
 
-def _shorten(value: object) -> str:
+def _shorten_value(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 200 else f"{text[:200]}..."
 
