@@ -73,14 +73,14 @@ from toolkit.trace_context import inject_trace_context, link_trace_context
 if TYPE_CHECKING:
     from toolkit.loop.run import Run
 
-__all__ = ["NestedJournals", "RunLog"]
+__all__ = ["NestedJournals", "RunJournal"]
 
 _FORMAT = 1
 _NO_MAPPING: Mapping[str, str] = {}
 _NO_PLACES: AbstractAsyncContextManager[None] = nullcontext()
 
 
-class RunLog(Generic[Ctx]):
+class RunJournal(Generic[Ctx]):
     """The log of one run.
 
     Args:
@@ -175,7 +175,7 @@ class RunLog(Generic[Ctx]):
                 tasks.start_soon(self._watch_cancellation)
                 with anyio.CancelScope(shield=True):
                     try:
-                        await self._begin()
+                        await self._begin_log()
                         await work()
                         await self._settle_rest()
                     except CutError as cut:
@@ -210,7 +210,7 @@ class RunLog(Generic[Ctx]):
             if work.failure is None:
                 work.scope.cancel()
 
-    async def _begin(self) -> None:
+    async def _begin_log(self) -> None:
         """Read or write the first entry."""
         if self._has_begun:
             return
@@ -224,7 +224,7 @@ class RunLog(Generic[Ctx]):
             inject_trace_context(trace)
             return {**value, "trace": trace} if trace else value
 
-        value = await self._once("begin", begin)
+        value = await self._do_once("begin", begin)
         if value.get("format") != _FORMAT:
             raise JournalError(
                 f"the log is of format {value.get('format')!r}, and this library reads format {_FORMAT}: "
@@ -279,7 +279,7 @@ class RunLog(Generic[Ctx]):
             return self._write_mark()
 
         name = "compact" if compacts else "turn"
-        self._take_mark(await self._once(f"{name} {state.iterations + 1}", take))
+        self._take_mark(await self._do_once(f"{name} {state.iterations + 1}", take))
 
     async def decide_calls(self) -> None:
         """Have somebody decide on the calls of a reply, which may take long."""
@@ -293,7 +293,7 @@ class RunLog(Generic[Ctx]):
             self._take_steered()
             return self._write_mark()
 
-        self._take_mark(await self._once(f"decide {run.state.iterations}", decide))
+        self._take_mark(await self._do_once(f"decide {run.state.iterations}", decide))
 
     async def run_unit(self, step: RunTools) -> None:
         """Run the calls of a unit; each result is an entry."""
@@ -305,7 +305,7 @@ class RunLog(Generic[Ctx]):
                 self._take_steered()
                 return self._write_token()
 
-            self._take_mark(await self._once(f"unit {state.iterations}.{self._unit}", mark))
+            self._take_mark(await self._do_once(f"unit {state.iterations}.{self._unit}", mark))
             if state.phase != "running" or state.next_step() != step:
                 return
         in_doubt, self._marked_by = self._marked_by != self._token, None
@@ -431,7 +431,7 @@ class RunLog(Generic[Ctx]):
         self._decided += 1
         try:
             with anyio.CancelScope(shield=True):
-                await self._once(f"decided {self._decided}", take_decision)
+                await self._do_once(f"decided {self._decided}", take_decision)
         except CutError as cut:
             self._decided -= 1
             raise (cut.__cause__ or cut) from None
@@ -447,13 +447,13 @@ class RunLog(Generic[Ctx]):
             if value is None:
                 break
             self._decided += 1
-            self._replay(name, value)
+            self._replay_entry(name, value)
             self._marked_by, has_any = None, True
         return has_any
 
     # entries
 
-    async def _once(self, name: str, do: Callable[[], Awaitable[JournalValue]]) -> JournalValue:
+    async def _do_once(self, name: str, do: Callable[[], Awaitable[JournalValue]]) -> JournalValue:
         """Take an entry from the log, or do its work and store that."""
         side = self._side
 
@@ -469,13 +469,13 @@ class RunLog(Generic[Ctx]):
 
     def _take_entry(self, work: _LiveWork, value: JournalValue) -> None:
         if not work.is_done:
-            self._replay(work.name, value)
+            self._replay_entry(work.name, value)
         failure = work.failure or _load_failure(value)
         if failure is not None:
             raise failure
         self._end_as_stored(value)
 
-    def _replay(self, name: str, value: JournalValue) -> None:
+    def _replay_entry(self, name: str, value: JournalValue) -> None:
         """Feed the machine what an entry says, in place of the work that it came from."""
         state = self._run.state
         self._has_replayed = True
@@ -581,7 +581,7 @@ class _Record:
         stops: The answers of ``stop_when``, in order.
     """
 
-    log: RunLog[Any]
+    log: RunJournal[Any]
     outer: _Record | None
     feeds: list[FeedJson] = field(default_factory=list[FeedJson])
     stops: list[StopAnswer] = field(default_factory=list[StopAnswer])
@@ -607,7 +607,7 @@ class _LiveWork:
 
     __slots__ = ("_do", "_log", "failure", "is_done", "name", "scope")
 
-    def __init__(self, log: RunLog[Any], name: str, do: Callable[[], Awaitable[JournalValue]]) -> None:
+    def __init__(self, log: RunJournal[Any], name: str, do: Callable[[], Awaitable[JournalValue]]) -> None:
         self._log = log
         self._do = do
         self.name: str = name

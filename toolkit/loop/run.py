@@ -88,7 +88,7 @@ from toolkit.runtime.call_clock import CallClock
 from toolkit.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
-    from toolkit.loop.journaling import RunLog
+    from toolkit.loop.journaling import RunJournal
     from toolkit.loop.snapshot import SavedLoop
 
 __all__ = ["LoopClock", "Run"]
@@ -218,28 +218,15 @@ class Run(Generic[Ctx, Out]):
         counts_pauses: bool = False,
         saved: SavedLoop | None = None,
     ) -> None:
-        need = registry.find_context_need() if ctx is None else None
-        if need is not None:
-            raise ConfigurationError(f"{need}: pass it as ctx")
+        _check_context(registry, ctx)
         fixed_tools = prompt.tools if isinstance(prompt, ChatRequest) else None
         if config.order is not None:
             config.order.check_names(registry.names if fixed_tools is None else [tool.name for tool in fixed_tools])
         self.config: ToolLoopConfig[Out] = config
         self.registry: ToolRegistry[Ctx] = registry
-        journal = _find_journal(config)
-        self.log: RunLog[Ctx] | None = None if journal is None else _open_log(journal, self)
-        decides, now = (config, time.time) if self.log is None else (self.log.config, self.log.read_time)
-        compacts = config.compaction is not None
-        if saved is None:
-            self.state: LoopState = LoopState(transcript_of(prompt), decides, compacts=compacts, now=now)
-            self.loop_id: str = new_loop_id() if journal is None else journal.run_id
-        else:
-            self.state = LoopState.thaw(saved.state, decides, compacts=compacts, now=now)
-            self.loop_id = saved.loop_id
-        self.feed: Callable[[Feed], None] = self.state.feed if self.log is None else self.log.feed
-        self.clock: LoopClock = LoopClock(
-            config.timeout if saved is None else saved.seconds_left, counts_pauses=counts_pauses
-        )
+        self._open_machine(prompt, saved)
+        seconds = config.timeout if saved is None else saved.seconds_left
+        self.clock: LoopClock = LoopClock(seconds, counts_pauses=counts_pauses)
         self._user_ctx = self.ctx = ctx
         self.policy: ExecutionPolicy = _find_own_policy(config, sub_agent_seat.get(), self.loop_id)
         self.frame: LoopFrame
@@ -263,16 +250,29 @@ class Run(Generic[Ctx, Out]):
         self._reach: tuple[LoopWaker, anyio.CancelScope] | None = None
         self.wish: tuple[str | None] | None = None
         self.approvals: Approvals[Ctx] = Approvals(self, None if saved is None else saved.salt)
-        self.requests: ModelRequests = ModelRequests(
-            self, provider, prompt if isinstance(prompt, ChatRequest) else None
-        )
+        request = prompt if isinstance(prompt, ChatRequest) else None
+        self.requests: ModelRequests = ModelRequests(self, provider, request)
         if saved is not None:
-            self._restore(saved)
+            self._restore_saved(saved)
         if self.log is not None:
             self.log.read_prompt()
         self.outcome: Completed[Out] | Failed | None = Completed(self.result()) if self.state.is_finished else None
 
-    def _restore(self, saved: SavedLoop) -> None:
+    def _open_machine(self, prompt: str | Sequence[Message] | ChatRequest, saved: SavedLoop | None) -> None:
+        """Make the machine, or thaw it, and open the log of a run that has one."""
+        config, journal = self.config, _find_journal(self.config)
+        self.log: RunJournal[Ctx] | None = None if journal is None else _open_log(journal, self)
+        decides, now = (config, time.time) if self.log is None else (self.log.config, self.log.read_time)
+        compacts = config.compaction is not None
+        if saved is None:
+            self.state: LoopState = LoopState(transcript_of(prompt), decides, compacts=compacts, now=now)
+            self.loop_id: str = new_loop_id() if journal is None else journal.run_id
+        else:
+            self.state = LoopState.thaw(saved.state, decides, compacts=compacts, now=now)
+            self.loop_id = saved.loop_id
+        self.feed: Callable[[Feed], None] = self.state.feed if self.log is None else self.log.feed
+
+    def _restore_saved(self, saved: SavedLoop) -> None:
         """Restore what a saved loop knew beside its machine."""
         if self.budget is not None:
             self.budget.restore(saved.requests, saved.tool_calls, saved.state.usage)
@@ -331,7 +331,7 @@ class Run(Generic[Ctx, Out]):
             if self.middleware is not None or self.config.middleware or (frame is not None and frame.inherited):
                 await self._run_part(work)
             else:
-                await self._settle(work)
+                await self._settle_part(work)
         finally:
             self.is_running = False
             if self._idle is not None:
@@ -360,11 +360,11 @@ class Run(Generic[Ctx, Out]):
         self._is_over = False
         with anyio.CancelScope(shield=True):
             if is_waiting:
-                await self._run_part(partial(self._begin, None, waits=False))
+                await self._run_part(partial(self._begin_run, None, waits=False))
             elif self._has_begun:
                 await self._run_part(_do_nothing)
             else:
-                await self._finish(None)
+                await self._finish_run(None)
 
     def reset_outcome(self) -> None:
         """Go on after a decision, be it new or one that the log had."""
@@ -378,25 +378,25 @@ class Run(Generic[Ctx, Out]):
             if not self._has_begun:
                 self._take_place()
         except Exception as error:  # noqa: BLE001 - it is handed to the caller as an outcome
-            await self._finish(error)
+            await self._finish_run(error)
             return
         if self.middleware is not None and self.middleware.has_around_run:
             await self._run_around(self.middleware, work)
         else:
-            await self._settle(work)
+            await self._settle_part(work)
 
-    async def _settle(self, work: Callable[[], Awaitable[None]]) -> None:
+    async def _settle_part(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do a part of the run; where the run ends with it, finish that, whatever ended it."""
         try:
             await work()
         except Exception as error:  # noqa: BLE001 - it is handed to the caller as an outcome
-            await self._finish(error)
+            await self._finish_run(error)
         except BaseException:  # a cancellation, or what no `Exception` passes through
-            await self._finish(None)
+            await self._finish_run(None)
             raise
         else:
             if self.state.is_finished:
-                await self._finish(None)
+                await self._finish_run(None)
 
     async def _run_around(self, chain: MiddlewareChain, work: Callable[[], Awaitable[None]]) -> None:
         """Let middleware stand around a part of the run; the run's end is its own, whatever the middleware does."""
@@ -408,7 +408,7 @@ class Run(Generic[Ctx, Out]):
             try:
                 # A run that was cancelled before this has only its end to report.
                 with anyio.CancelScope(shield=self.wish is not None):
-                    await self._settle(work)
+                    await self._settle_part(work)
             finally:
                 self._expect_cancel(scope)
             if isinstance(self.outcome, Failed):
@@ -422,20 +422,20 @@ class Run(Generic[Ctx, Out]):
                 await chain.run_around(proceed)
                 _require_reached(is_reached=is_reached)
             if self.wish is not None:
-                await self._finish(None)
+                await self._finish_run(None)
         except Exception as error:
             # What was raised after the end goes to the caller, but for the failure of the run itself.
             if self._is_over and not (isinstance(self.outcome, Failed) and error is self.outcome.error):
                 raise
-            await self._finish(error)
+            await self._finish_run(error)
         except BaseException:
-            await self._finish(None)
+            await self._finish_run(None)
             raise
         finally:
             with self._lock:
                 self._reach = None
 
-    async def _finish(self, error: Exception | None) -> None:
+    async def _finish_run(self, error: Exception | None) -> None:
         """End the run, once: close the transcript, store the outcome, and notify observers.
 
         Args:
@@ -453,10 +453,10 @@ class Run(Generic[Ctx, Out]):
             self.outcome = outcome
             await self._notify_end(Done(outcome.result))
         else:
-            self.outcome = self._fail(error)
+            self.outcome = self._make_failure(error)
             await self._notify_end(self.outcome)
 
-    def _fail(self, error: Exception) -> Failed:
+    def _make_failure(self, error: Exception) -> Failed:
         """Return the end of a run that can't go on; hang the transcript on the error where that can carry one."""
         state = self.state
         if isinstance(error, (LoopError, ProviderError)):
@@ -536,14 +536,14 @@ class Run(Generic[Ctx, Out]):
         try:
             with scope:
                 is_wanted = self._expect_cancel(scope)
-                await self._begin(feed, scope, waits=is_wanted)
+                await self._begin_run(feed, scope, waits=is_wanted)
                 is_late = deadline < math.inf and read_loop_time() >= deadline
                 if self.log is not None:
                     if not is_wanted:
                         scope.cancel()  # after the log was read
-                    await self.log.drive(partial(self._drive, to_end=True))
+                    await self.log.drive(partial(self._drive_steps, to_end=True))
                 elif is_wanted and not is_late:
-                    await self._drive(to_end=to_end)
+                    await self._drive_steps(to_end=to_end)
         finally:
             self.clock.pause()
             with self._lock:
@@ -564,7 +564,7 @@ class Run(Generic[Ctx, Out]):
             self._reach = (loop_waker(), scope)
             return self.wish is None
 
-    async def _begin(self, feed: EventFeed | None, scope: anyio.CancelScope | None = None, *, waits: bool) -> None:
+    async def _begin_run(self, feed: EventFeed | None, scope: anyio.CancelScope | None = None, *, waits: bool) -> None:
         """Take a place under the loops round this one, and notify observers that the run begins or goes on.
 
         Args:
@@ -579,7 +579,7 @@ class Run(Generic[Ctx, Out]):
         if not self._has_begun:
             self._take_place()
         if self.listener is None or feed is not self._feed_of_events:
-            self._listen(feed)
+            self._set_listener(feed)
         self._host = CallHost(
             self.ctx,
             self.policy,
@@ -635,12 +635,12 @@ class Run(Generic[Ctx, Out]):
         """Have this run served by its own middleware, and by what it inherits."""
         members = join_middleware(frame.inherited, self.config.middleware)
         frame.inherited = tuple([each for each in members if each.is_inherited])
-        chain = self.middleware = MiddlewareChain(self._describe(), members, self._saved_states)
+        chain = self.middleware = MiddlewareChain(self._describe_run(), members, self._saved_states)
         if chain.has_around_call or chain.guards:
             around = chain.call_around if chain.has_around_call else None
             self.policy = replace(self.policy, around=around, guards=chain.guards)
 
-    def _describe(self) -> RunInfo[Ctx]:
+    def _describe_run(self) -> RunInfo[Ctx]:
         """Return what middleware knows of the run."""
         frame, provider = self.frame, self.requests.provider
         return RunInfo(
@@ -658,7 +658,7 @@ class Run(Generic[Ctx, Out]):
             is_restored=self.is_restored,
         )
 
-    def _listen(self, feed: EventFeed | None) -> None:
+    def _set_listener(self, feed: EventFeed | None) -> None:
         """Emit all events to the hooks and to `feed` from now on."""
         chain, config = self.middleware, self.config
         hooks, guards = ((), ()) if chain is None else (chain.event_hooks, chain.update_guards)
@@ -687,7 +687,7 @@ class Run(Generic[Ctx, Out]):
 
     # the steps
 
-    async def _drive(self, *, to_end: bool) -> None:
+    async def _drive_steps(self, *, to_end: bool) -> None:
         """Drive the loop to its end, or to the next boundary between turns."""
         # For example, a question that takes one approved call: a turn begins and asks the model, an approver is asked,
         # the call runs; the next turn begins and asks the model, and then the machine has `Finished`.
@@ -695,7 +695,7 @@ class Run(Generic[Ctx, Out]):
         with CallClock() as clock:
             self._host.deadlines = clock.deadlines
             if log is None:
-                await self._go_on()
+                await self._resume_run()
             while True:
                 phase = state.phase  # by which some steps are known without asking for them
                 if phase == "ready" or phase == "compacted":
@@ -711,7 +711,7 @@ class Run(Generic[Ctx, Out]):
                 if state.phase == "ready" and not to_end:
                     return
 
-    async def _go_on(self) -> None:
+    async def _resume_run(self) -> None:
         """Emit the events of deferred decisions, and take what was steered while nothing ran."""
         state, pending, steering = self.state, self.approvals.pending_events, self.config.steering
         while pending and not state.is_finished:
@@ -815,6 +815,12 @@ class Run(Generic[Ctx, Out]):
             raise next(error for error in group.exceptions if not isinstance(error, cancelled)) from None
 
 
+def _check_context(registry: ToolRegistry[Any], ctx: object) -> None:
+    need = registry.find_context_need() if ctx is None else None
+    if need is not None:
+        raise ConfigurationError(f"{need}: pass it as ctx")
+
+
 def _find_journal(config: ToolLoopConfig[Any]) -> Journal | None:
     """Return the log of a loop that is made here: its own, or one inside of the log of the loop round it."""
     frame = current_frame.get()
@@ -823,10 +829,10 @@ def _find_journal(config: ToolLoopConfig[Any]) -> Journal | None:
     return frame.journals.open_next()
 
 
-def _open_log(journal: Journal, run: Run[Any, Any]) -> RunLog[Any]:
-    from toolkit.loop.journaling import RunLog  # noqa: PLC0415 - it is slow to import, and few runs are durable
+def _open_log(journal: Journal, run: Run[Any, Any]) -> RunJournal[Any]:
+    from toolkit.loop.journaling import RunJournal  # noqa: PLC0415 - it is slow to import, and few runs are durable
 
-    return RunLog(journal, run)
+    return RunJournal(journal, run)
 
 
 def _find_own_policy(config: ToolLoopConfig[Any], seat: SubAgentSeat | None, loop_id: str) -> ExecutionPolicy:
