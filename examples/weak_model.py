@@ -46,8 +46,7 @@ model = ScriptedProvider(
 )
 config = ToolLoopConfig(
     answer=AnswerFormat(),
-    order=ToolOrder(required_steps=("refund",), after={"refund": "lookup"}),
-    steered_retries=SteeredRetries(),
+    middleware=(ToolOrder(required_steps=("refund",), after={"refund": "lookup"}), SteeredRetries()),
 )
 result = tool_loop_sync(model, ToolRegistry([lookup, refund]), "Refund the tea.", config=config)
 for request in model.requests[1:]:

@@ -189,8 +189,6 @@ LOOP_CASES: list[tuple[dict[str, Any], str]] = [
     ({"timeouts": 3}, "timeouts must be a Timeouts, not 3"),
     ({"on_tool_call": "yes"}, "on_tool_call must be a function or None, not 'yes'"),
     ({"stop_when": _stop}, "stop_when must not be async: it only looks at what is there, and nothing waits"),
-    ({"order": ["a"]}, "order must be a ToolOrder or None, not a list"),
-    ({"steered_retries": 2}, "steered_retries must be a SteeredRetries or None, not 2"),
     ({"loop_detection": 3}, "loop_detection must be a LoopDetectionConfig or None, not 3"),
     ({"limits": UsageLimits(requests=3)}, "limits must be a LoopLimits, not an UsageLimits"),
     ({"output": None}, "output must be an OutputLimits, not None"),

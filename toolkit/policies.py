@@ -31,6 +31,8 @@ from toolkit.loop.middleware import (
     Delta,
     DeltaHook,
     Middleware,
+    Refusal,
+    ReplyPolicy,
     RequestInfo,
     RequestProceed,
     RunInfo,
@@ -38,7 +40,7 @@ from toolkit.loop.middleware import (
     ToolExecutionHooks,
 )
 from toolkit.loop.prompt import Decisions
-from toolkit.loop.steered_retries import SteeredRetries
+from toolkit.loop.reply_policies import SteeredRetries, ToolOrder
 from toolkit.loop.steering import Steering
 from toolkit.loop.steps import InjectMessages
 from toolkit.loop.stopping import (
@@ -53,7 +55,6 @@ from toolkit.loop.stopping import (
     token_budget,
     when_called,
 )
-from toolkit.loop.tool_order import ToolOrder
 from toolkit.tools.linting import Finding
 
 __all__ = [
@@ -94,6 +95,8 @@ __all__ = [
     "PendingApproval",
     "Permissions",
     "ProviderRetryConfig",
+    "Refusal",
+    "ReplyPolicy",
     "RequestInfo",
     "RequestProceed",
     "ResultStore",

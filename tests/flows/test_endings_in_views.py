@@ -145,7 +145,7 @@ ENDINGS: dict[str, tuple[list[ScriptedReply], dict[str, Any], Any]] = {
         {"loop_detection": LoopDetectionConfig(threshold=2, action="stop")},
         None,
     ),
-    "a step that is missing": (["hello"], {"order": ToolOrder(required_steps=("echo",), max_retries=0)}, STEPS),
+    "a step that is missing": (["hello"], {"middleware": (ToolOrder(required_steps=("echo",), max_retries=0),)}, STEPS),
     "a result": ([ToolCall("1", "answer", "{}")], {}, ResultAsAnswer("1", "answer")),
     "a limit": ([say("a"), "b"], {"limits": LoopLimits(usage=UsageLimits(requests=1))}, UsageLimit("requests", 1, 1)),
     "no approval yet": ([say("a")], {"on_tool_call": defer}, AwaitingApproval((say("a"),))),

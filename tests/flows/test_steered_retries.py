@@ -111,21 +111,23 @@ CASES = {
     "again after a success": Case(
         [call("buy", "1"), call("buy", "2", a=1), OPEN, call("buy", "4"), "ok"], ["-", "buy", "buy", "-", "buy"]
     ),
-    "held never": Case([call("buy", "1"), "ok"], ["-", "-"], {"steered_retries": SteeredRetries(max_held=0)}),
-    "without the setting": Case([call("buy", "1"), "ok"], ["-", "-"], {"steered_retries": None}),
+    "held never": Case([call("buy", "1"), "ok"], ["-", "-"], {"middleware": (SteeredRetries(max_held=0),)}),
+    "without the setting": Case([call("buy", "1"), "ok"], ["-", "-"], {"middleware": ()}),
     "a call that was denied": Case([buy("1"), "ok"], ["-", "-"], {"on_tool_call": deny_all}),
     "what comes first": Case(
         [buy("1"), OPEN, buy("2"), "ok"],
         ["-", "open_shop", "-", "-"],
-        {"order": ToolOrder(after={"buy": "open_shop"})},
+        {"middleware": (ToolOrder(after={"buy": "open_shop"}), STEERED)},
     ),
     "what comes first stands beside it": Case(
         [AssistantMessage([buy("1"), OPEN]), buy("2"), "ok"],
         ["-", "-", "-"],
-        {"order": ToolOrder(after={"buy": "open_shop"})},
+        {"middleware": (ToolOrder(after={"buy": "open_shop"}), STEERED)},
     ),
     "a required step": Case(
-        ["done", OPEN, "ok"], ["-", "open_shop", "-"], {"order": ToolOrder(required_steps=("open_shop",))}
+        ["done", OPEN, "ok"],
+        ["-", "open_shop", "-"],
+        {"middleware": (ToolOrder(required_steps=("open_shop",)), STEERED)},
     ),
     "the last answer has no tools": Case(
         [call("buy", "1"), "ok"], ["-", "-"], {"max_iterations": 1, "on_max_iterations": "answer"}
@@ -137,7 +139,7 @@ CASES = {
 async def test_the_request_after_a_mistake_is_held_to_a_call(name: str) -> None:
     case = CASES[name]
     provider = ScriptedProvider(case.replies)
-    settings: dict[str, Any] = {"steered_retries": STEERED, **case.config}
+    settings: dict[str, Any] = {"middleware": (STEERED,), **case.config}
     config: ToolLoopConfig[Any] = ToolLoopConfig(**settings)
     result = await tool_loop(provider, Shop().tools(), "Go", config=config)
     assert holds(provider) == case.holds
@@ -149,13 +151,13 @@ async def test_the_request_after_a_mistake_is_held_to_a_call(name: str) -> None:
 async def test_a_call_that_a_rule_forbids_holds_nothing() -> None:
     registry = ToolRegistry(Shop().tools(), permissions=Permissions([deny("buy")]))
     provider = ScriptedProvider([buy("1"), "ok"])
-    await tool_loop(provider, registry, "Go", config=ToolLoopConfig(steered_retries=STEERED))
+    await tool_loop(provider, registry, "Go", config=ToolLoopConfig(middleware=(STEERED,)))
     assert holds(provider) == ["-", "-"]
 
 
 async def test_a_reply_in_words_where_a_call_gives_the_answer_is_followed_by_a_call() -> None:
     provider = ScriptedProvider(["It is so.", call("final_answer", "a"), call("final_answer", "b", answer="so")])
-    config = ToolLoopConfig(steered_retries=STEERED, answer=AnswerFormat())
+    config = ToolLoopConfig(middleware=(STEERED,), answer=AnswerFormat())
     result = await tool_loop(provider, Shop().tools(), "Go", config=config)
     assert holds(provider) == ["-", f"{ANY}+final_answer", "final_answer"]
     assert result.text == "so"
@@ -165,7 +167,7 @@ async def test_a_reply_in_words_where_a_call_gives_the_answer_is_followed_by_a_c
 async def test_a_choice_of_the_caller_stays(choice: str) -> None:
     provider = ScriptedProvider([call("buy", "1"), "ok"])
     request = ChatRequest(messages=[UserMessage("Go")], tool_choice=choice)
-    await tool_loop(provider, Shop().tools(), request, config=ToolLoopConfig(steered_retries=STEERED))
+    await tool_loop(provider, Shop().tools(), request, config=ToolLoopConfig(middleware=(STEERED,)))
     assert [each.tool_choice for each in provider.requests] == [choice, choice]
 
 
@@ -183,7 +185,7 @@ async def test_a_call_that_failed_is_answered_at_once_when_it_is_made_again() ->
     shop, events = Shop(), list[Any]()
     again = ToolCall("2", "functions.buy", '{"count": "1", "item": "tea"}')  # which means the same
     provider = ScriptedProvider([buy("1"), again, buy("3", 2), "ok"])
-    config = ToolLoopConfig(steered_retries=STEERED, on_event=events.append)
+    config = ToolLoopConfig(middleware=(STEERED,), on_event=events.append)
     result = await tool_loop(provider, shop.tools(), "Go", config=config)
     assert texts(result.messages) == {"1": "the shop is closed", "2": TRIED, "3": "the shop is closed"}
     assert shop.runs == ["buy 1 tea", "buy 2 tea"]
@@ -194,7 +196,7 @@ async def test_a_call_that_failed_is_answered_at_once_when_it_is_made_again() ->
 async def test_a_success_lets_all_be_tried_again() -> None:
     shop = Shop()
     provider = ScriptedProvider([buy("1"), OPEN, buy("2"), "ok"])
-    result = await tool_loop(provider, shop.tools(), "Go", config=ToolLoopConfig(steered_retries=STEERED))
+    result = await tool_loop(provider, shop.tools(), "Go", config=ToolLoopConfig(middleware=(STEERED,)))
     assert texts(result.messages)["2"] == "1 tea"
 
 
@@ -202,7 +204,7 @@ async def test_a_success_lets_all_be_tried_again() -> None:
 async def test_a_call_may_fail_as_often_as_the_setting_says(most: int | None, runs: int) -> None:
     shop = Shop()
     provider = ScriptedProvider([*[buy(str(turn)) for turn in range(4)], "ok"])
-    config = ToolLoopConfig(steered_retries=SteeredRetries(max_failures=most))
+    config = ToolLoopConfig(middleware=(SteeredRetries(max_failures=most),))
     await tool_loop(provider, shop.tools(), "Go", config=config)
     assert len(shop.runs) == runs
 
@@ -210,14 +212,14 @@ async def test_a_call_may_fail_as_often_as_the_setting_says(most: int | None, ru
 async def test_the_same_calls_of_one_reply_all_run() -> None:
     shop = Shop()
     provider = ScriptedProvider([AssistantMessage([buy("1"), buy("2")]), buy("3"), "ok"])
-    result = await tool_loop(provider, shop.tools(), "Go", config=ToolLoopConfig(steered_retries=STEERED))
+    result = await tool_loop(provider, shop.tools(), "Go", config=ToolLoopConfig(middleware=(STEERED,)))
     assert len(shop.runs) == 2
     assert texts(result.messages)["3"] == TRIED
 
 
 async def test_wrong_arguments_that_are_written_again_are_told_so() -> None:
     provider = ScriptedProvider([call("buy", "1"), call("buy", "2"), "ok"])
-    result = await tool_loop(provider, Shop().tools(), "Go", config=ToolLoopConfig(steered_retries=STEERED))
+    result = await tool_loop(provider, Shop().tools(), "Go", config=ToolLoopConfig(middleware=(STEERED,)))
     assert texts(result.messages)["2"].startswith("Not run: you have made this call already, with the same arguments")
 
 
@@ -225,7 +227,7 @@ async def test_what_the_loop_itself_did_not_run_is_no_failure() -> None:
     shop = Shop(is_open=True)
     order = ToolOrder(after={"buy": "open_shop"})
     provider = ScriptedProvider([buy("1"), OPEN, buy("2"), "ok"])
-    config = ToolLoopConfig(steered_retries=STEERED, order=order)
+    config = ToolLoopConfig(middleware=(STEERED, order))
     result = await tool_loop(provider, shop.tools(), "Go", config=config)
     assert texts(result.messages)["2"] == "1 tea"
 
@@ -234,7 +236,7 @@ async def test_what_the_loop_itself_did_not_run_is_no_failure() -> None:
 async def test_what_failed_and_what_is_held_survives_saving(step: int) -> None:
     shop = Shop()
     replies: list[ScriptedReply] = [call("buy", "0"), buy("1"), buy("2"), "ok"]
-    config = ToolLoopConfig(steered_retries=STEERED)
+    config = ToolLoopConfig(middleware=(STEERED,))
     handle = ToolLoopHandle(ScriptedProvider(replies), shop.tools(), "Go", config=config)
     for _ in range(step):
         await handle.next_turn()

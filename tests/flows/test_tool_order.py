@@ -139,7 +139,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 async def test_a_call_runs_only_after_what_comes_first_has_given_a_result(name: str) -> None:
     case = CASES[name]
-    config = replace(ToolLoopConfig(order=case.order), **case.config)
+    config = replace(ToolLoopConfig(middleware=(case.order,)), **case.config)
     result = await tool_loop(ScriptedProvider(case.replies), TOOLS, "Go", config=config)
     assert texts(result.messages)["r"] == case.refund
     assert result.reason == Complete()
@@ -149,7 +149,7 @@ async def test_a_call_runs_only_after_what_comes_first_has_given_a_result(name: 
 
 @pytest.mark.parametrize("execution", [Parallel(), Sequential(), Batched(1)], ids=repr)
 async def test_a_result_of_the_same_reply_never_counts_however_calls_are_run(execution: Execution) -> None:
-    config = ToolLoopConfig(order=AFTER, execution=execution)
+    config = ToolLoopConfig(middleware=(AFTER,), execution=execution)
     provider = ScriptedProvider([AssistantMessage([LOOK, REFUND]), call("refund", "again", order=1), "ok"])
     result = await tool_loop(provider, TOOLS, "Go", config=config)
     assert texts(result.messages) == {"l": "order 1: 3 euros", "r": BESIDE, "again": "refunded 1"}
@@ -162,7 +162,7 @@ async def test_nobody_is_asked_about_a_call_that_comes_too_early() -> None:
         asked.append(request.tool_name)
         return True
 
-    config = ToolLoopConfig(order=AFTER, on_tool_call=approve)
+    config = ToolLoopConfig(middleware=(AFTER,), on_tool_call=approve)
     await tool_loop(ScriptedProvider([REFUND, "ok"]), TOOLS, "Go", config=config)
     assert asked == []
 
@@ -174,7 +174,7 @@ NOT_YET = "Not yet: call search before you answer."
 async def test_an_answer_before_the_required_steps_is_sent_back_as_often_as_allowed(retries: int) -> None:
     order = ToolOrder(required_steps=("search",), max_retries=retries)
     provider = ScriptedProvider(["It is so."], repeats=True)
-    result = await tool_loop(provider, TOOLS, "Go", config=ToolLoopConfig(order=order))
+    result = await tool_loop(provider, TOOLS, "Go", config=ToolLoopConfig(middleware=(order,)))
     assert result.reason == MissingSteps(("search",))
     assert len(provider.requests) == retries + 1
     assert [each.text for each in result.messages] == ["Go", *["It is so.", NOT_YET] * retries, "It is so."]
@@ -216,13 +216,13 @@ async def test_an_answer_counts_once_the_required_steps_were_made_however_it_is_
     answer, replies, reason = WAYS[way]
     order = ToolOrder(required_steps=("search",), max_retries=1)
     provider = ScriptedProvider(replies)
-    result = await tool_loop(provider, TOOLS, "Go", config=ToolLoopConfig(order=order, answer=answer))
+    result = await tool_loop(provider, TOOLS, "Go", config=ToolLoopConfig(middleware=(order,), answer=answer))
     assert result.reason == reason
     assert len(provider.requests) == 3
     validate_transcript(result.messages)
     # One time more than allowed:
     again = ScriptedProvider([replies[0], replies[0], *replies])
-    result = await tool_loop(again, TOOLS, "Go", config=ToolLoopConfig(order=order, answer=answer))
+    result = await tool_loop(again, TOOLS, "Go", config=ToolLoopConfig(middleware=(order,), answer=answer))
     assert result.reason == MissingSteps(("search",))
     assert len(again.requests) == 2
     validate_transcript(result.messages)
@@ -232,7 +232,7 @@ async def test_an_answer_beside_the_last_required_step_waits_for_its_result_and_
     order = ToolOrder(required_steps=("search",), max_retries=0)
     both = AssistantMessage([SEARCH, call("final_answer", "a", answer="early")])
     provider = ScriptedProvider([both, call("final_answer", "b", answer="late")])
-    result = await tool_loop(provider, TOOLS, "Go", config=ToolLoopConfig(order=order, answer=AnswerFormat()))
+    result = await tool_loop(provider, TOOLS, "Go", config=ToolLoopConfig(middleware=(order,), answer=AnswerFormat()))
     assert (result.text, result.reason) == ("late", ResultAsAnswer("b", "final_answer"))
     assert texts(result.messages)["a"].startswith("Not run: final_answer needs the result of search, which you asked")
 
@@ -240,7 +240,7 @@ async def test_an_answer_beside_the_last_required_step_waits_for_its_result_and_
 async def test_steps_are_named_in_the_order_in_which_they_can_be_made() -> None:
     order = ToolOrder(required_steps=("refund", "search"), after={"refund": "lookup"})
     provider = ScriptedProvider(["early", LOOK, "early", REFUND, "early"])
-    result = await tool_loop(provider, TOOLS, "Go", config=ToolLoopConfig(order=order))
+    result = await tool_loop(provider, TOOLS, "Go", config=ToolLoopConfig(middleware=(order,)))
     told = [each.text for each in result.messages if isinstance(each, UserMessage)][1:]
     assert told == [
         "Not yet: call lookup, then refund, then search before you answer.",
@@ -250,7 +250,7 @@ async def test_steps_are_named_in_the_order_in_which_they_can_be_made() -> None:
 
 
 async def test_the_limit_of_turns_ends_a_run_as_before() -> None:
-    config = ToolLoopConfig(order=STEPS, max_iterations=1, on_max_iterations="answer")
+    config = ToolLoopConfig(middleware=(STEPS,), max_iterations=1, on_max_iterations="answer")
     result = await tool_loop(ScriptedProvider([LOOK, "That's it."]), TOOLS, "Go", config=config)
     assert (result.reason, result.text) == (MaxIterations(1), "That's it.")
 
@@ -258,7 +258,7 @@ async def test_the_limit_of_turns_ends_a_run_as_before() -> None:
 @pytest.mark.parametrize("step", range(4))
 async def test_what_was_used_and_sent_back_survives_saving(step: int) -> None:
     order = ToolOrder(required_steps=("search",), after={"refund": "lookup"}, max_retries=1)
-    config = ToolLoopConfig(order=order)
+    config = ToolLoopConfig(middleware=(order,))
     replies: list[ScriptedReply] = [LOOK, "early", REFUND, "early again"]
     handle = ToolLoopHandle(ScriptedProvider(replies), TOOLS, "Go", config=config)
     for _ in range(step):
@@ -273,7 +273,7 @@ async def test_what_was_used_and_sent_back_survives_saving(step: int) -> None:
 
 async def test_a_call_that_was_decided_on_after_restoring_counts() -> None:
     config = ToolLoopConfig(
-        order=AFTER, on_tool_call=lambda request: Defer() if request.tool_name == "lookup" else True
+        middleware=(AFTER,), on_tool_call=lambda request: Defer() if request.tool_name == "lookup" else True
     )
     handle = ToolLoopHandle(ScriptedProvider([LOOK]), TOOLS, "Go", config=config)
     await handle.run()
@@ -285,12 +285,12 @@ async def test_a_call_that_was_decided_on_after_restoring_counts() -> None:
 
 
 async def test_what_an_earlier_run_did_does_not_count() -> None:
-    first = await tool_loop(ScriptedProvider([LOOK, "ok"]), TOOLS, "Go", config=ToolLoopConfig(order=AFTER))
+    first = await tool_loop(ScriptedProvider([LOOK, "ok"]), TOOLS, "Go", config=ToolLoopConfig(middleware=(AFTER,)))
     second = await tool_loop(
         ScriptedProvider([REFUND, "ok"]),
         TOOLS,
         [*first.messages, UserMessage("And now?")],
-        config=ToolLoopConfig(order=AFTER),
+        config=ToolLoopConfig(middleware=(AFTER,)),
     )
     assert texts(second.messages)["r"] == FIRST
 
@@ -299,7 +299,7 @@ async def test_the_names_are_those_of_the_scope() -> None:
     order = ToolOrder(after={"shop__refund": "shop__lookup"})
     replies: list[ScriptedReply] = [call("shop__lookup", "l", order=1), call("shop__refund", "r", order=1), "ok"]
     result = await tool_loop(
-        ScriptedProvider(replies), TOOLS.prefixed("shop"), "Go", config=ToolLoopConfig(order=order)
+        ScriptedProvider(replies), TOOLS.prefixed("shop"), "Go", config=ToolLoopConfig(middleware=(order,))
     )
     assert texts(result.messages)["r"] == "refunded 1"
 
@@ -331,7 +331,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 def test_an_order_that_can_not_be_kept_is_refused_before_anything_runs(wrong: str) -> None:
     settings, message = WRONG[wrong]
     with pytest.raises(ConfigurationError, match=message):
-        ToolLoopHandle(ScriptedProvider([]), TOOLS, "Go", config=ToolLoopConfig(order=ToolOrder(**settings)))
+        ToolLoopHandle(ScriptedProvider([]), TOOLS, "Go", config=ToolLoopConfig(middleware=(ToolOrder(**settings),)))
 
 
 def test_a_step_that_is_not_offered_is_refused() -> None:
@@ -342,4 +342,4 @@ def test_a_step_that_is_not_offered_is_refused() -> None:
         with pytest.raises(
             ConfigurationError, match=r"order\.required_steps names 'search', and no tool of that name is"
         ):
-            ToolLoopHandle(ScriptedProvider([]), registry, prompt, config=ToolLoopConfig(order=STEPS))
+            ToolLoopHandle(ScriptedProvider([]), registry, prompt, config=ToolLoopConfig(middleware=(STEPS,)))

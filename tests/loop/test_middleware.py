@@ -3,7 +3,7 @@
 import json
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,6 +17,7 @@ from toolkit import (
     Abort,
     ApprovalRequest,
     Approve,
+    AssistantMessage,
     ChatRequest,
     Completed,
     ConfigurationError,
@@ -55,6 +56,8 @@ from toolkit.policies import (
     CallInfo,
     CallProceed,
     Delta,
+    Refusal,
+    ReplyPolicy,
     RequestInfo,
     RequestProceed,
     RunInfo,
@@ -1173,3 +1176,82 @@ async def test_a_call_can_be_late_inside_of_a_scope_that_stands_around_it() -> N
 def test_a_method_that_nothing_would_call_is_refused_when_its_class_is_made(name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"Mistaken.{name} would never be called: a middleware has around_run"):
         type("Mistaken", (Middleware,), {name: print})
+
+
+class _OneQuestion(ReplyPolicy):
+    """Lets a run make one call, and wants a polite answer."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    @override
+    def refuse_call(self, call: ToolCall, called: Collection[str], *, is_answer: bool) -> Refusal | None:
+        return Refusal(text="Not run: one call is enough.") if self.calls else None
+
+    @override
+    def refuse_answer(self) -> Refusal | None:
+        return Refusal(text="Not yet: call something first.", next_tool="echo") if not self.calls else None
+
+    @override
+    def take_results(self, results: Iterable[ToolResult]) -> None:
+        self.calls += len(list(results))
+
+    @override
+    def save(self) -> int:
+        return self.calls
+
+    @override
+    def load(self, state: int) -> None:
+        self.calls = state
+
+
+class _Curt(Middleware[Any]):
+    name = "curt"
+
+    @override
+    def reply_policy(self, tool_names: Collection[str]) -> ReplyPolicy:
+        assert "echo" in tool_names
+        return _OneQuestion()
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 3])
+async def test_a_policy_refuses_calls_and_answers_also_after_a_restore(steps: int) -> None:
+    @tool
+    def echo(text: str) -> str:
+        """Echo."""
+        return text
+
+    replies: list[Any] = [
+        "hello",
+        ToolCall("1", "echo", '{"text": "a"}'),
+        ToolCall("2", "echo", '{"text": "b"}'),
+        "bye",
+    ]
+    config = ToolLoopConfig[None](middleware=(_Curt(),))
+    handle = ToolLoopHandle(ScriptedProvider(replies), ToolRegistry([echo]), "Go", config=config)
+    for _ in range(steps):
+        await handle.next_turn()
+    provider, saved = ScriptedProvider(replies[handle.iterations :]), json.loads(json.dumps(handle.snapshot()))
+    result = await ToolLoopHandle.restore(saved, provider, ToolRegistry([echo]), ctx=None, config=config).run()
+    assert [each.text for each in result.messages if not isinstance(each, AssistantMessage)] == [
+        "Go",
+        "Not yet: call something first.",
+        "a",
+        "Not run: one call is enough.",
+    ]
+    assert result.text == "bye"
+
+
+def test_a_policy_without_a_name_is_refused() -> None:
+    class Nameless(_Curt):
+        name = ""
+
+    @tool
+    def echo(text: str) -> str:
+        """Echo."""
+        return text
+
+    with pytest.raises(ConfigurationError, match="give it a name"):
+        ToolLoopHandle(
+            ScriptedProvider([]), ToolRegistry([echo]), "Go", config=ToolLoopConfig(middleware=(Nameless(),))
+        )

@@ -97,14 +97,16 @@ CONFIGS: st.SearchStrategy[ToolLoopConfig[Any]] = st.builds(
     ),
     answer=st.none()
     | st.builds(AnswerFormat, st.just(int), mode=st.sampled_from(["tool", "native"]), max_retries=st.integers(0, 2)),
-    order=st.sampled_from(
-        [
-            None,
-            ToolOrder(required_steps=("echo",), max_retries=1),
-            ToolOrder(required_steps=("alone",), after={"alone": "echo", "answer": ["alone"]}),
-        ]
-    ),
-    steered_retries=st.sampled_from([None, SteeredRetries(), SteeredRetries(max_held=1, max_failures=2)]),
+    middleware=st.tuples(
+        st.sampled_from(
+            [
+                None,
+                ToolOrder(required_steps=("echo",), max_retries=1),
+                ToolOrder(required_steps=("alone",), after={"alone": "echo", "answer": ["alone"]}),
+            ]
+        ),
+        st.sampled_from([None, SteeredRetries(), SteeredRetries(max_held=1, max_failures=2)]),
+    ).map(lambda pair: tuple([each for each in pair if each is not None])),
     signing_key=st.sampled_from([None, b"key"]),
 )
 DECISIONS = st.lists(

@@ -105,14 +105,16 @@ CONFIGS = st.builds(
             LoopDetectionConfig(threshold=2, action="skip"),
         ]
     ),
-    order=st.sampled_from(
-        [
-            None,
-            ToolOrder(required_steps=("echo",)),
-            ToolOrder(after={"answer": "echo", "count": ["fail"]}, max_retries=0),
-        ]
-    ),
-    steered_retries=st.sampled_from([None, SteeredRetries()]),
+    middleware=st.tuples(
+        st.sampled_from(
+            [
+                None,
+                ToolOrder(required_steps=("echo",)),
+                ToolOrder(after={"answer": "echo", "count": ["fail"]}, max_retries=0),
+            ]
+        ),
+        st.sampled_from([None, SteeredRetries()]),
+    ).map(lambda pair: tuple([each for each in pair if each is not None])),
 )
 
 

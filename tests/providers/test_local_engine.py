@@ -413,9 +413,9 @@ async def test_a_step_that_the_model_leaves_out_is_made_once_its_reply_is_held()
     order = ToolOrder(required_steps=("get_weather",), max_retries=1)
     with anyio.fail_after(120):
         async with LocalProvider(calling="native") as provider:  # whose template never tells the model of the tool
-            told = await tool_loop(provider, registry, request, config=ToolLoopConfig(order=order))
+            told = await tool_loop(provider, registry, request, config=ToolLoopConfig(middleware=(order,)))
             assert (told.reason, cities) == (MissingSteps(("get_weather",)), [])
-            config = ToolLoopConfig(order=order, steered_retries=SteeredRetries())
+            config = ToolLoopConfig(middleware=(order, SteeredRetries()))
             held = await tool_loop(provider, registry, request, config=config)
     assert [city.startswith("Oslo") for city in cities] == [True]
     assert isinstance(held.reason, Complete)

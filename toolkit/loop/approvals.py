@@ -144,15 +144,13 @@ class Approvals(Generic[Ctx]):
         They are made canonical only for what looks at them.
         """
         run = self._run
-        config = run.config
         found = await prepare_all(list(map(_call_of, calls)), run.offer.find_scope(), run.policy)
         for entry, prepared in zip(calls, found, strict=True):
             entry.prepared = prepared
-        has_watchers = config.stop_when is not None or config.loop_detection is not None
-        if not has_watchers and config.order is None and config.steered_retries is None:
+        if not run.state.watches_calls:
             return CALLS_AS_WRITTEN
         as_they_run = list(map(canonical_call, found))
-        if config.steered_retries is None:
+        if not run.config.middleware:
             return CallsPrepared(as_they_run, _NO_MISTAKES)
         refused = [each for each in found if isinstance(each, Refused)]
         return CallsPrepared(as_they_run, {each.call.id: each.mistake for each in refused if each.mistake is not None})

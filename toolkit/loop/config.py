@@ -21,10 +21,8 @@ from toolkit.loop.journal import Journal
 from toolkit.loop.listener import EventHook
 from toolkit.loop.middleware import Middleware, check_middleware
 from toolkit.loop.outcome import Out
-from toolkit.loop.steered_retries import SteeredRetries
 from toolkit.loop.steering import Steering
 from toolkit.loop.stopping import StopWhen
-from toolkit.loop.tool_order import ToolOrder
 from toolkit.settings import NonNegativeFloat, NonNegativeInt, PositiveInt, Seconds, Settings, ZeroToOne, check_fields
 
 __all__ = [
@@ -198,8 +196,10 @@ _OTHER_SPELLINGS: Mapping[str, str] = {
     "max_steps": "max_iterations=...",
     "max_turns": "max_iterations=...",
     "max_output_chars": "output=OutputLimits(max_chars=...)",
+    "order": "middleware=(ToolOrder(...),)",
     "output_type": "answer=AnswerFormat(...)",
     "retry": "provider_retry=ProviderRetryConfig(...), or retry=ToolRetryConfig(...) of a tool",
+    "steered_retries": "middleware=(SteeredRetries(...),)",
     "tool_timeout": "timeouts=Timeouts(tool=...)",
     "usage_limits": "limits=LoopLimits(usage=UsageLimits(...))",
 }
@@ -243,8 +243,6 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
         max_depth: How many loops may be nested, this one included; an inner loop can't raise it.
         stop_when: Asked after each response; see `stop_after`, `when_called`, `token_budget`.
         loop_detection: How a model that repeats itself is found and handled; None looks for no repetition.
-        order: The tools that come before others, and before the answer; None lets the model choose.
-        steered_retries: How a model is brought to correct its mistakes; None leaves it to the words of the error.
         limits: How much the run may spend, and how many calls of a reply are run.
         answer: How the answer is given, where it is to be more than a reply in words.
         provider_retry: How failed requests are repeated.
@@ -276,8 +274,6 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
     max_depth: NonNegativeInt | None = 3
     stop_when: StopWhen | None = None
     loop_detection: LoopDetectionConfig | None = None
-    order: ToolOrder | None = None
-    steered_retries: SteeredRetries | None = None
     limits: LoopLimits = field(default_factory=LoopLimits)
     answer: AnswerFormat[Out] | None = None
     provider_retry: ProviderRetryConfig = field(default_factory=ProviderRetryConfig)

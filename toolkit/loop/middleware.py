@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, cast
 
 from toolkit.calls.approval import Approval, Deny
 from toolkit.calls.events import ToolExecutionEnd, ToolExecutionUpdate, ToolProgress
@@ -29,6 +29,7 @@ from toolkit.chat import (
     TextDelta,
     ToolCall,
     ToolDefinition,
+    ToolResult,
 )
 from toolkit.chat.definition import copy_definition
 from toolkit.chat.output import ToolOutput
@@ -36,11 +37,12 @@ from toolkit.chat.provider import events_of
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, LoopUsageError, UnknownToolNameError
 from toolkit.loop.events import LoopEvent, SubAgentEvent
-from toolkit.loop.outcome import ToolLoopResult
+from toolkit.loop.outcome import MissingSteps, ToolLoopResult
 from toolkit.runtime.backend import cancellation_mark, is_being_cancelled
 from toolkit.settings import Settings, check_fields, check_setting, describe_value
 
 __all__ = [
+    "ANY_TOOL",
     "AfterToolExecution",
     "AfterToolExecutionUpdate",
     "BeforeToolExecution",
@@ -52,6 +54,8 @@ __all__ = [
     "DeltaTaker",
     "Middleware",
     "MiddlewareChain",
+    "Refusal",
+    "ReplyPolicy",
     "RequestInfo",
     "RequestProceed",
     "RequestSender",
@@ -60,6 +64,7 @@ __all__ = [
     "ToolExecutionHooks",
     "check_middleware",
     "check_states",
+    "find_policies",
     "join_middleware",
 ]
 
@@ -220,6 +225,74 @@ class RequestProceed(Protocol):
         ...
 
 
+ANY_TOOL = "*"
+"""Stands for a reply that is held to a call, of whichever tool; no tool can have this name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why a call does not run, or an answer is not taken.
+
+    Args:
+        text: The text for the model, which it can act on.
+        next_tool: The tool that the next reply is to call; empty where that does not matter.
+        ending: How the run ends with this; None where the model may try again.
+    """
+
+    text: str
+    next_tool: str = ""
+    ending: MissingSteps | None = None
+
+
+class ReplyPolicy:
+    """Consulted by the machine about each reply of one run; what is not overridden changes nothing.
+
+    It must be pure: it only looks at what it is given, and a durable run that is replayed asks it again.
+    """
+
+    __slots__ = ()
+
+    def take_calls(self, calls: Sequence[ToolCall], mistakes: Mapping[str, Literal["name", "arguments"]]) -> None:
+        """Take the calls of a reply as they would run, and what is wrong with each that can't, by its id."""
+
+    def refuse_call(self, call: ToolCall, called: Collection[str], *, is_answer: bool) -> Refusal | None:
+        """Return why a call does not run; None where it may.
+
+        Args:
+            call: The call, as it would run.
+            called: The tools that the same reply calls.
+            is_answer: True where the call gives the answer.
+        """
+        del call, called, is_answer
+        return None
+
+    def refuse_answer(self) -> Refusal | None:
+        """Return why an answer is not taken, given in words or as the output of a tool; None where it is."""
+        return None
+
+    def is_too_early(self, tool_name: str, *, is_answer: bool) -> bool:
+        """Return whether a call of a tool comes before what must come first."""
+        del tool_name, is_answer
+        return False
+
+    def take_results(self, results: Iterable[ToolResult]) -> None:
+        """Take the results of a turn, in call order, apart from those that the loop wrote itself."""
+
+    def expect_call(self, tool_name: str) -> None:
+        """Take the wish that the next reply be a call of a tool, or of `ANY_TOOL`."""
+
+    def take_hold(self) -> str:
+        """Return, once, the tool that the reply to the next request must call; empty leaves the choice to the model."""
+        return ""
+
+    def save(self) -> Any:
+        """Return its state as plain JSON, for a snapshot."""
+        return None
+
+    def load(self, state: Any) -> None:
+        """Restore what `save` returned."""
+
+
 class Middleware(Generic[Ctx]):
     """Something that is added to a loop from outside. Override what is needed; what is not overridden costs nothing.
 
@@ -362,6 +435,19 @@ class Middleware(Generic[Ctx]):
         """Return the state of this run, for a snapshot: JSON, of which `load` is given a copy. It needs a `name`."""
         return None
 
+    def reply_policy(self, tool_names: Collection[str]) -> ReplyPolicy | None:
+        """Return what decides on the model's replies in one run: it refuses calls, or sends an answer back.
+
+        Called when a run is made, for the middleware of its own configuration. The machine saves and restores its
+        state, by the `name` of this.
+
+        Args:
+            tool_names: The tools that the run may offer; where one that is meant is not there, raise
+                `ConfigurationError`.
+        """
+        del tool_names
+        return None
+
     def load(self, state: Any) -> None:
         """Take the state that `save` returned when the run was saved; called after `for_run`, before anything else.
 
@@ -438,13 +524,29 @@ def check_middleware(given: object) -> tuple[Middleware[Any], ...]:
     members = tuple(cast("Sequence[Middleware[Any]]", given))
     for member in members:
         check_setting("each of middleware", member, Middleware)
-    names = [member.name for member in members if member.name and type(member).save is not Middleware.save]
+    saved = [each for each in members if _has_method(each, "save") or _has_method(each, "reply_policy")]
+    names = [member.name for member in saved if member.name]
     for name in names:
         if names.count(name) > 1:
             raise ConfigurationError(
                 f"two middleware are named '{name}', and each saves its state by its name: rename one"
             )
     return members
+
+
+def find_policies(members: Sequence[Middleware[Any]], tool_names: Collection[str]) -> dict[str, ReplyPolicy]:
+    """Return the policies on replies that middleware gives a new run, by their names.
+
+    Raises:
+        ConfigurationError: One has no name, or means a tool that is not there.
+    """
+    policies: dict[str, ReplyPolicy] = {}
+    for member in members:
+        policy = member.reply_policy(tool_names)
+        if policy is not None:
+            _require_name(member)
+            policies[member.name] = policy
+    return policies
 
 
 def join_middleware(

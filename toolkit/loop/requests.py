@@ -289,7 +289,7 @@ class ModelRequests:
         """Let a reply in which the answer's tool was called wrongly count as a wrong answer."""
         run = self._run
         problem = run.approvals.refusal_of(ANSWER_TOOL) or run.state.refusal_of(ANSWER_TOOL)
-        if problem is None or not run.config.asks_by_tool or run.state.find_missing(ANSWER_TOOL):
+        if problem is None or not run.config.asks_by_tool or run.state.is_too_early(ANSWER_TOOL):
             return  # one that comes too early is counted as that
         end = answer.count_wrong_call(problem)
         if end is not None:

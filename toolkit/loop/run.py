@@ -12,7 +12,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic
@@ -57,7 +57,7 @@ from toolkit.loop.feeds import (
 )
 from toolkit.loop.journal import Journal
 from toolkit.loop.listener import EventFeed, Listener
-from toolkit.loop.middleware import MiddlewareChain, RunInfo, check_states, join_middleware
+from toolkit.loop.middleware import MiddlewareChain, ReplyPolicy, RunInfo, check_states, find_policies, join_middleware
 from toolkit.loop.offer import Offer
 from toolkit.loop.outcome import (
     Aborted,
@@ -94,6 +94,7 @@ if TYPE_CHECKING:
 __all__ = ["LoopClock", "Run"]
 
 _logger = logging.getLogger("toolkit.loop")
+_NO_POLICIES: Mapping[str, ReplyPolicy] = {}
 
 
 class LoopClock:
@@ -220,8 +221,6 @@ class Run(Generic[Ctx, Out]):
     ) -> None:
         _check_context(registry, ctx)
         fixed_tools = prompt.tools if isinstance(prompt, ChatRequest) else None
-        if config.order is not None:
-            config.order.check_names(registry.names if fixed_tools is None else [tool.name for tool in fixed_tools])
         self.config: ToolLoopConfig[Out] = config
         self.registry: ToolRegistry[Ctx] = registry
         self._open_machine(prompt, saved)
@@ -263,12 +262,17 @@ class Run(Generic[Ctx, Out]):
         config, journal = self.config, _find_journal(self.config)
         self.log: RunJournal[Ctx] | None = None if journal is None else _open_log(journal, self)
         decides, now = (config, time.time) if self.log is None else (self.log.config, self.log.read_time)
-        compacts = config.compaction is not None
+        compacts, policies = config.compaction is not None, _NO_POLICIES
+        if config.middleware:
+            fixed = prompt.tools if isinstance(prompt, ChatRequest) else None
+            names = self.registry.names if fixed is None else [tool.name for tool in fixed]
+            policies = find_policies(config.middleware, names)
         if saved is None:
-            self.state: LoopState = LoopState(transcript_of(prompt), decides, compacts=compacts, now=now)
+            messages = transcript_of(prompt)
+            self.state: LoopState = LoopState(messages, decides, compacts=compacts, policies=policies, now=now)
             self.loop_id: str = new_loop_id() if journal is None else journal.run_id
         else:
-            self.state = LoopState.thaw(saved.state, decides, compacts=compacts, now=now)
+            self.state = LoopState.thaw(saved.state, decides, compacts=compacts, policies=policies, now=now)
             self.loop_id = saved.loop_id
         self.feed: Callable[[Feed], None] = self.state.feed if self.log is None else self.log.feed
 

@@ -34,7 +34,7 @@ A feed that does not fit raises `LoopUsageError` and changes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import field, fields, replace
 from typing import Any, ClassVar, Literal, Self, cast
 
 from toolkit.calls.approval import Abort, Approve, Defer, Deny
@@ -79,6 +79,7 @@ from toolkit.loop.feeds import (
     TurnBegun,
     UsageSpent,
 )
+from toolkit.loop.middleware import ANY_TOOL, ReplyPolicy
 from toolkit.loop.outcome import (
     Aborted,
     AwaitingApproval,
@@ -96,7 +97,6 @@ from toolkit.loop.outcome import (
     UnansweredItems,
     UsageLimit,
 )
-from toolkit.loop.steered_retries import ANY_TOOL, CallHistory
 from toolkit.loop.steps import (
     AskApproval,
     BeginTurn,
@@ -109,19 +109,16 @@ from toolkit.loop.steps import (
     Step,
 )
 from toolkit.loop.stopping import Continue, Stop, StopContext, StopWhen, ask_stop_when
-from toolkit.loop.tool_order import OrderProgress
 from toolkit.loop.turn import (
     CallStatus,
     OpenCall,
     Turn,
-    join_steps,
     write_cut_off,
     write_denied,
-    write_early,
     write_not_started,
     write_one_too_many,
+    write_refused,
     write_repeated,
-    write_tried,
 )
 from toolkit.settings import check_setting
 
@@ -131,6 +128,7 @@ _CUT_REASONS = ("content_filter", "refusal")
 """Why a provider stops a reply whose calls must not run."""
 
 _COMPLETE = Complete()
+_NO_POLICIES: Mapping[str, ReplyPolicy] = {}
 _BEGIN_TURN = BeginTurn()
 _REQUEST, _ASK = CallModel(), AskApproval()
 
@@ -176,11 +174,10 @@ class FrozenState:
     is_last: bool
     tool_calls_executed: int
     detector: dict[str, Any] | None
-    order: dict[str, Any] | None = None
-    history: dict[str, Any] | None = None
+    policies: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
-_CONVERTED = ("usage", "reason", "open_calls", "detector", "order", "history")
+_CONVERTED = ("usage", "reason", "open_calls", "detector", "policies")
 _COPIED = [each.name for each in fields(FrozenState) if each.name not in _CONVERTED]
 
 
@@ -191,6 +188,7 @@ class LoopState:
         messages: The transcript to start from: valid, and owned by the machine from here on.
         config: The settings; only what decides is read here.
         compacts: True where a `Compact` step comes before each request.
+        policies: Those of middleware on replies, by name; the first that refuses a call or an answer decides.
         now: Gives the time of a result that the machine writes itself; None leaves it without.
 
     Attributes:
@@ -208,6 +206,7 @@ class LoopState:
         incoming: The messages that were steered and are not in the transcript yet.
         warnings: The messages that follow the results of this turn.
         command: What the caller wants of the next turn.
+        watches_calls: True where the calls of `CallsPrepared` are looked at.
         wound_up: Why the loop ends when this turn's results are in.
         is_last: True where the limit of turns allows no request after this one, which offers no tools.
         hold: The tool that the reply must call, or `ANY_TOOL`; empty leaves the choice to the model.
@@ -218,10 +217,9 @@ class LoopState:
         "_compacts",
         "_config",
         "_detector",
-        "_history",
-        "_order",
+        "_named_policies",
+        "_policies",
         "_spent",
-        "_watches_calls",
         "calls_to_prepare",
         "command",
         "detected",
@@ -238,6 +236,7 @@ class LoopState:
         "tool_rounds",
         "turn",
         "warnings",
+        "watches_calls",
         "wound_up",
     )
 
@@ -247,6 +246,7 @@ class LoopState:
         config: ToolLoopConfig[Any],
         *,
         compacts: bool = False,
+        policies: Mapping[str, ReplyPolicy] = _NO_POLICIES,
         now: Callable[[], float] | None = None,
     ) -> None:
         self.messages: list[Message] = messages
@@ -269,10 +269,10 @@ class LoopState:
         self._compacts = compacts
         self._spent: list[Usage] = []  # summed when somebody asks
         self._detector = None if config.loop_detection is None else LoopDetector(config.loop_detection)
-        self._order = None if config.order is None else OrderProgress(config.order)
-        self._history = None if config.steered_retries is None else CallHistory(config.steered_retries)
+        self._named_policies = policies
+        self._policies = tuple(policies.values())
         self.hold: str = ""
-        self._watches_calls = self.reads_calls or config.stop_when is not None
+        self.watches_calls: bool = self.reads_calls or config.stop_when is not None
         self._call_ids: set[str] = call_ids_of(messages)
 
     # what it knows
@@ -317,17 +317,15 @@ class LoopState:
         texts = [result.text for result, _ in self.turn.closed if result.tool_name == tool_name]
         return texts[0] if texts else None
 
-    def find_missing(self, tool_name: str) -> tuple[str, ...]:
-        """Return the tools that must be used before one may be called, the answer's tool too."""
-        if self._order is None:
-            return ()
-        is_answer = tool_name == ANSWER_TOOL and self._config.asks_by_tool
-        return self._order.find_missing_steps() if is_answer else self._order.find_missing(tool_name)
+    def is_too_early(self, tool_name: str) -> bool:
+        """Return whether a call of a tool comes before what must come first."""
+        is_answer = self._is_answer(tool_name)
+        return any(policy.is_too_early(tool_name, is_answer=is_answer) for policy in self._policies)
 
     @property
     def reads_calls(self) -> bool:
         """True where the calls of `CallsPrepared` are read, apart from `stop_when`."""
-        return self._detector is not None or self._order is not None or self._history is not None
+        return self._detector is not None or bool(self._policies)
 
     def take_undelivered(self) -> Sequence[Message]:
         """Return, once, what was steered and did not come into the transcript before the end."""
@@ -354,8 +352,7 @@ class LoopState:
                 for entry in self.turn.by_id.values()
             ],
             detector=None if self._detector is None else self._detector.state(),
-            order=None if self._order is None else self._order.state(),
-            history=None if self._history is None else self._history.state(),
+            policies={name: policy.save() for name, policy in self._named_policies.items()},
         )
 
     @classmethod
@@ -365,20 +362,20 @@ class LoopState:
         config: ToolLoopConfig[Any],
         *,
         compacts: bool = False,
+        policies: Mapping[str, ReplyPolicy] = _NO_POLICIES,
         now: Callable[[], float] | None = None,
     ) -> Self:
         """Return a machine that goes on where the frozen one stood."""
-        state = cls(list(frozen.messages), config, compacts=compacts, now=now)
+        state = cls(list(frozen.messages), config, compacts=compacts, policies=policies, now=now)
         for name in _COPIED:
             if name != "messages":
                 setattr(state, name, _copy_list(getattr(frozen, name)))
         state._spent.append(frozen.usage)
         if state._detector is not None and frozen.detector is not None:
             state._detector.restore(frozen.detector)
-        if state._order is not None and frozen.order is not None:
-            state._order.restore(frozen.order)
-        if state._history is not None and frozen.history is not None:
-            state._history.restore(frozen.history)
+        for name, policy in state._named_policies.items():
+            if name in frozen.policies:
+                policy.load(frozen.policies[name])
         if frozen.reason is not None:
             state.reason, state.phase = frozen.reason, "finished"
         elif frozen.open_calls:
@@ -462,8 +459,8 @@ class LoopState:
         self.is_last = self.tool_rounds >= most
         self.phase = "asking"
         self.iterations += 1
-        if self._history is not None:
-            self.hold = "" if self.is_last else self._history.take_hold()
+        if self._policies:
+            self.hold = "" if self.is_last else self._find_hold()
 
     def _take_compacted(self, feed: TranscriptCompacted) -> None:
         self.messages[:] = feed.messages
@@ -520,7 +517,7 @@ class LoopState:
     def _take_prepared(self, feed: CallsPrepared) -> None:
         """Decide what follows from a reply with calls."""
         response, stop_when, calls = self.response, self._config.stop_when, feed.calls
-        if calls is None and self._watches_calls:
+        if calls is None and self.watches_calls:
             calls = [entry.call for entry in self.calls_to_prepare]
         if calls is not None and len(calls) != self.turn.undecided:
             raise LoopUsageError("CallsPrepared speaks of other calls than those to prepare")
@@ -539,8 +536,8 @@ class LoopState:
             self._detect_repetition(self._detector, calls)
         if response.stop_reason == "max_tokens":
             self._refuse_unfinished(response)
-        if calls is not None and (self._order is not None or self._history is not None) and self.phase == "deciding":
-            self._guide_calls(calls, feed.mistakes)
+        if calls is not None and self._policies and self.phase == "deciding":
+            self._review_calls(calls, feed.mistakes)
             if not self.turn.undecided:
                 self._begin_units()
 
@@ -573,7 +570,7 @@ class LoopState:
             self._end_loop(UnansweredItems(response.unanswered))
         elif self.is_last:
             self._end_loop(MaxIterations(self._config.max_iterations))
-        elif self._order is None or not self._send_back():
+        elif not self._send_back():
             self._end_loop(_COMPLETE)
 
     def _detect_repetition(self, detector: LoopDetector, calls: Sequence[ToolCall]) -> None:
@@ -605,60 +602,57 @@ class LoopState:
                 if not self.turn.undecided:
                     self._begin_units()
 
-    # calls that come too early, or have failed before
+    # policies of middleware on calls and answers
 
-    def _guide_calls(self, calls: Sequence[ToolCall], mistakes: Mapping[str, Literal["name", "arguments"]]) -> None:
-        """Refuse the calls of a reply that come too early, or have failed before."""
-        if self._history is not None:
-            self._history.saw_calls(calls, mistakes)
+    def _review_calls(self, calls: Sequence[ToolCall], mistakes: Mapping[str, Literal["name", "arguments"]]) -> None:
+        """Refuse the calls of a reply that a policy refuses."""
         called = {call.name for call in calls}
+        for policy in self._policies:
+            policy.take_calls(calls, mistakes)
         for call in calls:
-            entry = self.turn.by_id[call.id]
+            entry, is_answer = self.turn.by_id[call.id], self._is_answer(call.name)
             if entry.status != "undecided":
                 continue
-            missing = self.find_missing(call.name)
-            failure = None if self._history is None else self._history.find_failure(call)
-            if missing:
-                self.turn.refuse(entry, write_early(call, missing, called))
-            elif failure is not None:
-                self.turn.refuse(entry, write_tried(call, failure))
-            if not called.issuperset(missing):
-                self._steer_back(call.name, missing)
-
-    def _steer_back(self, tool_name: str, missing: tuple[str, ...]) -> None:
-        """Count an answer that came too early, and have the next reply begin with what comes first."""
-        if self._history is not None:
-            self._history.hold_next(missing[0])
-        if self._order is None or tool_name != ANSWER_TOOL or self.wound_up is not None:
-            return
-        if self._order.retries_left == 0:
-            self.wound_up = MissingSteps(missing)
-        else:
-            self._order.retries_left -= 1
+            for policy in self._policies:
+                refusal = policy.refuse_call(call, called, is_answer=is_answer)
+                if refusal is not None:
+                    self.turn.refuse(entry, write_refused(call, refusal.text))
+                    self._expect_call(refusal.next_tool)
+                    self.wound_up = self.wound_up or refusal.ending
+                    break
 
     def _send_back(self) -> bool:
-        """Return whether an answer comes too early: then it is to be given again, or the loop has ended."""
-        order = self._order
-        missing = () if order is None else order.find_missing_steps()
-        if order is None or not missing:
-            return False
-        if order.retries_left == 0:
-            self._end_loop(MissingSteps(missing))
+        """Return whether a policy refuses the answer: then it is to be given again, or the loop has ended."""
+        for policy in self._policies:
+            refusal = policy.refuse_answer()
+            if refusal is None:
+                continue
+            if refusal.ending is not None:
+                self._end_loop(refusal.ending)
+                return True
+            self.messages.append(UserMessage(refusal.text))
+            self._expect_call(refusal.next_tool)
+            self.phase = "ready"
             return True
-        order.retries_left -= 1
-        self.messages.append(UserMessage(f"Not yet: call {join_steps(missing)} before you answer."))
-        if self._history is not None:
-            self._history.hold_next(missing[0])
-        self.phase = "ready"
-        return True
+        return False
 
-    def _note_results(self) -> None:
-        """Count what the calls of the turn that were not answered by the loop itself gave."""
+    def _expect_call(self, tool_name: str) -> None:
+        for policy in self._policies if tool_name else ():
+            policy.expect_call(tool_name)
+
+    def _find_hold(self) -> str:
+        """Return the tool that the reply must call; the first policy that wants one decides."""
+        holds = [policy.take_hold() for policy in self._policies]
+        return next(filter(None, holds), "")
+
+    def _is_answer(self, tool_name: str) -> bool:
+        return tool_name == ANSWER_TOOL and self._config.asks_by_tool
+
+    def _report_results(self) -> None:
+        """Give policies the results of the turn that were not written by the loop itself."""
         results = [each.result for each in self.turn.by_id.values() if each.result is not None and not each.is_own]
-        if self._order is not None:
-            self._order.saw_results(results)
-        if self._history is not None:
-            self._history.saw_results(results)
+        for policy in self._policies:
+            policy.take_results(results)
 
     # the calls of a turn
 
@@ -727,8 +721,8 @@ class LoopState:
 
     def _close_turn(self) -> None:
         """Append the results in call order, then the warnings, and see whether the loop goes on."""
-        if self._order is not None or self._history is not None:
-            self._note_results()
+        if self._policies:
+            self._report_results()
         self.results = results = self.turn.move_results(self.messages)
         self.tool_calls_executed += len(results)
         self.tool_rounds += 1
@@ -753,7 +747,7 @@ class LoopState:
 
     def _answer_with(self, result: ToolResult) -> None:
         """End the loop with a result that is the answer, unless it comes too early."""
-        if self._order is not None and self._send_back():
+        if self._send_back():
             return
         answer = self._config.answer
         is_typed = self._config.asks_by_tool and result.tool_name == ANSWER_TOOL
@@ -767,8 +761,8 @@ class LoopState:
             raise LoopUsageError("AnswerJudged does not fit here: the loop was not completed by a reply")
         if isinstance(feed.judgement, UserMessage):
             self.messages.append(feed.judgement)
-            if self._history is not None and self._config.asks_by_tool:
-                self._history.hold_next(ANY_TOOL)
+            if self._config.asks_by_tool:
+                self._expect_call(ANY_TOOL)
             self.reason, self.phase = None, "ready"
         else:
             self.reason = feed.judgement

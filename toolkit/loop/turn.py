@@ -6,7 +6,7 @@ A result is stored the moment it arrives, and for good; all of a turn are append
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
@@ -23,15 +23,13 @@ __all__ = [
     "CallStatus",
     "OpenCall",
     "Turn",
-    "join_steps",
     "write_cut_off",
     "write_denied",
-    "write_early",
     "write_lost",
     "write_not_started",
     "write_one_too_many",
+    "write_refused",
     "write_repeated",
-    "write_tried",
 ]
 
 CallStatus: TypeAlias = Literal["undecided", "approved", "alone", "deferred", "started", "done"]
@@ -232,37 +230,6 @@ def write_repeated(call: ToolCall, fact: LoopDetected) -> ToolResult:
     return ToolResult(call.id, f"Not run. {warning_text(fact)}", tool_name=call.name, is_error=True)
 
 
-_LONGEST_FAILURE = 300
-
-
-def write_tried(call: ToolCall, failure: str) -> ToolResult:
-    """Return the result of a call that has failed before, just as it is; `failure` is what it was told then."""
-    said = failure if len(failure) <= _LONGEST_FAILURE else f"{failure[:_LONGEST_FAILURE]}..."
-    text = (
-        f"Not run: you have made this call already, with the same arguments, and it failed: {said}\n"
-        "Use other arguments or another tool, or answer with what you have."
-    )
+def write_refused(call: ToolCall, text: str) -> ToolResult:
+    """Return the result of a call that a policy of middleware refuses."""
     return ToolResult(call.id, text, tool_name=call.name, is_error=True)
-
-
-def write_early(call: ToolCall, missing: Sequence[str], called: Collection[str]) -> ToolResult:
-    """Return the result of a call that comes too early.
-
-    Args:
-        call: The call.
-        missing: The tools that come first, in their order.
-        called: The tools that the same reply calls.
-    """
-    if all(name in called for name in missing):
-        text = (
-            f"Not run: {call.name} needs the result of {join_steps(missing)}, which you asked for in the same reply. "
-            f"Read that result, then call {call.name} again."
-        )
-    else:
-        text = f"Not run: call {join_steps(missing)} first, and {call.name} once you have read what that gives."
-    return ToolResult(call.id, text, tool_name=call.name, is_error=True)
-
-
-def join_steps(names: Sequence[str]) -> str:
-    """Return tools as they are to be called: ``a``, ``a, then b``."""
-    return ", then ".join(names)
