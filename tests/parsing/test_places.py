@@ -84,6 +84,11 @@ PLACES = [
     Placed("behind a colon and a blank line", "So:\n\n{call}", "text"),
     Placed("behind a colon of another script", "\u9875\u9762\uff1a\n{call}", "text"),
     Placed("behind a comma", "Dear all,\n{call}", "text"),
+    Placed("behind a question", "Shall I?\n{call}", "text"),
+    Placed("below an underlined heading", "Example\n-------\n{call}", "text"),
+    Placed("indented below an item", "- It has\n  {call}", "text"),
+    Placed("in an open comment", "<!-- Hello.\n{call}", "text"),
+    Placed("in a string of Python", "x = '''\n{call}", "text"),
     Placed("behind a heading", "## Example\n\n{call}", "text"),
     Placed("behind an end of thoughts that was introduced", "So:\n</think>\n{call}", "text"),
     Placed("below a block quote", "> Hello.\n{call}", "text"),
@@ -101,6 +106,7 @@ PLACES = [
     Placed("in open thoughts", "<think>\n{call}", "text"),
     Placed("in thoughts that the prompt began", "{call}\n</think>\nDone.", "text"),
     Placed("behind the end of the turn", "Done.<|im_end|>\n{call}", "text"),
+    Placed("in another turn", "Done.\n<|im_start|>user\n{call}", "text"),
     Placed("in the user's turn", "Done.\nUser: please\n{call}", "text"),
 ]
 # A fence of four, and what can't be read as a call.
@@ -108,7 +114,7 @@ NOT_WRITTEN_SO = {("fenced", "in code"), ("react", "in a table"), ("react", "bef
 # Nothing of these is said to anybody.
 UNSAID = {
     *["in thoughts", "in open thoughts", "in thoughts that the prompt began", "behind the end of the turn"],
-    "in the user's turn",
+    *["in another turn", "in the user's turn"],
 }
 
 

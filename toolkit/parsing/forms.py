@@ -41,8 +41,9 @@ TextFormat: TypeAlias = Literal[
 TURN_ENDS = (
     "<|eom_id|>", "<|eot_id|>", "<|im_end|>", "<|end_of_text|>", "<|endoftext|>", "<end_of_turn>", "</s>",
     "<\uff5cend\u2581of\u2581sentence\uff5c>", "<|user|>", "<|observation|>", "[INST]", "<\uff5cUser\uff5c>",
+    "<|system|>", "<|im_start|>user", "<|im_start|>system", "<|im_start|>tool", "<start_of_turn>user", "<|start|>user",
 )  # fmt: skip
-"""The tokens by which chat templates end a model's turn, whatever the format."""
+"""The tokens by which chat templates end a model's turn or begin another one, whatever the format."""
 
 RESULT_MARKS = (
     "<tool_response>", "[TOOL_RESULTS]", "Observation:", "Observation ", "<function_results>", "<tool_result>",

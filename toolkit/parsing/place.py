@@ -13,22 +13,22 @@ from toolkit.chat import ToolCall
 
 __all__ = ["CallPlace", "GivenTexts"]
 
-_INDENT = re.compile(r"[ ]{0,3}")
+_UNDERLINE = re.compile(r"\s*(?:-{2,}|={2,})\s*")  # of a heading
 _FENCE = re.compile(r"\s*(?:(?:[-*+]|\d{1,3}[.)])\s+)?(?P<mark>`{3,}|~{3,})(?P<rest>[^`]*)")
 _TAGS_ONLY = re.compile(r"</?[A-Za-z][^<>]*>")
 _MARKS = re.compile(
-    r"(?P<code>`+)|(?P<quote>[\"\u201c\u201d\u201e\u00ab\u00bb\u300c\u300d\u300e\u300f\u2039\u203a])"
+    r"(?P<code>`+)|(?P<quote>[\"\u201c\u201d\u201e\u00ab\u00bb\u300c\u300d\u300e\u300f\u2039\u203a]|'{3}|<!--|-->)"
     r"|<(?P<close>/)?(?P<name>[A-Za-z][\w:.-]{0,40})(?:\s[^<>]{0,200})?(?P<empty>/)?>"
 )
 _CLOSING_QUOTES = {
     "\u201c": "\u201d", "\u201e": "\u201c\u201d", "\u00ab": "\u00bb", "\u300c": "\u300d", "\u300e": "\u300f",
-    "\u2039": "\u203a",
+    "\u2039": "\u203a", "'''": "'''", "<!--": "-->",
 }  # fmt: skip
 _DECORATION = " \t\r*_"
-_ENDING = ".!?\u2026\u3002\uff01\uff1f\u061f\u06d4\u0964"
+_ENDING = ".!\u2026\u3002\uff01\u06d4\u0964"
 _CLOSING = ")]\"'\u201d\u2019\u00bb\u300d\u300f`*_"
-# A line that ends so goes on with what follows: the words before the call are about it.
-_UNFINISHED = ":\uff1a,;\uff0c\uff1b\u3001\u2014\u2013-="
+# A line that ends so goes on with what follows, or asks about it.
+_UNFINISHED = ":\uff1a,;\uff0c\uff1b\u3001\u2014\u2013-=?\uff1f\u061f"
 _ASIDE = re.compile(r"\s*[>|\u2502]|.*\|\s*\Z")
 _ITEM = re.compile(r"\s*(?:[-*+\u2022]|\d{1,3}[.)])\s")
 _LONGEST_LINE = 4_096
@@ -39,7 +39,8 @@ class CallPlace:
     """Follows a reply and says where a call may begin.
 
     That is at the start of a line, but not in a fence, a quotation or a tag, nor below a line that goes on with it: a
-    heading, a block quote, a table, or one that ends with a colon, a comma or a dash. Thoughts are no part of a line.
+    heading, a block quote, a table, or one that ends with a colon, a comma, a dash or a question mark. Thoughts are no
+    part of a line.
 
     Args:
         own_tags: The names of the tags of calls. As text they enclose what follows wherever they stand, other tags only
@@ -61,13 +62,12 @@ class CallPlace:
         self._is_introduced = False  # whether the last line with words goes on with what follows
         self._is_unfinished = False  # whether it has no end of a sentence
         self._is_aside = False  # whether the line directly above is one of a block quote or a table
+        self._is_below_line = False  # whether the line directly above is not blank
 
     @property
     def is_line_start(self) -> bool:
-        """True where nothing stands before it on its line, but for less white space than code has."""
-        if self._is_long or self._line.strip():
-            return False
-        return self.begins_reply or _INDENT.fullmatch(self._line) is not None
+        """True where nothing stands before it on its line; what is indented belongs to the text above."""
+        return not self._is_long and not (self._line.strip() if self.begins_reply else self._line)
 
     @property
     def is_open(self) -> bool:
@@ -135,10 +135,13 @@ class CallPlace:
             self._fence = fence["mark"]
             return
         if is_whole and not line.strip():
-            self._is_in_quotes = self._is_aside = False
+            self._is_in_quotes = self._is_aside = self._is_below_line = False
             return
         self._take_marks(line)
         self._is_aside = is_whole and _ASIDE.match(line) is not None
+        if self._is_below_line and _UNDERLINE.fullmatch(line):
+            self._is_introduced = True
+        self._is_below_line = True
         words = _TAGS_ONLY.sub("", line).strip(_DECORATION)
         if any(map(str.isalnum, words)):
             self._is_introduced = words[-1] in _UNFINISHED or (is_whole and line.lstrip().startswith("#"))

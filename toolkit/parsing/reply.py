@@ -427,15 +427,15 @@ class ReplyReader:
         source.feed(text)
         source.is_ended = True
         opening = _compile_opening(self._row.forms, is_for_place=False)
-        looked_at = 0
-        while looked_at <= _MOST_LOOKED_AT * len(text) + 1_000 and len(found) < _MOST_DISPLACED:
+        left = min(4 * len(text) + 1_000, _MOST_LOOKED_AT)
+        while left > 0 and len(found) < _MOST_DISPLACED:
             source.take()
             if not source.until(opening):
                 break
             source.take()
             calls, form = _end_waiting(self._try_forms(source))
             written = source.piece()
-            looked_at += len(written) + 20
+            left -= len(written) + 20
             if form is None:
                 source.back()
                 source.skip(1)
@@ -477,7 +477,7 @@ _LANGUAGE = re.compile(r"[\w.+-]")
 _FENCE_LANGUAGES = {"", "json", "json5", "jsonc", "xml", "tool_call", "tool_calls", "tool_code", "tool", "function"}
 _COST_OF_BROKEN = 20  # behind a broken call without a mark all is read again
 _MOST_MISSES = 10_000  # what no reply of a model has: from there on its text is not looked into
-_MOST_LOOKED_AT = 4  # times the length of the text: values in values are looked at again
+_MOST_LOOKED_AT = 1_000_000  # characters: those of values in values are looked at again
 _MOST_DISPLACED = 8
 _NEVER = re.compile(r"(?!)")
 _THINKS = re.compile(r"think|thought|reason|reflect|scratch_?pad|monolog|deliberat|\bcot\b", re.IGNORECASE)
