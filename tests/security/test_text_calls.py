@@ -325,7 +325,7 @@ def test_a_whole_call_anywhere_else_is_asked_about_and_runs_when_it_comes_alone(
         assert (paid, result.text) == (["mallory"], "Done."), row
         assert "If you meant to call pay, reply with that call alone." in model.requests[1].messages[-1].text, row
         assert result.messages[1].text == reply, row
-        assert validate_transcript(result.messages) is None, row
+        validate_transcript(result.messages)
 
 
 # the one format that the prompt taught

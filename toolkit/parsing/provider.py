@@ -372,7 +372,7 @@ class _StreamedReply:
                 new = []
             new += self._reader.finish()
         else:
-            return [event] if self._shows_text or not isinstance(event, TextDelta) else []
+            return [event]
         self._parts += new
         if not self._shows_text:
             return []
