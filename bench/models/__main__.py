@@ -78,7 +78,7 @@ class AnswerAfterResults:
 HELD_STEPS = (
     AnswerAfterResults(),
     ChooseTool(description_words=1000, most_repeated=0),
-    FillArguments(is_copying=False, is_folding=False, most_calls=1),
+    FillArguments(most_calls=1),
 )
 WAYS: dict[str, Opener] = {"native": open_native, "text": open_text, "held": open_held, "guided": open_guided}
 

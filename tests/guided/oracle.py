@@ -128,12 +128,17 @@ class _Watched(ProviderWrapper):
 
 
 async def run_with_oracle(
-    task: EvaluationTask, registry: ToolRegistry[Any], *, runs_tools: bool = True
+    task: EvaluationTask,
+    registry: ToolRegistry[Any],
+    *,
+    runs_tools: bool = True,
+    returns: Mapping[str, str] | None = None,
 ) -> tuple[Trial, Oracle]:
     """Run a task by guided steps and a perfect model, and return the outcome with the model."""
     oracle = Oracle(task, registry)
     provider = _Watched(GuidedProvider(oracle.provider, hold_by="response_format"), oracle)
-    return await run_trial(task, provider, registry, TrialSettings(runs_tools=runs_tools)), oracle
+    settings = TrialSettings(runs_tools=runs_tools)
+    return await run_trial(task, provider, registry, settings, returns=returns), oracle
 
 
 _ABSENT: Any = object()

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from toolkit.chat import ChatRequest, ChatResponse, Provider, ResponseFormat
+from toolkit.chat import AssistantMessage, ChatRequest, ChatResponse, Provider, ResponseFormat
 from toolkit.guided import GuidedProvider
 from toolkit.testing import FunctionProvider
 from toolkit.testing.conformance import Features, Peer, ProviderConformance
@@ -39,7 +39,7 @@ class HeldPeer:
     def _reply(self, request: ChatRequest) -> ChatResponse | str:
         schema = (request.response_format or ResponseFormat({})).schema
         if "tool" in schema.get("properties", {}):
-            return json.dumps({"tool": "answer"})
+            return ChatResponse(message=AssistantMessage(json.dumps({"tool": "answer"})))
         self._asked.append(request)
         return self._responses[0] if len(self._responses) == 1 else self._responses.pop(0)
 

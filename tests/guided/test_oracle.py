@@ -1,4 +1,4 @@
-"""Guided steps stand in the way of no right call: a model that makes no mistake solves each task, but for a few."""
+"""Guided steps stand in the way of no right call: a model that makes no mistake solves each task."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 
 import bench.models.office
 from bench.models.__main__ import TOOLS
-from tests.guided import oracle_other_tools, oracle_tools
+from tests.guided import free_tools, oracle_other_tools, oracle_tools
 from tests.guided.oracle import run_with_oracle
 from toolkit import ToolRegistry
 from toolkit.evaluation import EvaluationTask, load_tasks
@@ -19,21 +19,16 @@ SETS: dict[str, tuple[Path, ToolRegistry[Any]]] = {
     "home": (MEASURED / "home.yaml", TOOLS["home"]),
     "home again": (HERE / "oracle_home_tasks.yaml", TOOLS["home"]),
     "various": (HERE / "oracle_tasks.yaml", oracle_tools.registry),
+    "free": (HERE / "free_tasks.yaml", free_tools.registry),
     "other": (HERE / "oracle_other_tasks.yaml", oracle_other_tools.registry),
 }
-CASES = [(name, task) for name, (path, _) in SETS.items() for task in load_tasks(path).tasks]
-# The list may only shrink.
-OUT_OF_REACH = {
-    "home again choices 3": "a tool of choices alone needs one that is named, or a word of its own: a rash is none",
-    "other the same tool again 1": "the same tool is called again with a value of the request, never one of its result",
-    "other the same tool again 2": "the same tool is called again with a value of the request, never one of its result",
-}
+TASKS = {name: load_tasks(path) for name, (path, _) in SETS.items()}
+CASES = [(name, task) for name, tasks in TASKS.items() for task in tasks.tasks]
 
 
 @pytest.mark.parametrize("name", list(SETS))
 def test_the_tasks_fit_the_tools(name: str) -> None:
-    path, registry = SETS[name]
-    load_tasks(path).check_tools(registry)
+    TASKS[name].check_tools(SETS[name][1])
 
 
 @pytest.mark.parametrize(
@@ -44,15 +39,9 @@ def test_the_tasks_fit_the_tools(name: str) -> None:
 def test_a_perfect_model_solves_the_task_by_guided_steps(number: int, name: str, task: EvaluationTask) -> None:
     backend = ("asyncio", "trio")[number % 2]  # one of them for each task: both ways are the same but for the clock
     trial, oracle = anyio.run(_run, name, task, backend=backend)
-    if f"{name} {task.id}" in OUT_OF_REACH:
-        assert trial.reason, "it can be reached now: take it off the list"
-        pytest.skip(OUT_OF_REACH[f"{name} {task.id}"])
     assert not trial.reason, (trial.reason, trial.calls, oracle.troubles)
 
 
 async def _run(name: str, task: EvaluationTask) -> Any:
-    return await run_with_oracle(task, SETS[name][1], runs_tools=name.split(maxsplit=1)[0] in TOOLS)
-
-
-def test_the_tasks_out_of_reach_are_there() -> None:
-    assert OUT_OF_REACH.keys() <= {f"{name} {task.id}" for name, task in CASES}
+    runs_tools = name.split(maxsplit=1)[0] in TOOLS
+    return await run_with_oracle(task, SETS[name][1], runs_tools=runs_tools, returns=TASKS[name].returns)

@@ -38,12 +38,9 @@ from toolkit.guided import (
     FillArguments,
     GuidedProvider,
     GuidedTurn,
-    RequireNews,
+    RefuseRepeats,
     StepVerdict,
-    fold_schema,
 )
-from toolkit.guided.held_views import hold_view
-from toolkit.guided.holding import SchemaHolder
 from toolkit.testing import FunctionProvider, ScriptedProvider
 
 pytestmark = pytest.mark.anyio
@@ -116,27 +113,13 @@ async def test_descriptions_stand_as_examples_cut_to_their_first_words() -> None
         "Tell the time.", '{"tool": "now"}',
         "Hi",
     ]  # fmt: skip
-    assert set(model.offered(0)) == {"get_weather", "find_customer", "now", "answer"}  # no number was said
-
-
-async def test_the_arguments_are_held_to_what_was_said() -> None:
-    model = HeldModel(["get_weather"], [{"city": "New York"}])
-    await GuidedProvider(model.provider).generate(asked("What is the weather in New York?"))
-    schema = model.schemas[1]
-    assert list(schema["properties"]) == ["city"]
-    assert {"New York", "York", "weather"} <= set(schema["properties"]["city"]["enum"])
+    assert model.offered(0) == ["get_weather", "find_customer", "get_balance", "now", "answer"]
 
 
 async def test_what_the_words_ask_for_is_among_the_arguments() -> None:
     model = HeldModel(["get_weather"], [{"city": "Oslo", "unit": "fahrenheit"}])
     response = await GuidedProvider(model.provider).generate(asked("What is the weather in Oslo, in fahrenheit?"))
     assert calls_of(response) == [("get_weather", {"city": "Oslo", "unit": "fahrenheit"})]
-
-
-async def test_an_optional_value_that_was_not_said_is_left_out() -> None:
-    model = HeldModel(["get_weather"], [{"city": "Oslo", "unit": "celsius"}])
-    response = await GuidedProvider(model.provider).generate(asked("What is the temperature in Oslo?"))
-    assert calls_of(response) == [("get_weather", {"city": "Oslo"})]
 
 
 async def test_several_calls_of_a_tool_come_in_one_reply() -> None:
@@ -147,7 +130,7 @@ async def test_several_calls_of_a_tool_come_in_one_reply() -> None:
 
 
 async def test_one_call_at_a_time_is_obeyed() -> None:
-    model = HeldModel(["get_weather"], [{"city": "Oslo"}])
+    model = HeldModel(["get_weather"], [{"city": "Oslo"}, {}])
     request = asked("What is the weather in Oslo and in Rome?", parallel_tool_calls=False)
     assert calls_of(await GuidedProvider(model.provider).generate(request)) == [("get_weather", {"city": "Oslo"})]
 
@@ -160,39 +143,7 @@ async def test_a_dependent_call_takes_its_value_from_the_result() -> None:
     results = [message.text for message in result.messages if isinstance(message, ToolResult)]
     assert results == ["Ada Lovelace is 417", "The balance is 4170 dollars"]
     assert "Known: Ada Lovelace: Ada Lovelace is 417" in model.prompts[2]
-    assert "find_customer" not in model.offered(1)
     assert "get_balance" in model.offered(1)
-
-
-async def test_a_call_without_ground_is_not_made_and_the_next_best_tool_is_tried() -> None:
-    model = HeldModel(["get_weather", "now"], [{"city": "Paris"}])
-    response = await GuidedProvider(model.provider).generate(asked("how late is it?"))
-    assert calls_of(response) == [("now", {})]
-    assert "get_weather" not in model.offered(1)
-    assert response.usage.output_tokens == 6
-
-
-async def test_a_tool_whose_numbers_were_not_said_is_not_even_asked_about() -> None:
-    model = HeldModel()
-    response = await GuidedProvider(model.provider).generate(asked("how rich is she?"))
-    assert response.text == "Done."
-    assert "get_balance" not in model.offered(0)
-    assert len(model.schemas) == 1
-
-
-async def test_every_tool_can_be_offered_whatever_was_said() -> None:
-    model = HeldModel(["get_balance"])
-    provider = GuidedProvider(model.provider, steps=(ChooseTool(is_selecting=False), FillArguments()))
-    assert (await provider.generate(asked("how rich is she?"))).text == "Done."
-    assert "get_balance" in model.offered(0)
-
-
-async def test_no_tool_that_fits_leads_to_an_answer() -> None:
-    model = HeldModel(["get_weather", "find_customer"], [{"city": "Paris"}, {"name": "Bob"}])
-    response = await GuidedProvider(model.provider).generate(asked("tell me a joke"))
-    assert response.text == "Done."
-    assert not response.tool_calls
-    assert list(model.provider.requests[-1].messages) == [UserMessage("tell me a joke")]
 
 
 async def test_nothing_is_asked_once_each_word_is_done() -> None:
@@ -208,28 +159,13 @@ def add_items(items: list[str]) -> str:
     return f"{len(items)} added"
 
 
-async def test_a_list_has_no_more_items_than_can_be_told_apart_and_none_twice() -> None:
-    model = HeldModel(["add_items"], [{"items": ["bread", "eggs", "bread"]}])
-    request = ChatRequest(messages=[UserMessage("Add bread and 6 eggs to my things.")], tools=[add_items.definition])
-    response = await GuidedProvider(model.provider).generate(request)
-    assert calls_of(response) == [("add_items", {"items": ["bread", "eggs"]})]
-    assert model.schemas[1]["properties"]["items"]["maxItems"] == 4
-
-
-async def test_another_tool_is_asked_about_only_where_words_are_left_for_it() -> None:
-    model = HeldModel(["find_customer"], [{"name": "Ada Lovelace"}])
-    prompt = "Find the number of Ada Lovelace."
+async def test_a_call_that_was_made_is_not_made_again() -> None:
+    model = HeldModel(["find_customer", "find_customer"], [{"name": "Ada Lovelace"}] * 2)
+    prompt = "Look up the file of Ada Lovelace, would you"
     result = await tool_loop(GuidedProvider(model.provider), registry, prompt, config=CONFIG)
     assert result.text == "Done."
-    assert len(model.provider.requests) == 3
-
-
-async def test_a_call_that_was_made_is_not_made_again() -> None:
-    model = HeldModel(["find_customer"], [{"name": "Ada Lovelace"}])
-    prompt = "Look up the file of Ada Lovelace, would you"
-    await tool_loop(GuidedProvider(model.provider), registry, prompt, config=CONFIG)
-    assert "find_customer" in model.offered(0)
-    assert "find_customer" not in model.offered(1)
+    assert sum(isinstance(message, ToolResult) for message in result.messages) == 1
+    assert len(model.provider.requests) == 5  # the first refusal ends the turn
 
 
 @pytest.mark.parametrize("choice", ["required", "get_weather"])
@@ -329,7 +265,7 @@ async def test_a_schema_that_the_engine_can_not_say_is_asked_for_by_its_types() 
         if "tool" in schema["properties"]:
             return '{"tool": "get_weather"}'
         asked_for.append(schema["properties"]["city"])
-        if "enum" in schema["properties"]["city"]:
+        if "description" in schema["properties"]["city"]:
             raise ProviderError("server", "failed to parse grammar", status=400)
         return '{"city": "Oslo"}'
 
@@ -352,15 +288,15 @@ def cut_off(text: str) -> ChatResponse:
 
 async def test_a_model_that_loops_inside_a_text_is_asked_for_a_shorter_one() -> None:
     server = ScriptedProvider(['{"tool": "get_weather"}', cut_off('{"city": "lalalalala'), '{"city": "oslo"}'])
-    response = await GuidedProvider(server).generate(asked("how warm is it in oslo"))
+    response = await GuidedProvider(server).generate(asked("how is it in oslo"))
     assert calls_of(response) == [("get_weather", {"city": "oslo"})]
     assert server.requests[-1].response_format is not None
-    assert server.requests[-1].response_format.schema["properties"]["city"]["maxLength"] == 120
+    assert server.requests[-1].response_format.schema["properties"]["city"]["maxLength"] == 400
 
 
 async def test_a_call_that_is_cut_off_twice_is_not_made() -> None:
     cut = cut_off('{"city": "lalalalala')
-    server = ScriptedProvider(['{"tool": "get_weather"}', cut, cut, '{"tool": "answer"}', "I can't say."])
+    server = ScriptedProvider(['{"tool": "get_weather"}', cut, cut, "I can't say."])
     response = await GuidedProvider(server).generate(asked("how warm is it in oslo"))
     assert response.text == "I can't say."
     assert response.usage.output_tokens >= 4
@@ -400,7 +336,7 @@ async def test_names_that_differ_by_a_letter_are_told_apart_and_answer_is_a_name
 
 
 async def test_what_was_said_before_is_told_with_the_request() -> None:
-    model = HeldModel(["get_weather"], [{"city": "Oslo"}])
+    model = HeldModel(["get_weather"], [{"city": "Oslo"}, {}])
     messages: list[Message] = [
         SystemMessage("Be brief."),
         UserMessage("I am in Oslo."),
@@ -462,12 +398,12 @@ async def test_steps_can_be_added_replaced_and_left_out() -> None:
     model = HeldModel(["get_weather"], [{"city": "Paris"}])
     provider = GuidedProvider(model.provider, steps=(NeverOnSundays(), *DEFAULT_STEPS))
     assert (await provider.generate(asked("the weather on Sunday"))).text == "Done."
-    free = GuidedProvider(model.provider, steps=(ChooseTool(description_words=2), FillArguments(is_copying=False)))
+    free = GuidedProvider(model.provider, steps=(ChooseTool(description_words=2), FillArguments()))
     assert calls_of(await free.generate(asked("the weather"))) == [("get_weather", {"city": "Paris"})]
     assert model.provider.requests[1].messages[0] == UserMessage("Get the")
 
 
-@pytest.mark.parametrize("steps", [(FillArguments(),), (RequireNews(), *DEFAULT_STEPS)])
+@pytest.mark.parametrize("steps", [(FillArguments(),), (RefuseRepeats(), *DEFAULT_STEPS)])
 async def test_a_step_before_the_choice_of_a_tool_is_refused(steps: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"comes before a tool is chosen: put ChooseTool"):
         await GuidedProvider(HeldModel().provider, steps=steps).generate(asked("the weather in Oslo"))
@@ -478,7 +414,6 @@ async def test_a_step_before_the_choice_of_a_tool_is_refused(steps: Any) -> None
     [
         ({"hold_by": "magic"}, "'response_format'"),
         ({"steps": ()}, "needs steps"),
-        ({"most_tools_tried": 0}, "most_tools_tried must be 1 or more"),
     ],
 )
 def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> None:
@@ -492,16 +427,11 @@ def book(day: date, seats: Annotated[int, Field(ge=1)], name: str) -> str:
     return f"{day} {seats} {name}"
 
 
-async def test_a_day_that_is_said_by_its_month_is_the_only_one_there_is() -> None:
-    model = HeldModel(["book"], [{"day": "2026-05-03", "seats": 2, "name": "Ann Lee"}])
-    request = ChatRequest(messages=[UserMessage("2 seats for Ann Lee on May 3 2026")], tools=[book.definition])
-    await GuidedProvider(model.provider).generate(request)
-    assert model.schemas[1]["properties"]["day"]["enum"] == ["2026-05-03"]
-
-
 async def test_days_and_numbers_can_be_said_in_words() -> None:
     model = HeldModel(["book"], [{"day": "2026-05-03", "seats": 2, "name": "Ann Lee"}])
-    request = ChatRequest(messages=[UserMessage("A table for two on May 3 for Ann Lee")], tools=[book.definition])
+    request = ChatRequest(
+        messages=[UserMessage("A table for two on the 3rd of may for Ann Lee")], tools=[book.definition]
+    )
     response = await GuidedProvider(model.provider).generate(request)
     assert calls_of(response) == [("book", {"day": "2026-05-03", "seats": 2, "name": "Ann Lee"})]
 
@@ -533,7 +463,6 @@ async def test_a_value_is_taken_from_a_result_that_is_json() -> None:
     assert [message.text for message in result.messages if isinstance(message, ToolResult)][1:] == [
         "Customer 417 is Ida Berg"
     ]
-    assert model.schemas[3]["properties"]["customer"]["enum"] == [417]
 
 
 @tool
@@ -558,49 +487,20 @@ async def test_a_request_with_many_values_is_one_call_where_it_uses_them_all() -
     )
     assert calls_of(await GuidedProvider(model.provider).generate(request)) == [("ship", values)]
     assert len(model.schemas) == 2
-    assert "02108" not in map(str, model.schemas[1]["properties"]["weight"]["enum"])
-
-
-async def test_a_text_that_was_filled_in_twice_is_asked_for_again() -> None:
-    values = {"street": "5 Main Street", "city": "5 Main Street", "code": "02108", "weight": 2}
-    model = HeldModel(["ship"], [values, {**values, "city": "Boston"}])
-    request = ChatRequest(
-        messages=[UserMessage("Ship 2 kilograms to 5 Main Street in Boston, code 02108.")], tools=[ship.definition]
-    )
-    assert calls_of(await GuidedProvider(model.provider).generate(request)) == [("ship", {**values, "city": "Boston"})]
-    assert "5 Main Street" not in model.schemas[2]["properties"]["city"]["enum"]
 
 
 async def test_the_tool_that_fits_best_stands_once_more_as_the_last_example() -> None:
     model = HeldModel()
     tools = [*registry.definitions(), find_order.definition]
-    request = ChatRequest(messages=[UserMessage("What about A-77?")], tools=tools)
+    request = ChatRequest(messages=[UserMessage("What about order A-77?")], tools=tools)
     await GuidedProvider(model.provider).generate(request)
     said = [message.text for message in model.provider.requests[0].messages]
-    assert said[-3:] == ["Look an order up.", '{"tool": "find_order"}', "What about A-77?"]
+    assert said.count("Look an order up.") == 2
+    assert said[-3:] == ["Look an order up.", '{"tool": "find_order"}', "What about order A-77?"]
     assert set(model.offered(0)) > {"get_weather", "find_order"}
     plain = GuidedProvider(model.provider, steps=(ChooseTool(most_repeated=0), FillArguments()))
     await plain.generate(request)
     assert [message.text for message in model.provider.requests[-2].messages].count("Look an order up.") == 1
-
-
-async def test_a_quotation_is_the_text() -> None:
-    model = HeldModel(["find_customer"], [{"name": "the boss"}])
-    await GuidedProvider(model.provider).generate(asked("Find the number of 'the boss' in Oslo"))
-    assert model.schemas[1]["properties"]["name"]["enum"] == ["the boss"]
-
-
-async def test_choices_that_two_parameters_share_are_all_offered_where_one_is_named() -> None:
-    @tool
-    def convert(amount: float, source: Literal["USD", "EUR"], target: Literal["USD", "EUR"]) -> str:
-        """Convert money."""
-        return f"{amount} {source} {target}"
-
-    model = HeldModel(["convert"], [{"amount": 80, "source": "USD", "target": "EUR"}])
-    request = ChatRequest(messages=[UserMessage("What are 80 USD in euros?")], tools=[convert.definition])
-    response = await GuidedProvider(model.provider).generate(request)
-    assert calls_of(response) == [("convert", {"amount": 80, "source": "USD", "target": "EUR"})]
-    assert model.schemas[1]["properties"]["target"]["enum"] == ["USD", "EUR"]
 
 
 async def test_a_hundred_tools_cost_a_bounded_number_of_words() -> None:
@@ -625,51 +525,12 @@ async def test_a_hundred_tools_cost_a_bounded_number_of_words() -> None:
 
 
 async def test_a_request_in_another_script_is_left_to_the_model() -> None:
-    model = HeldModel(["get_weather", "get_weather"], [{"city": "北京"}, {"city": "上海"}])
+    model = HeldModel(["get_weather", "get_weather"], [{"city": "北京"}, {}, {"city": "上海"}, {}])
     result = await tool_loop(GuidedProvider(model.provider), registry, "北京和上海的天气怎么样", config=CONFIG)
     assert [message.text for message in result.messages if isinstance(message, ToolResult)] == [
         "18 degrees celsius in 北京",
         "18 degrees celsius in 上海",
     ]
-
-
-@pytest.mark.parametrize(
-    ("prompt", "parameter", "right", "wrong"),
-    [
-        ("Play Miles Davis in the garden", "query", "Miles Davis", "Miles Davis in the garden"),
-        ("Invite Ben and Mia to Lunch, room garden", "guests", "Ben", "Ben and Mia"),
-        ("Remind Ben in 20 minutes to call Mia in the garden", "query", "call Mia", "20 minutes to call Mia"),
-        (
-            "Write ana@x.example the subject Offsite in the garden",
-            "query",
-            "Offsite",
-            "ana@x.example the subject Offsite",
-        ),
-    ],
-)
-async def test_a_text_does_not_go_on_into_another_parameter(
-    prompt: str, parameter: str, right: str, wrong: str
-) -> None:
-    @tool
-    def act(
-        query: str,
-        room: Literal["garden", "office"],
-        guests: list[str] | None = None,
-        minutes: int = 5,
-        email: str = "",
-    ) -> str:
-        """Do it."""
-        return f"{query} {room} {guests} {minutes} {email}"
-
-    view = fold_schema(act.definition.parameters)
-    request = ChatRequest(messages=[UserMessage(prompt)], tools=[act.definition])
-    turn = GuidedTurn.of(request, SchemaHolder(HeldModel().provider, "response_format"))
-    held = hold_view(turn, act.definition, view)
-    assert held is not None
-    node = held["properties"][parameter]
-    texts = node.get("items", node)["enum"]
-    assert right in texts
-    assert wrong not in texts
 
 
 async def test_requests_that_a_description_quotes_stand_as_examples() -> None:

@@ -105,6 +105,7 @@ class ApprovalRequest:
 
     Attributes:
         definition: The definition of the tool, as the model has it; each time a copy, which changes nothing.
+        unsaid: The arguments that stand nowhere in the conversation, as paths, if the provider checks that.
     """
 
     call_id: str
@@ -123,6 +124,11 @@ class ApprovalRequest:
     def definition(self) -> ToolDefinition:
         """See the class."""
         return copy_definition(self._definition)
+
+    @property
+    def unsaid(self) -> tuple[str, ...]:
+        """See the class."""
+        return self.original.unsaid
 
 
 ApprovalHook: TypeAlias = Callable[[ApprovalRequest], Approval | bool | str | Awaitable[Approval | bool | str]]

@@ -124,7 +124,7 @@ class ChangeableOptionKeywords(TypedDict, total=False):
     retry: ToolRetryConfig | None
     timeout: Duration | None
     argument_repair: bool | None
-    requires_approval: bool | ApprovalNeed
+    requires_approval: bool | Literal["unsaid"] | ApprovalNeed
     sequential: bool
     concurrency: int | None
     lock: str | Callable[[Mapping[str, Any]], object] | None
@@ -161,8 +161,9 @@ class ToolOptions(Settings):
         timeout: Seconds for one run, from the moment that its body begins; None takes the loop's `timeouts.tool`.
         strict: True where ``"5"`` is refused for an integer, and providers are asked to hold the model to the schema.
         argument_repair: True where malformed arguments are mended; None takes the loop's setting.
-        requires_approval: True where somebody must agree to each call; a function decides by the validated arguments,
-            and may give the reason instead of True. Where it raises, somebody must.
+        requires_approval: True if somebody must agree to each call; ``unsaid`` if only to calls with arguments that
+            stand nowhere in the conversation (`ToolCall.unsaid`). A function decides by the validated arguments, and
+            may return the reason instead of True. If it raises, somebody must agree.
         sequential: True where it runs alone, never beside another tool of the turn.
         concurrency: How many runs of it may be under way at once in this process; None sets no limit.
         lock: Names what the call needs for itself, as a text or by a function of the arguments, which may give None
@@ -199,7 +200,7 @@ class ToolOptions(Settings):
     timeout: Seconds | None = None
     strict: bool = False
     argument_repair: bool | None = None
-    requires_approval: bool | ApprovalNeed = False
+    requires_approval: bool | Literal["unsaid"] | ApprovalNeed = False
     sequential: bool = False
     concurrency: PositiveInt | None = None
     lock: str | Callable[[Mapping[str, Any]], object] | None = None

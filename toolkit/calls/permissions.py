@@ -63,6 +63,8 @@ class Rule(Settings):
             allow, all must match and there must be one; to deny or ask, one is enough.
             What is not there matches nothing. So what is absent is never allowed by a rule that names it, and never
             denied by one either: a denial that must hold without the argument, too, needs a rule without it.
+        unsaid: An `fnmatch` pattern for the path of an argument: matches only calls in which such an argument stands
+            nowhere in the conversation (`ToolCall.unsaid`).
         action: The decision.
         reason: Why; a model reads the reason of a denial, a person that of a question.
 
@@ -75,6 +77,7 @@ class Rule(Settings):
     args: Mapping[str, ArgumentPattern] | None = None
     action: PermissionAction = "allow"
     reason: str = ""
+    unsaid: str = ""
 
     def __post_init__(self) -> None:
         given: Any = self.tool_pattern
@@ -103,14 +106,18 @@ def allow(tool_pattern: str, *, args: Mapping[str, ArgumentPattern] | None = Non
     return Rule(tool_pattern, args=args, action="allow", reason=reason)
 
 
-def deny(tool_pattern: str, *, args: Mapping[str, ArgumentPattern] | None = None, reason: str = "") -> Rule:
+def deny(
+    tool_pattern: str, *, args: Mapping[str, ArgumentPattern] | None = None, reason: str = "", unsaid: str = ""
+) -> Rule:
     """Return a rule that denies; it wins over every other."""
-    return Rule(tool_pattern, args=args, action="deny", reason=reason)
+    return Rule(tool_pattern, args=args, action="deny", reason=reason, unsaid=unsaid)
 
 
-def ask(tool_pattern: str, *, args: Mapping[str, ArgumentPattern] | None = None, reason: str = "") -> Rule:
+def ask(
+    tool_pattern: str, *, args: Mapping[str, ArgumentPattern] | None = None, reason: str = "", unsaid: str = ""
+) -> Rule:
     """Return a rule that wants approval."""
-    return Rule(tool_pattern, args=args, action="ask", reason=reason)
+    return Rule(tool_pattern, args=args, action="ask", reason=reason, unsaid=unsaid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +177,7 @@ class Permissions:
         aliases: Collection[str] = (),
         other_names: Collection[str] = (),
         default: PermissionAction | None = None,
+        unsaid: Collection[str] = (),
     ) -> Decision:
         """Return the decision of the rules on arguments as JSON has them, validated, with defaults filled in.
 
@@ -181,13 +189,15 @@ class Permissions:
             aliases: Other names of the same tool, for all rules.
             other_names: Further ones, for the rules that deny and ask.
             default: The decision where no rule matches; None takes the default of these rules.
+            unsaid: The arguments that stand nowhere in the conversation.
         """
         trusted = {tool_name, *aliases}
         names = {*trusted, *other_names}
         try:
             for group in (self._denials, self._others):
                 for compiled in group:
-                    if compiled.matches(trusted if compiled.rule.action == "allow" else names, arguments):
+                    known = trusted if compiled.rule.action == "allow" else names
+                    if compiled.matches(known, arguments, unsaid):
                         return _make_decision(compiled.rule.action, compiled.rule, tool_name)
         except Exception:
             _logger.exception("a permission rule failed for %s; the call is denied", tool_name)
@@ -196,10 +206,10 @@ class Permissions:
 
     def may_ask(self, tool_name: str) -> bool:
         """Return whether some call of this tool may need approval by these rules."""
-        if any(not each.rule.args and each.concerns([tool_name]) for each in self._denials):
+        if any(not each.is_conditional and each.concerns([tool_name]) for each in self._denials):
             return False
         for compiled in self._others:
-            if compiled.concerns([tool_name]) and (compiled.rule.action == "ask" or not compiled.rule.args):
+            if compiled.concerns([tool_name]) and (compiled.rule.action == "ask" or not compiled.is_conditional):
                 return compiled.rule.action == "ask"
         return self.default == "ask"
 
@@ -226,20 +236,22 @@ def _make_decision(action: PermissionAction, rule: Rule | None, tool_name: str) 
 
 
 class _CompiledRule:
-    __slots__ = ("_arguments", "_tool", "rule")
+    __slots__ = ("_arguments", "_tool", "_unsaid", "is_conditional", "rule")
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
         self._tool = re.compile(translate(rule.tool_pattern)).match
         self._arguments = [(name, _make_matcher(pattern)) for name, pattern in (rule.args or {}).items()]
+        self._unsaid = re.compile(translate(rule.unsaid)).match if rule.unsaid else None
+        self.is_conditional = bool(rule.args or rule.unsaid)
 
     def concerns(self, tool_names: Iterable[str]) -> bool:
         return any(map(self._tool, tool_names))
 
-    def matches(self, tool_names: Iterable[str], arguments: Mapping[str, Any]) -> bool:
-        return self.concerns(tool_names) and all(
-            self._matches_argument(arguments, name, matcher) for name, matcher in self._arguments
-        )
+    def matches(self, tool_names: Iterable[str], arguments: Mapping[str, Any], unsaid: Collection[str]) -> bool:
+        if not self.concerns(tool_names) or (self._unsaid is not None and not any(map(self._unsaid, unsaid))):
+            return False
+        return all(self._matches_argument(arguments, name, matcher) for name, matcher in self._arguments)
 
     def _matches_argument(self, arguments: Mapping[str, Any], name: str, matcher: Callable[[Any], list[bool]]) -> bool:
         answers = [answer for value in _find_values(arguments, name) for answer in matcher(value)]
@@ -351,6 +363,7 @@ def judge(
     arguments: dict[str, Any],
     permissions: Permissions,
     there: Sequence[Registration[Any]],
+    unsaid: Sequence[str] = (),
 ) -> Decision:
     """Return the decision of rules on a call.
 
@@ -362,13 +375,16 @@ def judge(
         arguments: Validated.
         permissions: The rules.
         there: The same tool where the rules were made; it may have other names there.
+        unsaid: The arguments that stand nowhere in the conversation.
     """
     former = [*registration.former_names, *(pair for other in there for pair in other.former_names)]
     aliases = {other.name for other in there} | {name for name, rules in former if rules is permissions}
     others = {name for name, _ in former} | {registration.tool.definition.name}
     seen = _read_arguments(registration, arguments)
     default: PermissionAction | None = "allow" if registration.is_offered_by_loop else None
-    return permissions.decide(registration.name, seen, aliases=aliases, other_names=others, default=default)
+    return permissions.decide(
+        registration.name, seen, aliases=aliases, other_names=others, default=default, unsaid=unsaid
+    )
 
 
 def _read_arguments(registration: Registration[Any], arguments: dict[str, Any]) -> Mapping[str, Any]:

@@ -92,6 +92,11 @@ class Ready(Generic[Ctx]):
     _is_flat: bool | None = field(default=None, init=False)
 
     @property
+    def unsaid(self) -> tuple[str, ...]:
+        """The arguments of the model that stand nowhere in the conversation; none once an approver gave others."""
+        return () if self.is_modified else self.original.unsaid
+
+    @property
     def arguments_json(self) -> str:
         """The arguments as canonical JSON, for those who are shown the call: secrets are digests."""
         if self.shown_json is None:
@@ -281,7 +286,9 @@ def _find_approval_need(ready: Ready[Any], registration: Registration[Any]) -> s
     """Return why the tool, as it is registered, wants somebody to agree to a call, or None."""
     rule = registration.options.requires_approval
     need: bool | str
-    if callable(rule):
+    if rule == "unsaid":
+        need = f"The conversation says nothing of: {', '.join(ready.unsaid)}." if ready.unsaid else False
+    elif callable(rule):
         try:
             need = rule(ready.copy_arguments())
         except Exception:
@@ -375,7 +382,7 @@ def _apply_rules(ready: Ready[Any], scope: Scope[Any], level: int) -> Refused | 
     asks = next((need for need in needs if need is not None), None)
     if scope.permissions is not None:
         try:
-            decision = judge(registration, ready.arguments, scope.permissions, there)
+            decision = judge(registration, ready.arguments, scope.permissions, there, ready.unsaid)
         except Exception:
             _logger.exception("the rules on %s could not be applied; call %s is denied", call.name, call.id)
             reason = f"Tool '{call.name}' may not be called: a permission rule failed."

@@ -123,6 +123,9 @@ class ToolCall:
         name: The tool, as the model wrote it.
         arguments: JSON text, as the model wrote it: it may be malformed.
         extra: Data that the provider wants back with the call (a thought signature), untouched.
+
+    Attributes:
+        unsaid: The arguments that stand nowhere in the conversation, as paths, if the provider checks that.
     """
 
     id: str
@@ -131,6 +134,11 @@ class ToolCall:
     _: KW_ONLY
     extra: Mapping[str, Any] | None = None
     type: Literal["call"] = "call"
+
+    @property
+    def unsaid(self) -> tuple[str, ...]:
+        """See the class."""
+        return tuple(self.extra.get("unsaid", ())) if self.extra else ()
 
 
 ContentBlock: TypeAlias = TextBlock | ImageBlock | AudioBlock | FileBlock

@@ -1,20 +1,26 @@
-"""Tool calls out of models too small to make them: one small question at a time, each reply held to a schema.
+"""Tool calls by models too small to make them: one small question at a time, each reply held to a schema.
 
-`GuidedProvider` wraps any provider whose server can hold a reply to a JSON Schema. Its steps are values that can be put
-in another order, replaced and added to.
+`GuidedProvider` wraps any provider whose server can hold a reply to a JSON Schema. Its steps are values that can be
+reordered, replaced and added to. Nothing here knows a language.
 """
 
-from toolkit.guided.answers import AnswerFromResults, GuidedAnswer
-from toolkit.guided.checks import RequireGround, RequireNews, StopWhenDone
 from toolkit.guided.folding import FoldedSchema, fold_schema
 from toolkit.guided.holding import HoldingWay
-from toolkit.guided.provider import GuidedProvider
-from toolkit.guided.steps import DEFAULT_STEPS, ChooseTool, FillArguments
+from toolkit.guided.provider import AnswerFromResults, GuidedAnswer, GuidedProvider
+from toolkit.guided.steps import (
+    DEFAULT_STEPS,
+    ChooseTool,
+    ConfirmFollowUp,
+    FillArguments,
+    RefuseRepeats,
+    StopWhenDone,
+)
 from toolkit.guided.turn import GuidedStep, GuidedTurn, PastCall, StepVerdict
 
 __all__ = [
     "AnswerFromResults",
     "ChooseTool",
+    "ConfirmFollowUp",
     "DEFAULT_STEPS",
     "FillArguments",
     "FoldedSchema",
@@ -24,8 +30,7 @@ __all__ = [
     "GuidedTurn",
     "HoldingWay",
     "PastCall",
-    "RequireGround",
-    "RequireNews",
+    "RefuseRepeats",
     "StepVerdict",
     "StopWhenDone",
     "fold_schema",

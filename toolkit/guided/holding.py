@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, get_args
 
 from toolkit.chat import ChatRequest, ChatResponse, Message, Provider, ResponseFormat, Usage
-from toolkit.errors import BadResponseError, ConfigurationError, ContextTooLongError, ProviderError
+from toolkit.errors import BadResponseError, ConfigurationError, ContextTooLongError, ProviderError, SchemaError
 from toolkit.schema.nodes import is_object
 from toolkit.schema.raw_schema import RawSchema
 
-__all__ = ["HeldReply", "HoldingWay", "SchemaHolder", "read_reply_object", "strip_tools"]
+__all__ = ["HeldReply", "HoldingWay", "SchemaHolder", "make_check", "read_reply_object", "strip_tools"]
 
 HoldingWay: TypeAlias = Literal["response_format", "json_schema", "structured_outputs", "guided_json", "format"]
 """The field by which a server takes a schema: OpenAI's and most others', llama.cpp's, vLLM's two, Ollama's."""
@@ -101,6 +101,14 @@ class SchemaHolder:
         if failure is not None and not said:
             raise failure
         raise _explain_neglect(self._provider, self._ways, said)
+
+
+def make_check(schema: Mapping[str, Any]) -> Callable[[object], bool]:
+    """Return a function that tells whether a value fits a schema; nothing fits an invalid one."""
+    try:
+        return RawSchema(schema, subject="the schema of an argument").is_valid
+    except SchemaError:
+        return lambda _: False
 
 
 def strip_tools(request: ChatRequest, messages: Sequence[Message]) -> ChatRequest:

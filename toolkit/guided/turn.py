@@ -1,4 +1,4 @@
-"""A turn of a guided model: what is known when it begins, and what the steps have found so far."""
+"""A turn of a guided model: its state when it begins, and what the steps have found so far."""
 
 from __future__ import annotations
 
@@ -20,27 +20,24 @@ from toolkit.chat import (
 from toolkit.chat.request import callable_tools
 from toolkit.errors import ConfigurationError
 from toolkit.guided.folding import FoldedSchema, fold_schema
-from toolkit.guided.grounding import Ground
 from toolkit.guided.holding import SchemaHolder, read_reply_object
-from toolkit.guided.result_text import flatten_json_text
-from toolkit.guided.said_values import is_number_of_thing
-from toolkit.word_stems import list_stems
+from toolkit.guided.written_words import list_leaves, list_open_words, list_unsaid, split_words
 
 __all__ = ["GuidedStep", "GuidedTurn", "PastCall", "StepVerdict"]
 
-StepVerdict: TypeAlias = Literal["next", "again", "answer"]
-"""How a turn goes on after a step: to the next step, from the first step without this tool, or to the answer."""
+StepVerdict: TypeAlias = Literal["next", "answer"]
+"""How a turn continues after a step: with the next step, or with the model's answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastCall:
-    """A call that was made for the request at hand.
+    """A call that was made for the current request.
 
     Args:
         name: Its tool.
-        arguments: As they were sent; empty where they were no object.
-        result: The text that came back.
-        is_error: True where that tells of a failure.
+        arguments: As they were sent; empty if they were no object.
+        result: The text of its result.
+        is_error: True if that reports a failure.
     """
 
     name: str
@@ -51,34 +48,32 @@ class PastCall:
 
 @dataclass(kw_only=True, eq=False)
 class GuidedTurn:
-    """The state that the steps of one turn share: a step reads it, asks by `ask`, and leaves what it found.
+    """The state that the steps of one turn share: a step reads it, asks by `ask`, and stores what it found.
 
     Attributes:
-        request: The request of the application.
+        request: The application's request.
         holder: Asks the model, and holds the reply to a schema.
         tools: The tools that may be called now.
-        question: The user's last words.
-        said: All that was said, by users, results and the application: what arguments may be taken from.
-        past_calls: The calls that were made since `question`, with what came of them.
-        refused: The names of tools that a step has refused in this turn.
-        tool: The tool that was chosen; None before.
+        question: The text of the last user message.
+        past_calls: The calls made since then, with their results.
+        tool: The chosen tool; None before.
         view: The parameters that the model sees; None before.
         calls: The arguments of each call of it; empty before.
-        is_cut_off: True where the reply with the arguments was cut off at the limit of tokens.
+        is_unasked: True if the request itself has nothing that speaks for the calls: all arguments count as unsaid.
+        is_cut_off: True if the reply with the arguments was cut off at the limit of tokens.
         usage: The usage of the steps so far.
-        response: The last reply that a step got.
+        response: The last reply that a step received.
     """
 
     request: ChatRequest
     holder: SchemaHolder
     tools: Sequence[ToolDefinition]
     question: str
-    said: str
     past_calls: Sequence[PastCall]
-    refused: list[str] = field(default_factory=list[str])
     tool: ToolDefinition | None = None
     view: FoldedSchema | None = None
     calls: Sequence[Mapping[str, Any]] = ()
+    is_unasked: bool = False
     is_cut_off: bool = False
     usage: Usage = field(default_factory=Usage)
     response: ChatResponse | None = None
@@ -88,7 +83,7 @@ class GuidedTurn:
         """Return the turn that a request begins.
 
         Raises:
-            ConfigurationError: `tool_choice` names a tool that is not there.
+            ConfigurationError: `tool_choice` names a tool that does not exist.
         """
         messages = request.messages
         position = max(
@@ -99,37 +94,44 @@ class GuidedTurn:
             holder=holder,
             tools=callable_tools(request),
             question=messages[position].text if position >= 0 else "",
-            said="\n".join([_read_source(message) for message in messages if _is_source(message)]),
             past_calls=_list_past_calls(messages[position + 1 :]),
         )
 
     @property
     def must_call(self) -> bool:
-        """True where the request leaves no choice: some tool, or this tool, has to be called."""
+        """True if the request requires a call, of any tool or of a given one."""
         return self.request.tool_choice not in ("auto", "none")
 
     @property
     def is_tool_named(self) -> bool:
-        """True where the request names the tool to call, which vendors take for exactly one call."""
+        """True if the request names the tool to call, which vendors take for exactly one call."""
         return self.request.tool_choice not in ("auto", "none", "required")
 
-    @property
-    def known(self) -> str:
-        """The words said beside the question."""
-        return self.said.replace(self.question, "", 1)
-
-    @property
-    def open_tools(self) -> list[ToolDefinition]:
-        """The tools that no step has refused."""
-        return [tool for tool in self.tools if tool.name not in self.refused]
+    @cached_property
+    def conversation(self) -> str:
+        """The texts of users, results and the application, without those of the model and of failures."""
+        return "\n".join(
+            message.text
+            for message in self.request.messages
+            if not isinstance(message, AssistantMessage) and not (isinstance(message, ToolResult) and message.is_error)
+        )
 
     @cached_property
-    def ground(self) -> Ground:
-        """The words that were said, as values are looked up in them."""
-        return Ground(self.said)
+    def used_values(self) -> list[Any]:
+        """The values of the calls that succeeded."""
+        return [leaf for call in self.past_calls if not call.is_error for leaf in list_leaves(call.arguments)]
+
+    @cached_property
+    def open_words(self) -> list[str]:
+        """The words of the question that no successful call accounts for."""
+        good = [call for call in self.past_calls if not call.is_error]
+        names = [word for call in good for name in (call.name, *call.arguments) for word in split_words(name)]
+        called = [tool for tool in self.tools if any(call.name == tool.name for call in good)]
+        about = [word for tool in called for text in _list_descriptions(tool) for word in split_words(text)]
+        return list_open_words(self.question, self.used_values, names, about)
 
     def require_tool(self, asker: object) -> ToolDefinition:
-        """Return the tool that was chosen.
+        """Return the chosen tool.
 
         Raises:
             ConfigurationError: No step before has chosen one.
@@ -141,25 +143,15 @@ class GuidedTurn:
             )
         return self.tool
 
-    @cached_property
-    def numbered_things(self) -> Mapping[str, frozenset[str]]:
-        """For each tool, the stems of the parameters that take the number of a thing, such as a customer."""
-        return {
-            tool.name: frozenset(
-                [
-                    stem
-                    for name, node in fold_schema(tool.parameters).properties.items()
-                    if is_number_of_thing(node)
-                    for stem in list_stems(name.rpartition(".")[2])
-                ]
-            )
-            for tool in self.tools
-        }
+    def list_unsaid(self, call: Mapping[str, Any]) -> list[str]:
+        """Return the arguments of a call that stand nowhere in the conversation, as paths."""
+        values = call if self.view is None else self.view.fold(call)
+        return list(values) if self.is_unasked else list_unsaid(values, self.conversation)
 
     async def ask(
         self, messages: Sequence[Message], schema: Mapping[str, Any], *, max_tokens: int | None = None
     ) -> Mapping[str, Any] | None:
-        """Ask the model for an object of a schema, and return it; None where the reply was cut off.
+        """Ask the model for an object of a schema, and return it; None if the reply was cut off.
 
         Raises:
             BadResponseError: The server does not hold the reply to the schema.
@@ -172,19 +164,16 @@ class GuidedTurn:
 
 
 class GuidedStep(Protocol):
-    """One step of a turn: asks the model something small, or checks what was found so far."""
+    """One step of a turn: asks the model a small question, or checks what was found so far."""
 
     async def take(self, turn: GuidedTurn) -> StepVerdict:
-        """Do it, and say how the turn goes on."""
+        """Take the step, and return how the turn continues."""
         ...
 
 
-def _is_source(message: Message) -> bool:
-    return bool(message.text) and not (isinstance(message, ToolResult) and message.is_error)
-
-
-def _read_source(message: Message) -> str:
-    return flatten_json_text(message.text) if isinstance(message, ToolResult) else message.text
+def _list_descriptions(tool: ToolDefinition) -> list[str]:
+    nodes = fold_schema(tool.parameters).properties.values()
+    return [tool.description, *[str(node.get("description", "")) for node in nodes]]
 
 
 def _list_past_calls(messages: Sequence[Message]) -> list[PastCall]:

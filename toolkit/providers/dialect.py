@@ -313,7 +313,7 @@ def _is_strict(schema: Any) -> bool:
 
 def extra_without(call: ToolCall, *others: str) -> dict[str, Any]:
     """Return what a server told with a call, but for what is of other vendors: it is refused where it is not known."""
-    return {name: value for name, value in (call.extra or {}).items() if name not in others}
+    return {name: value for name, value in (call.extra or {}).items() if name != "unsaid" and name not in others}
 
 
 def sealed(provider: str, kept: Mapping[str, Any]) -> str:
