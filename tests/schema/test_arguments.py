@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, SecretStr, model_validator
 
 from toolkit.errors import InvalidArgumentsError
 from toolkit.schema import ArgumentsParser, MalformedJsonError, function_schema
-from toolkit.schema.decoding import decode_strings
+from toolkit.schema.arguments import decode_strings
 
 
 class Unit(enum.Enum):

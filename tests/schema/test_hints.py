@@ -20,7 +20,7 @@ from typing_extensions import TypedDict
 from tests.case_names import name_case
 from toolkit.errors import InvalidArgumentsError
 from toolkit.schema import FunctionSchema, function_schema
-from toolkit.schema.hints import compiled_hint
+from toolkit.schema.fields import compiled_hint
 
 
 class Node(BaseModel):

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from toolkit.errors import InvalidArgumentsError
 from toolkit.schema import ArgumentsParser, function_schema
-from toolkit.schema.hints import plain_hint
+from toolkit.schema.fields import plain_hint
 
 HINTS: list[Any] = [
     str, int, float, bool, Any, list[str], list[Any], list[list[int]], dict[str, int], dict[str, Any],

@@ -10,7 +10,7 @@ import pytest
 from toolkit import tool_from_schema
 from toolkit.errors import InvalidArgumentsError, SchemaError
 from toolkit.schema import MalformedJsonError, raw_arguments
-from toolkit.schema.decoding import decode_strings
+from toolkit.schema.arguments import decode_strings
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -18,7 +18,7 @@ from toolkit.chat import ToolCall, ToolResult
 from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError, ToolDeniedError, ToolkitError, ToolNotFoundError
 from toolkit.json_text import canonical_json
-from toolkit.schema.work import SHARED_BUDGET, TooMuchWorkError, WorkBudget
+from toolkit.schema.arguments import SHARED_BUDGET, TooMuchWorkError, WorkBudget
 from toolkit.text_encodings import replace_surrogates
 
 if TYPE_CHECKING:

@@ -14,9 +14,8 @@ from toolkit.chat import ToolCall, ToolDefinition, ToolResult
 from toolkit.errors import ConfigurationError
 from toolkit.parsing.families import format_of_model
 from toolkit.parsing.forms import TextFormat
-from toolkit.schema.examples import make_example
 from toolkit.schema.nodes import Nodes, is_object
-from toolkit.schema.work import TooMuchWorkError
+from toolkit.schema.problems import ExampleTooLargeError, make_example
 
 __all__ = ["ParsingLimits", "Wording", "wording_of"]
 
@@ -73,7 +72,7 @@ def _make_example_call(tools: Sequence[ToolDefinition]) -> ToolCall:
     tool = next((tool for tool in tools if tool.parameters.get("properties")), tools[0])
     try:
         arguments: Any = make_example(Nodes(tool.parameters), tool.parameters)
-    except TooMuchWorkError:
+    except ExampleTooLargeError:
         arguments = {}
     return ToolCall("", tool.name, json.dumps(arguments if is_object(arguments) else {}, ensure_ascii=False))
 

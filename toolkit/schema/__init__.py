@@ -9,8 +9,7 @@ from toolkit.schema.projections import (
     project_openai_strict,
 )
 from toolkit.schema.raw import raw_arguments
-from toolkit.schema.scopes import find_local_names
-from toolkit.schema.signature import kind_of
+from toolkit.schema.signature import find_local_names, kind_of
 
 __all__ = [
     "ArgumentsParser",

@@ -1,4 +1,7 @@
-"""The protocol of what checks the arguments of a call, and the checks that all such parsers share."""
+"""The protocol of argument parsers, and what they share: JSON decoding, limits, and strings that should be values.
+
+The two parsers are `TypedArguments`, of a function's hints, and `RawArguments`, of a JSON Schema.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +11,86 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, cast
+from contextvars import ContextVar
+from typing import Any, Literal, Protocol, cast
 
 from toolkit.errors import ConfigurationError, InvalidArgumentsError
-from toolkit.schema.nodes import JsonPath, Nodes, is_array, is_object
+from toolkit.schema.nodes import JsonPath, Node, Nodes, is_array, is_object, types_of
 from toolkit.schema.problems import example_line, value_at
-from toolkit.schema.work import MAX_DEPTH
 
 __all__ = [
     "ArgumentsParser",
-    "MalformedJsonError",
     "check_depth",
     "check_text",
     "decode_clearly",
     "decode_json",
+    "decode_strings",
     "drop_nulls",
+    "find_dropped_nulls",
+    "is_trial",
     "malformed",
+    "MalformedJsonError",
+    "MAX_DEPTH",
     "may_be_deep",
+    "open_budget",
+    "read_amount",
+    "SHARED_BUDGET",
+    "TooMuchWorkError",
+    "WorkBudget",
 ]
+
+
+MAX_DEPTH = 100
+"""How deeply arguments may be nested: what reads them, here and elsewhere, goes down by recursion."""
+_STEPS_OF_CHECK = 500_000
+_STEPS_OF_TRIAL = 20_000
+
+
+class TooMuchWorkError(Exception):
+    """A check was given up: it would have taken more steps than it may."""
+
+
+class WorkBudget:
+    """Limits validation by counted steps of about a microsecond, so that results do not depend on machine speed.
+
+    Args:
+        steps: How many.
+        is_trial: True if the caller catches `TooMuchWorkError` and retries in a thread; else the arguments are refused.
+    """
+
+    __slots__ = ("is_trial", "left")
+
+    def __init__(self, steps: int = _STEPS_OF_CHECK, *, is_trial: bool = False) -> None:
+        self.left = steps
+        self.is_trial = is_trial
+
+    def spend(self, steps: int) -> None:
+        """Take that many steps.
+
+        Raises:
+            TooMuchWorkError: There are not so many left.
+        """
+        self.left -= steps
+        if self.left < 0:
+            raise TooMuchWorkError
+
+
+SHARED_BUDGET: ContextVar[WorkBudget | Literal["trial"] | None] = ContextVar("shared_budget", default=None)
+"""The budget that all checks of one call take their steps from; ``trial`` becomes a small one when it is opened."""
+
+
+def open_budget() -> WorkBudget:
+    """Return the budget that checks take their steps from here, or one for a check by itself."""
+    shared = SHARED_BUDGET.get()
+    if shared == "trial":
+        shared = WorkBudget(_STEPS_OF_TRIAL, is_trial=True)
+        SHARED_BUDGET.set(shared)
+    return shared or WorkBudget()
+
+
+def is_trial() -> bool:
+    """Return True if the caller retries in a thread when this budget runs out."""
+    return open_budget().is_trial
 
 
 _MOST_DIGITS = 4_000
@@ -236,3 +301,188 @@ def malformed(text: str, reason: str, nodes: Nodes, accepts: Callable[[Any], boo
     return MalformedJsonError(
         f"The arguments are not valid JSON: {reason}. Send one JSON object.{near}{example_line(nodes, accepts)}"
     )
+
+
+_STRUCTURED = frozenset({"array", "object"})
+
+
+def decode_strings(parser: ArgumentsParser, value: Any, *, assumed: list[str] | None = None) -> Any | None:
+    """Return the arguments with strings read as what the schema wants there; None where there are none.
+
+    Only for arguments that were refused: ``"[1, 2]"`` where a list is wanted, ``"null"``, ``"3"``, ``"1,000"``. Where a
+    string is allowed it stays one. Where its author made a field strict, lists and objects are decoded, no numbers.
+    What is assumed for that is appended to `assumed`, in words.
+    """
+    if open_budget().left < 0:  # a check of this call was given up
+        return None
+    told: list[str] = [] if assumed is None else assumed
+    decoder = _Decoder(parser, told)
+    before = len(told)
+    try:
+        decoded = decoder.decode(value, parser.schema, ())
+    except RecursionError:
+        return None
+    return decoded if len(told) > before else None
+
+
+def find_dropped_nulls(nodes: Nodes, value: Any) -> list[JsonPath]:
+    """Return where null stands in arguments that were accepted although the schema takes none there: left out."""
+    found: list[JsonPath] = []
+    waiting: list[tuple[Any, Node, JsonPath]] = [(value, nodes.root, ())]
+    while waiting:
+        part, node, path = waiting.pop()
+        if part is None and path and isinstance(path[-1], str) and "null" not in nodes.types(node):
+            found.append(path)
+        if is_object(part):
+            waiting += [(item, nodes.at_key(node, key), (*path, key)) for key, item in part.items()]
+        elif is_array(part):
+            inside = zip(part, nodes.at_items(node, len(part)), strict=True)
+            waiting += [(item, member, (*path, index)) for index, (item, member) in enumerate(inside)]
+    return sorted(found, key=str)
+
+
+def name_of(path: Sequence[str | int]) -> str:
+    """Return a path as it is written in what is told of a repair."""
+    return ".".join(map(str, path))
+
+
+class _Decoder:
+    def __init__(self, parser: ArgumentsParser, assumed: list[str]) -> None:
+        self.nodes = parser.nodes
+        self.parser = parser
+        self.assumed = assumed
+
+    def decode(self, value: Any, node: Node, path: JsonPath) -> Any:
+        if isinstance(value, str):
+            value = self._decode_text(value, node, path)
+        if is_object(value):
+            members = value
+            return {key: self.decode(item, self.nodes.at_key(node, key), (*path, key)) for key, item in members.items()}
+        if is_array(value):
+            items = value
+            inside = self.nodes.at_items(node, len(items))
+            return [
+                self.decode(item, member, (*path, index))
+                for index, (item, member) in enumerate(zip(items, inside, strict=True))
+            ]
+        return value
+
+    def _decode_text(self, text: str, node: Node, path: JsonPath) -> Any:
+        types = self.nodes.types(node)
+        if "string" in types or len(text) > 1_000_000:
+            return text
+        try:
+            decoded = decode_json(text)
+        except (ValueError, RecursionError):
+            amount = read_amount(text, node, self.nodes, path)
+            if amount is None or self.parser.is_strict_at(path):
+                return text
+            self.assumed.append(f"{name_of(path)}: the number {amount} was read from words")
+            return amount
+        found = types_of(decoded)
+        if not found & types or (not found & _STRUCTURED and self.parser.is_strict_at(path)):
+            return text
+        self.assumed.append(f"{name_of(path)}: the string was decoded as JSON")
+        return decoded
+
+
+_LONGEST_AMOUNT = 60
+_WRITTEN_AMOUNT = re.compile(
+    r"(?P<sign>[-+\u2212]?)(?P<before>[$\u20ac\u00a3\u00a5]?)\s?"
+    r"(?P<number>[0-9]+(?:\.[0-9]+)?|[0-9]{1,3}(?:(?P<mark>[,_'\u2019\u00a0\u202f ])[0-9]{3})(?:(?P=mark)[0-9]{3})*"
+    r"(?:\.[0-9]+)?)"
+    r"\s?(?P<unit>[^\W\d_]+|[%$\u20ac\u00a3\u00a5\u00b0]|\u00b0[CF])?"
+)
+# Ways to write one unit. A unit of one of these groups is never taken where the schema names another of the same kind.
+_UNITS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "time": (
+        ("ms", "millisecond", "milliseconds", "millis"),
+        ("s", "sec", "secs", "second", "seconds"),
+        ("min", "mins", "minute", "minutes"),
+        ("h", "hr", "hrs", "hour", "hours"),
+        ("d", "day", "days"),
+        ("week", "weeks"),
+        ("month", "months"),
+        ("year", "years"),
+    ),
+    "length": (
+        ("mm", "millimeter", "millimeters", "millimetre", "millimetres"),
+        ("cm", "centimeter", "centimeters", "centimetre", "centimetres"),
+        ("m", "meter", "meters", "metre", "metres"),
+        ("km", "kilometer", "kilometers", "kilometre", "kilometres"),
+        ("mile", "miles", "mi"),
+        ("ft", "foot", "feet"),
+        ("inch", "inches"),
+    ),
+    "weight": (
+        ("g", "gram", "grams"),
+        ("kg", "kilo", "kilos", "kilogram", "kilograms"),
+        ("lb", "lbs", "pound", "pounds"),
+        ("oz", "ounce", "ounces"),
+        ("t", "ton", "tons", "tonne", "tonnes"),
+    ),
+    "size": (
+        ("b", "byte", "bytes"),
+        ("kb", "kilobyte", "kilobytes"),
+        ("mb", "megabyte", "megabytes"),
+        ("gb", "gigabyte", "gigabytes"),
+    ),
+    "money": (
+        ("$", "usd", "dollar", "dollars"),
+        ("\u20ac", "eur", "euro", "euros"),
+        ("\u00a3", "gbp"),
+        ("\u00a5", "jpy", "yen"),
+        ("cent", "cents"),
+    ),
+    "share": (("%", "percent", "percentage"),),
+    "temperature": (
+        ("\u00b0c", "celsius", "c"),
+        ("\u00b0f", "fahrenheit", "f"),
+        ("k", "kelvin"),
+    ),
+    "pixels": (("px", "pixel", "pixels"),),
+}
+_UNIT_WORD = re.compile(r"[^\W\d_]+|[%$\u20ac\u00a3\u00a5]|\u00b0[CF]")
+
+
+def read_amount(text: str, node: Node, nodes: Nodes, path: JsonPath) -> int | float | None:
+    """Return the number that a text must mean where a number is wanted; None where it may mean another, or none.
+
+    Separators between thousands are taken: ``1_000``, ``1 000``, ``1,000,000``. One comma alone, as in ``1,000``, is a
+    decimal comma in half of the world: it is taken where an integer is wanted only. A unit is left out where the name
+    or the description of the parameter names that very unit and no other of its kind: ``"30 s"`` for `timeout_seconds`.
+    """
+    types = nodes.types(node)
+    wants = types & {"integer", "number"}
+    match = _WRITTEN_AMOUNT.fullmatch(text.strip()) if wants and len(text) <= _LONGEST_AMOUNT else None
+    if match is None:
+        return None
+    units = [unit for unit in (match["before"], match["unit"]) if unit]
+    if any(not _is_unit_named(unit, node, path) for unit in units):
+        return None
+    written, mark = match["number"], match["mark"]
+    if mark == "," and "number" in wants and written.count(",") == 1 and "." not in written:
+        return None
+    digits = written.replace(mark, "") if mark else written
+    if len(digits) > 1 and digits[0] == "0" and digits[1] != ".":
+        return None
+    digits = ("" if match["sign"] in {"", "+"} else "-") + digits
+    return float(digits) if "." in digits else int(digits)
+
+
+def _is_unit_named(unit: str, node: Node, path: JsonPath) -> bool:
+    said = _list_words(node, path)
+    unit = unit.casefold()
+    for kind in _UNITS.values():
+        own = next((group for group in kind if unit in group), None)
+        if own is not None:
+            others = {word for group in kind if group is not own for word in group if len(word) > 1}
+            return not said.isdisjoint(own) and said.isdisjoint(others)
+    return unit in said
+
+
+def _list_words(node: Node, path: JsonPath) -> set[str]:
+    name = next((str(key) for key in reversed(path) if isinstance(key, str)), "")
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
+    description: Any = node.get("description", "")
+    return {word.casefold() for word in _UNIT_WORD.findall(f"{name} {description}")}

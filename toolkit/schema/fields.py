@@ -13,32 +13,25 @@ import math
 import types
 import typing
 from collections.abc import Mapping
-from typing import Annotated, Any, NotRequired, get_args, get_origin
+from functools import lru_cache
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired, get_args, get_origin
 
 import typing_extensions
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUndefinedAnnotation, PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic_core import (
     ErrorDetails,
     PydanticUndefined,
+    SchemaError as CoreSchemaError,
     SchemaSerializer,
     SchemaValidator,
     core_schema,
 )
 
 from toolkit.errors import SchemaError
-from toolkit.schema.compilation import (
-    UNCOMPILABLE,
-    check_compiles,
-    compile_members,
-    explain_failure,
-    is_unsayable,
-    narrow_hint,
-    read_first_line,
-    write_type,
-)
 from toolkit.schema.docstring import Documentation, DocumentedParameter, read_attributes
-from toolkit.schema.hint_parts import (
+from toolkit.schema.hints import (
     add_none,
     annotate_hint,
     find_alias,
@@ -46,17 +39,28 @@ from toolkit.schema.hint_parts import (
     find_unpacked,
     has_field_description,
     is_nullable,
+    rewrite_hint,
     strip_qualifiers,
 )
-from toolkit.schema.hints import CompiledHint, compiled_hint
 from toolkit.schema.json_schema import GeneratedSchema, finish_schema, generate_schema
-from toolkit.schema.rewriting import rewrite_hint
-from toolkit.schema.signature import NOTHING, Parameter, Signature
+from toolkit.schema.signature import NOTHING, UNIONS, Parameter, Signature, rebuild_hint
 
 __all__ = [
+    "check_compiles",
     "collect_fields",
+    "compile_members",
+    "compiled_hint",
+    "CompiledHint",
+    "explain_failure",
     "Fields",
+    "is_unsayable",
+    "narrow_hint",
+    "plain_hint",
+    "read_first_line",
+    "UNCOMPILABLE",
+    "write_type",
 ]
+
 
 _logger = logging.getLogger("toolkit.schema")
 _JSON_TYPES = (str, int, float, bool, list, dict)
@@ -445,3 +449,251 @@ def is_plain_default(default: Any) -> bool:
     if type(default) is float:
         return math.isfinite(default)
     return default is NOTHING or default is None or type(default) in (str, int, bool)
+
+
+_MOST_KEPT = 512
+_ONLY_KEY = "value"
+
+
+class CompiledHint(NamedTuple):
+    """A hint as what validates it and what a model reads.
+
+    Args:
+        core: The validator's half.
+        schema: The JSON Schema, for the caller to change.
+        core_definitions: The definitions that `core` refers to.
+        definitions: The definitions that `schema` refers to, by name: not to be changed.
+        has_members: True where the schema has names of members that are to be described when it is finished.
+    """
+
+    core: core_schema.CoreSchema
+    schema: dict[str, Any]
+    core_definitions: tuple[core_schema.CoreSchema, ...] = ()
+    definitions: Mapping[str, Any] = {}
+    has_members: bool = False
+
+
+def compiled_hint(hint: Any, *, strict: bool) -> CompiledHint | None:
+    """Return what a hint compiles to; None where it has to be compiled together with the others.
+
+    That is so for names that are not defined yet, for what has a default or an alias in its hint, and for what can't be
+    compiled at all.
+    """
+    plain = plain_hint(hint)
+    if plain is not None:
+        return plain
+    words = _describe_hint(hint)
+    try:
+        kept = _compile_hint(_HintKey(hint, strict, words))
+    except TypeError:  # a hint without a hash
+        return None
+    return None if kept is None else kept._replace(schema=copy.deepcopy(kept.schema))
+
+
+def _describe_hint(hint: Any) -> tuple[Any, ...]:
+    """Return what two hints must have in common to mean the same.
+
+    ``int | str`` and ``str | int`` are equal but not the same, and two ``Field(ge=0)`` are the same but not equal.
+    """
+    if get_origin(hint) is Annotated:
+        inner, *metadata = get_args(hint)
+        return (
+            inner,
+            repr(inner),
+            *[_describe_field(item) if isinstance(item, FieldInfo) else item for item in metadata],
+        )
+    return (hint, repr(hint))
+
+
+def _describe_field(field: FieldInfo) -> object:
+    """Return what a `Field` says where it says only what can be compared; else the field itself."""
+    others = (
+        field.default_factory, field.alias, field.validation_alias, field.serialization_alias, field.title,
+        field.field_title_generator, field.examples, field.exclude, field.discriminator, field.deprecated,
+        field.json_schema_extra, field.frozen, field.validate_default,
+    )  # fmt: skip
+    is_simple = field.default is PydanticUndefined and all(other is None for other in others)
+    return (repr(field.metadata), field.description) if is_simple else field
+
+
+class _HintKey:
+    """A hint in a cache."""
+
+    __slots__ = ("hint", "strict", "words")
+
+    def __init__(self, hint: Any, strict: bool, words: tuple[Any, ...]) -> None:
+        self.hint = hint
+        self.strict = strict
+        self.words = words
+
+    def __hash__(self) -> int:
+        return hash(self.words)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _HintKey) and self.strict == other.strict and self.words == other.words
+
+
+@lru_cache(maxsize=_MOST_KEPT)
+def _compile_hint(key: _HintKey) -> CompiledHint | None:
+    try:
+        adapter = compile_members({_ONLY_KEY: key.hint}, ConfigDict(strict=key.strict))
+        if not adapter.pydantic_complete:
+            return None
+        core: Any = adapter.core_schema
+        schema, skipped, has_members = generate_schema(core)
+    except UNCOMPILABLE:
+        return None
+    core_definitions: tuple[core_schema.CoreSchema, ...] = ()
+    if core["type"] == "definitions":
+        core_definitions, core = tuple(core["definitions"]), core["schema"]
+    if core["type"] != "typed-dict" or schema.get("required") != [_ONLY_KEY] or skipped:
+        return None
+    return CompiledHint(
+        core["fields"][_ONLY_KEY]["schema"],
+        schema["properties"][_ONLY_KEY],
+        core_definitions,
+        schema.get("$defs", {}),
+        has_members,
+    )
+
+
+_PLAIN_SCALARS: dict[Any, tuple[core_schema.CoreSchema, dict[str, Any]]] = {
+    str: (core_schema.str_schema(), {"type": "string"}),
+    int: (core_schema.int_schema(), {"type": "integer"}),
+    float: (core_schema.float_schema(), {"type": "number"}),
+    bool: (core_schema.bool_schema(), {"type": "boolean"}),
+    Any: (core_schema.any_schema(), {}),
+}
+
+
+def plain_hint(hint: Any) -> CompiledHint | None:
+    """Return how a plain hint is compiled; None where it is not plain."""
+    if isinstance(hint, type) or hint is Any:
+        found = _PLAIN_SCALARS.get(hint)
+        return CompiledHint(found[0], dict(found[1])) if found is not None else None
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return _compile_choice(arguments)
+    if origin is list and len(arguments) == 1 and (item := plain_hint(arguments[0])) is not None:
+        return CompiledHint(core_schema.list_schema(item.core), {"type": "array", "items": item.schema})
+    if origin is dict and arguments[:1] == (str,) and (item := plain_hint(arguments[-1])) is not None:
+        return CompiledHint(
+            core_schema.dict_schema(core_schema.str_schema(), item.core),
+            {"type": "object", "additionalProperties": item.schema or True},
+        )
+    if origin in UNIONS and len(arguments) == 2 and arguments[1] is types.NoneType:
+        item = plain_hint(arguments[0])
+        if item is not None and item.schema:
+            schema = {"anyOf": [item.schema, {"type": "null"}]}
+            return CompiledHint(core_schema.nullable_schema(item.core), schema)
+    return None
+
+
+def _compile_choice(values: tuple[Any, ...]) -> CompiledHint | None:
+    if not all(type(value) is str for value in values):
+        return None
+    choice = {"const": values[0]} if len(values) == 1 else {"enum": list(values)}
+    return CompiledHint(core_schema.literal_schema(list(values)), {**choice, "type": "string"})
+
+
+UNCOMPILABLE = (
+    PydanticUserError, PydanticUndefinedAnnotation, CoreSchemaError, NameError, TypeError, RecursionError
+)  # fmt: skip
+"""The errors of hints that can't be compiled."""
+
+_NOT_IN_JSON = "JSON can't carry its type"
+
+
+def compile_members(
+    hints: dict[str, Any], config: ConfigDict, *, extra: Any = NOTHING, namespace: Mapping[str, Any] | None = None
+) -> TypeAdapter[dict[str, Any]]:
+    """Return the adapter of a typed dictionary with these members.
+
+    Args:
+        hints: Of the members, by name.
+        config: Of the dictionary, beside what says whether it has other members.
+        extra: The hint of all other members; `NOTHING` allows none.
+        namespace: Where names in hints that are not defined yet are looked up; None leaves the adapter incomplete.
+
+    Raises:
+        Exception: One of `UNCOMPILABLE`.
+    """
+    make: Any = typing_extensions.TypedDict
+    if extra is NOTHING:
+        config = {**config, "extra": "forbid"}
+        typed_dict = make("arguments", hints)
+    else:
+        typed_dict = make("arguments", hints, extra_items=extra)
+    typed_dict.__pydantic_config__ = config
+    adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(typed_dict)
+    if not adapter.pydantic_complete and namespace is not None:
+        adapter.rebuild(raise_errors=True, _types_namespace=dict(namespace))
+    return adapter
+
+
+def check_compiles(hint: Any, namespace: Mapping[str, Any]) -> None:
+    """Raise unless a hint can be compiled by itself, and said in JSON.
+
+    Raises:
+        Exception: One of `UNCOMPILABLE`.
+    """
+    generate_schema(compile_members({"value": hint}, ConfigDict(), namespace=namespace).core_schema)
+
+
+def _is_sayable(hint: Any, namespace: Mapping[str, Any]) -> bool:
+    """Return whether a hint can be compiled by itself, and said in JSON."""
+    try:
+        check_compiles(hint, namespace)
+    except UNCOMPILABLE:
+        return False
+    return True
+
+
+def narrow_hint(hint: Any, namespace: Mapping[str, Any], dropped: list[Any]) -> Any:
+    """Return a hint with those choices of its unions that JSON can carry, and append the others to `dropped`.
+
+    A union of which nothing would be left stays as it is: ``Path | Callable[[], str] | None`` loses the callable.
+    """
+    if get_origin(hint) not in UNIONS:
+        return rebuild_hint(hint, lambda part: narrow_hint(part, namespace, dropped))
+    arms = [narrow_hint(arm, namespace, dropped) for arm in get_args(hint)]
+    kept = [arm for arm in arms if arm is types.NoneType or _is_sayable(arm, namespace)]
+    if len(kept) == len(arms) or all(arm is types.NoneType for arm in kept):
+        return rebuild_hint(hint, lambda part: arms[get_args(hint).index(part)])
+    dropped += [arm for arm in arms if not any(arm is other for other in kept)]
+    return typing.Union[tuple(kept)]  # noqa: UP007 - as many as there are
+
+
+def is_unsayable(reason: str) -> bool:
+    """Return whether `explain_failure` said that JSON can't carry the type."""
+    return _NOT_IN_JSON in reason
+
+
+def explain_failure(error: Exception, hint: Any) -> str:
+    """Return the reason, for an author, why a hint can't be compiled."""
+    while get_origin(hint) in (Annotated, NotRequired):
+        hint = get_args(hint)[0]
+    shown = write_type(hint)
+    if isinstance(error, (PydanticUndefinedAnnotation, NameError)):
+        return (
+            f"its type {shown} uses the name '{error.name}', which does not exist when the program runs: "
+            "import or define it outside of `if TYPE_CHECKING:` and before the function"
+        )
+    code = error.code if isinstance(error, PydanticUserError) else None
+    if code == "schema-for-unknown-type" or isinstance(error, PydanticInvalidForJsonSchema):
+        return (
+            f"{_NOT_IN_JSON} {shown}: take a dataclass, a TypedDict, a Pydantic model or plain "
+            "values instead; take what only your program can supply from the context; or bind it with functools.partial"
+        )
+    return f"its type {shown} can't be used: {read_first_line(error)}"
+
+
+def write_type(hint: Any) -> str:
+    """Return a hint as errors and warnings name it."""
+    return hint.__qualname__ if isinstance(hint, type) else str(hint)
+
+
+def read_first_line(error: Exception) -> str:
+    """Return the first line of what an error says; its type where it says nothing."""
+    text = error.message if isinstance(error, PydanticUserError) else str(error)
+    return text.strip().split("\n", maxsplit=1)[0] or type(error).__name__

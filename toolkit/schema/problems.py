@@ -1,24 +1,42 @@
-"""Problems of arguments told in words that a small model can act on.
+"""What is wrong with arguments, in words that a small model can act on.
 
-One message says it all: where, what came, what is accepted, and an example that would have been right.
+One message has all of it: where, what came, what is accepted, and an example that would have been right. The problems
+come from Pydantic's errors (`read_validation_errors`) or from a check of a raw schema (`toolkit.schema.raw`); a phrase
+for each schema and the examples are made here too.
 """
 
 from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from toolkit.dataclass import dataclass
-from toolkit.schema.examples import ATTEMPTS, make_example
 from toolkit.schema.nodes import JsonPath, Node, Nodes, is_array, is_object, types_of
-from toolkit.schema.phrases import describe_node
-from toolkit.schema.work import TooMuchWorkError
 from toolkit.suggestions import ask_whether_meant, find_similar
 
-__all__ = ["Problem", "WRONG_NAME", "example_line", "explain", "value_at"]
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+__all__ = [
+    "ATTEMPTS",
+    "describe_node",
+    "example_line",
+    "ExampleTooLargeError",
+    "explain",
+    "find_path",
+    "KINDS_OF_ERRORS",
+    "make_example",
+    "names_form",
+    "Problem",
+    "read_validation_errors",
+    "value_at",
+    "WRONG_NAME",
+]
+
 
 _MOST_PROBLEMS_TOLD = 12
 _MAX_EXAMPLE = 800
@@ -288,7 +306,7 @@ def _find_example(make: Callable[[int], Any], accepts: Callable[[Any], bool]) ->
             text = json.dumps(example, ensure_ascii=False)
             if text not in tried and len(text) <= _MAX_EXAMPLE and accepts(example):
                 return text
-        except (TooMuchWorkError, TypeError, ValueError, RecursionError, KeyError, IndexError, OverflowError):
+        except (ExampleTooLargeError, TypeError, ValueError, RecursionError, KeyError, IndexError, OverflowError):
             return None
         tried.add(text)
     return None
@@ -378,3 +396,506 @@ def _secrets_in(value: Any, nodes: Nodes) -> set[str]:
         elif isinstance(part, str) and len(part) >= _SHORTEST_STRUCK_ARGUMENT:
             found.add(part)
     return found
+
+
+_MOST_SHOWN = 50
+_MOST_SHOWN_INSIDE = 12
+_LONGEST_VALUE = 200
+
+_PHRASES_OF_FORMATS = {
+    "date-time": "a date and time like 2026-01-31T12:00:00Z",
+    "date": "a date like 2026-01-31",
+    "time": "a time like 12:00:00",
+    "duration": "a duration like PT1H30M",
+    "uuid": "a UUID like 123e4567-e89b-42d3-a456-426614174000",
+    **{f"uuid{n}": f"a UUID of version {n}" for n in (1, 3, 4, 5, 6, 7, 8)},
+    "zoneinfo": "a time zone like Europe/Paris",
+    "email": "an email address",
+    "uri": "a URL like https://example.com",
+    "path": "a path",
+    "file-path": "the path of an existing file",
+    "directory-path": "the path of an existing folder",
+    "regex": "a regular expression",
+    "json-string": "a string that holds JSON",
+    "ipv4": "an IPv4 address",
+    "ipv6": "an IPv6 address",
+    "password": "a string (secret)",
+}
+_PHRASES_OF_TYPES = {
+    "boolean": "true or false",
+    "null": "null",
+    "string": "a string",
+    "integer": "an integer",
+    "number": "a number",
+}
+
+
+def describe_node(nodes: Nodes, node: Node, *, depth: int = 0) -> str:
+    """Return what a node takes as a short phrase; empty for any value."""
+    phrases = list(dict.fromkeys(_describe_one(nodes, choice, depth) for choice in nodes.choices(node)))
+    if "" in phrases:
+        return ""
+    constants = [phrase for phrase in phrases if phrase[:1] in '"0123456789-']
+    if len(phrases) > _MOST_SHOWN:
+        phrases[_MOST_SHOWN:] = [f"{len(phrases) - _MOST_SHOWN} more"]
+    if len(constants) > 1 and len(constants) == len(phrases):
+        return "one of " + ", ".join(constants)
+    return " or ".join(phrases)
+
+
+def names_form(nodes: Nodes, node: Node) -> bool:
+    """Return whether the words about a node name the form of a text: "a date like ..."."""
+    return any(choice.get("format") in _PHRASES_OF_FORMATS for choice in nodes.choices(node))
+
+
+def _describe_one(nodes: Nodes, node: Node, depth: int) -> str:
+    if "const" in node:
+        return _write_constant(node["const"])
+    if "enum" in node:
+        return _list_values(node["enum"])
+    kind = node.get("type", "object" if "properties" in node else None)
+    if is_array(kind):
+        return " or ".join(_describe_one(nodes, {**node, "type": one}, depth) for one in kind)
+    match kind:
+        case "array":
+            return _describe_array(nodes, node, depth)
+        case "object":
+            return _describe_object(nodes, node, depth)
+        case "string":
+            return (_PHRASES_OF_FORMATS.get(str(node.get("format"))) or "a string") + _describe_string_limits(node)
+        case "integer" | "number":
+            return _PHRASES_OF_TYPES[kind] + _describe_number_limits(node)
+        case str():
+            return _PHRASES_OF_TYPES.get(kind, kind)
+        case _:
+            return ""
+
+
+def _describe_array(nodes: Nodes, node: Node, depth: int) -> str:
+    first: list[Any] = node.get("prefixItems", [])
+    if first and depth < 2:
+        inside = ", ".join(
+            describe_node(nodes, member, depth=depth + 1) or "any value" for member in first[:_MOST_SHOWN_INSIDE]
+        ) + (", ..." if len(first) > _MOST_SHOWN_INSIDE else "")
+        goes_on = node.get("maxItems") != len(first) and node.get("items", True) is not False
+        return f"a list of {inside} and more" if goes_on else f"a list of exactly {len(first)} items: {inside}"
+    items = node.get("items")
+    inside = describe_node(nodes, items, depth=depth + 1) if is_object(items) and depth < 2 else ""
+    words = "a list"
+    if counted := _describe_range(node.get("minItems"), node.get("maxItems"), "item"):
+        words += f" of {counted}"
+    if node.get("uniqueItems"):
+        words += ", all different"
+    return f"{words}, each {inside}" if inside else words
+
+
+def _describe_object(nodes: Nodes, node: Node, depth: int) -> str:
+    properties: Node = node.get("properties", {})
+    counted = _describe_range(node.get("minProperties"), node.get("maxProperties"), "member")
+    words = f"an object of {counted}" if counted else "an object"
+    if not properties or depth >= 2:
+        return words
+    required: frozenset[str] = frozenset(node.get("required", ()))
+    named = ", ".join(
+        f'"{name[:_LONGEST_VALUE]}" ({describe_node(nodes, member, depth=depth + 1) or "any value"}'
+        f"{'' if name in required else ', optional'})"
+        for name, member in list(properties.items())[:_MOST_SHOWN_INSIDE]
+    )
+    more = len(properties) - _MOST_SHOWN_INSIDE
+    return f"{words} with {named}" + (f" and {more} more" if more > 0 else "")
+
+
+def _write_constant(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
+
+
+def _list_values(values: list[Any]) -> str:
+    shown = ", ".join(_write_constant(value) for value in values[:_MOST_SHOWN])
+    more = f" and {len(values) - _MOST_SHOWN} more" if len(values) > _MOST_SHOWN else ""
+    return shown if len(values) == 1 else f"one of {shown}{more}"
+
+
+def _describe_range(least: Any, most: Any, unit: str) -> str:
+    if least is None and most is None:
+        return ""
+    if least == most:
+        return f"exactly {least} {unit}{'' if least == 1 else 's'}"
+    if least is None:
+        return f"at most {most} {unit}{'' if most == 1 else 's'}"
+    if most is None:
+        return f"at least {least} {unit}{'' if least == 1 else 's'}"
+    return f"{least} to {most} {unit}s"
+
+
+def _describe_string_limits(node: Node) -> str:
+    words = ""
+    if length := _describe_range(node.get("minLength"), node.get("maxLength"), "character"):
+        words += f" of {length}"
+    if pattern := node.get("pattern"):
+        shown = pattern if len(pattern) <= _LONGEST_VALUE else f"{pattern[:_LONGEST_VALUE]}..."
+        words += f" that matches the regular expression {shown}"
+    return words
+
+
+def _describe_number_limits(node: Node) -> str:
+    least, most = node.get("minimum"), node.get("maximum")
+    parts: list[str] = []
+    if least is not None and most is not None:
+        parts.append(f"from {least} to {most}")
+    elif least is not None:
+        parts.append(f"of at least {least}")
+    elif most is not None:
+        parts.append(f"of at most {most}")
+    if (above := node.get("exclusiveMinimum")) is not None:
+        parts.append(f"greater than {above}")
+    if (below := node.get("exclusiveMaximum")) is not None:
+        parts.append(f"less than {below}")
+    if (step := node.get("multipleOf")) is not None:
+        parts.append(f"that is a multiple of {step}")
+    return (" " + " and ".join(parts)) if parts else ""
+
+
+_MESSAGE_PREFIXES = ("Value error, ", "Assertion failed, ")
+_ABOUT_FORM = ("_parsing", "_from_datetime_inexact")
+_ALWAYS_TOLD = ("decimal_", "url_", "byte_size")
+# Models and functions on the one hand, dataclasses on the other.
+KINDS_OF_ERRORS = {
+    "missing": "missing",
+    "missing_argument": "missing",
+    "extra_forbidden": "unknown",
+    "unexpected_keyword_argument": "unknown",
+}
+_SAID_BY_THE_AUTHOR = frozenset({"value_error", "assertion_error"})
+
+
+def find_path(location: tuple[str | int, ...], value: Any, *, is_missing: bool = False) -> JsonPath:
+    """Return an error's location without what is no key of the value: the names that Pydantic gives to choices."""
+    path: list[str | int] = []
+    last = len(location) - 1
+    for index, key in enumerate(location):
+        inner = value_at(value, tuple(path))
+        if (
+            (is_object(inner) and key in inner)
+            or (is_array(inner) and isinstance(key, int) and key < len(inner))
+            or (is_missing and index == last)
+        ):
+            path.append(key)
+    return tuple(path)
+
+
+def read_validation_errors(details: Sequence[ErrorDetails], value: Any, nodes: Nodes) -> list[Problem]:
+    """Return what is wrong with a value, one problem for each place, in the order of the errors."""
+    found: dict[JsonPath, Problem] = {}
+    for detail in _keep_nearest_choice(details, value):
+        kind = KINDS_OF_ERRORS.get(detail["type"], "wrong")
+        path = find_path(detail["loc"], value, is_missing=kind == "missing")
+        problem = _read_detail(detail, cast("Any", kind), path, value, nodes)
+        known = found.get(path)
+        if known is None or not known.reason or (problem.is_told and not known.is_told):
+            found[path] = problem
+    return list(found.values())
+
+
+def _read_detail(
+    detail: ErrorDetails, kind: Literal["wrong", "missing", "unknown"], path: JsonPath, value: Any, nodes: Nodes
+) -> Problem:
+    message = detail["msg"]
+    if kind != "wrong":
+        inside = _locate_in_json(detail, path, value, nodes)
+        if inside is None:
+            return Problem(path=path, kind=kind)
+        return Problem(path=path, kind="wrong", reason=f"{inside}{message}", is_told=True)
+    if detail["loc"] and detail["loc"][-1] == "[key]":
+        reason = f"{WRONG_NAME}: {message}"
+        return Problem(path=path, kind=kind, reason=reason, is_told=True)
+    if detail["type"] in _SAID_BY_THE_AUTHOR:
+        for prefix in _MESSAGE_PREFIXES:
+            message = message.removeprefix(prefix)
+        return Problem(path=path, kind=kind, reason=message, is_told=True)
+    if (inside := _locate_in_json(detail, path, value, nodes)) is not None:
+        return Problem(path=path, kind=kind, reason=f"{inside}{message}", is_told=True)
+    if detail["type"].startswith(_ALWAYS_TOLD):
+        return Problem(path=path, kind=kind, reason=message, is_told=True)
+    if detail["type"].endswith(_ABOUT_FORM) and names_form(nodes, nodes.at(path)):
+        came = value_at(value, path)
+        # Of what is nothing like it, the words of the schema tell more: "a date like ...".
+        is_near = isinstance(came, str) and any(letter.isdigit() for letter in came)
+        return Problem(path=path, kind=kind, reason=message if is_near else "")
+    return Problem(path=path, kind=kind, reason=message)
+
+
+def _is_json_text(node: Node) -> bool:
+    return node.get("format") == "json-string" or node.get("contentMediaType") == "application/json"
+
+
+def _locate_in_json(detail: ErrorDetails, path: JsonPath, value: Any, nodes: Nodes) -> str | None:
+    """Return where in the JSON that a string holds something is wrong, in words; None where it is no such string."""
+    if not isinstance(value_at(value, path), str) or not any(map(_is_json_text, nodes.choices(nodes.at(path)))):
+        return None
+    rest = [str(key) for key in detail["loc"][len(path) :]]
+    return f"In the JSON that it holds, at {'.'.join(rest)}: " if rest else ""
+
+
+def _keep_nearest_choice(details: Sequence[ErrorDetails], value: Any) -> list[ErrorDetails]:
+    """Keep, of the errors of each choice of a union, those of the choice that is nearest to right."""
+    groups: dict[JsonPath, dict[str, list[ErrorDetails]]] = {}
+    tagged: dict[int, tuple[JsonPath, str]] = {}
+    for index, detail in enumerate(details):
+        location = detail["loc"]
+        for position, key in enumerate(location):
+            path = find_path(location[: position + 1], value)
+            is_tag = len(path) < len([*find_path(location[:position], value), key])
+            is_name = position == len(location) - 1 and detail["type"] == "missing"
+            if is_tag and not is_name:
+                groups.setdefault(path, {}).setdefault(str(key), []).append(detail)
+                tagged[index] = (path, str(key))
+                break
+    best: dict[JsonPath, str] = {}
+    for path, choices in groups.items():
+        inner = [
+            name
+            for name, errors in choices.items()
+            if any(find_path(e["loc"], value) != path or e["type"] == "missing" for e in errors)
+        ]
+        best[path] = min(
+            inner or choices,
+            key=lambda name: (len(choices[name]), sum(error["type"] == "missing" for error in choices[name])),
+        )
+    return [
+        detail
+        for index, detail in enumerate(details)
+        if index not in tagged or best[tagged[index][0]] == tagged[index][1]
+    ]
+
+
+ATTEMPTS = 15
+"""How many different examples there are, at most."""
+_MAX_VALUES = 200
+_MAX_TEXT = 500
+_MAX_LEVELS = 12
+# The first is tried first; the others are for what a schema doesn't say: in the past, of version 7, a power of ten.
+_TEXTS = ("...", "example", "a", "1", "A1", "example.txt", "en", "https://example.com", "4242424242424242")
+_NUMBERS = (1, 0, 2, 10, 100, 1000, 7, -1)
+_TEXTS_OF_FORMATS: dict[str, tuple[str, ...]] = {
+    "date-time": ("2026-01-31T12:00:00Z", "2026-01-31T12:00:00", "2000-01-01T00:00:00Z", "2999-12-31T00:00:00Z",
+                  "2000-01-01T00:00:00", "2999-12-31T00:00:00"),
+    "date": ("2026-01-31", "2000-01-01", "2999-12-31", "1970-01-01", "1800-01-01"),
+    "time": ("12:00:00", "12:00:00Z", "00:00:00", "23:59:59"),
+    "duration": ("PT1H", "PT1S", "P1D", "P30D", "PT0S", "-PT1H"),
+    "uuid": ("123e4567-e89b-42d3-a456-426614174000",),
+    "uuid1": ("123e4567-e89b-12d3-a456-426614174000",),
+    "uuid3": ("123e4567-e89b-32d3-a456-426614174000",),
+    "uuid4": ("123e4567-e89b-42d3-a456-426614174000",),
+    "uuid5": ("123e4567-e89b-52d3-a456-426614174000",),
+    "uuid6": ("123e4567-e89b-62d3-a456-426614174000",),
+    "uuid7": ("0198e4b2-7d3a-7c51-8f02-426614174000",),
+    "uuid8": ("123e4567-e89b-82d3-a456-426614174000",),
+    "email": ("name@example.com",),
+    "name-email": ("Name <name@example.com>",),
+    "uri": ("https://example.com", "http://example.com", "ftp://example.com", "wss://example.com", "file:///example",
+            "redis://example.com:6379/0", "amqp://example.com", "kafka://example.com:9092",
+            "mysql://user@example.com:3306/name", "nats://example.com:4222", "mariadb://user@example.com:3306/name",
+            "clickhouse://example.com:9000/name", "snowflake://user@example.com/name",
+            "cockroachdb://user@example.com:26257/name"),
+    "multi-host-uri": ("postgresql://user:password@example.com:5432/name", "mongodb://example.com:27017",
+                       "mysql://user@example.com:3306/name", "kafka://example.com:9092", "amqp://example.com",
+                       "nats://example.com:4222", "clickhouse://example.com:9000/name",
+                       "cockroachdb://user@example.com:26257/name"),
+    "json-string": ("{}", "[]", "1", '"text"', "true"),
+    "ipv4": ("192.0.2.1",),
+    "ipv6": ("2001:db8::1",),
+    "ipv4network": ("192.0.2.0/24",),
+    "ipv6network": ("2001:db8::/32",),
+    "ipv4interface": ("192.0.2.1/24",),
+    "ipv6interface": ("2001:db8::1/32",),
+    "ipvanyaddress": ("192.0.2.1",),
+    "ipvanynetwork": ("192.0.2.0/24",),
+    "ipvanyinterface": ("192.0.2.1/24",),
+    "zoneinfo": ("UTC",),
+    "base64": ("aGVsbG8=",),
+    "base64url": ("aGVsbG8=", "aGVsbG8"),
+    "hostname": ("example.com",),
+    "regex": (".*",),
+    "color": ("red", "#ff0000"),
+    "path": ("example.txt",),
+    "file-path": ("example.txt", "."),
+    "directory-path": (".", "/"),
+}  # fmt: skip
+
+
+class ExampleTooLargeError(Exception):
+    """No small value fits the schema."""
+
+
+def make_example(nodes: Nodes, node: Node, *, attempt: int = 0) -> Any:
+    """Return a small value that a node should take; a guess where patterns or formats decide.
+
+    Raises:
+        ExampleTooLargeError: It would not be small.
+    """
+    return _ExampleMaker(nodes, attempt).make(node, 0)
+
+
+class _ExampleMaker:
+    def __init__(self, nodes: Nodes, attempt: int) -> None:
+        self._nodes = nodes
+        self._attempt = attempt
+        self._left = _MAX_VALUES
+
+    def make(self, node: Any, depth: int) -> Any:
+        self._left -= 1
+        if self._left < 0 or depth > _MAX_LEVELS:
+            raise ExampleTooLargeError
+        node = self._nodes.resolve(node)
+        for key in ("default", "const"):
+            if key in node:
+                return node[key]
+        if is_array(listed := node.get("examples")) and listed:
+            return self._pick_one(listed)
+        if is_array(listed := node.get("enum")) and listed:
+            return self._pick_one(listed)
+        choices = self._nodes.choices(node)
+        choice = next((one for one in choices if one.get("type") != "null"), choices[0])
+        if choice is not node:
+            return self.make(choice, depth + 1)
+        kind = node.get("type", "object" if "properties" in node else None)
+        return self._make_of_type(kind[0] if is_array(kind) else kind, node, depth)
+
+    def _make_of_type(self, kind: Any, node: Node, depth: int) -> Any:
+        match kind:
+            case "object":
+                properties: Node = node.get("properties", {})
+                required: list[str] = node.get("required", [])
+                if len(required) > self._left:
+                    raise ExampleTooLargeError
+                return {name: self.make(properties.get(name, {}), depth + 1) for name in required}
+            case "array":
+                return self._make_list(node, depth)
+            case "string":
+                return self._make_text(node, depth)
+            case "integer" | "number":
+                return _make_number(node, self._pick_one(_NUMBERS))
+            case "boolean":
+                return self._attempt % 2 == 0
+            case _:
+                return None
+
+    def _make_list(self, node: Node, depth: int) -> list[Any]:
+        first: list[Any] = node.get("prefixItems", [])
+        wanted = node.get("minItems", 0)
+        if max(wanted, len(first)) > self._left:
+            raise ExampleTooLargeError
+        some = [self.make(member, depth + 1) for member in first]
+        if len(some) < wanted:
+            items = node.get("items")
+            kinds: Any = items if is_object(items) else {}
+            some += [self.make(kinds, depth + 1) for _ in range(int(wanted) - len(some))]
+        if node.get("uniqueItems") and len(some) > 1 and all(isinstance(item, str) for item in some):
+            some = [f"{item}{index}" if index else item for index, item in enumerate(some)]
+        return some
+
+    def _make_text(self, node: Node, depth: int) -> str:
+        if is_object(inner := node.get("contentSchema")):
+            return json.dumps(self.make(inner, depth + 1), ensure_ascii=False)
+        least, most = node.get("minLength", 0), node.get("maxLength", _MAX_TEXT)
+        if least > _MAX_TEXT:
+            raise ExampleTooLargeError
+        known = _TEXTS_OF_FORMATS.get(str(node.get("format")))
+        if known is None and isinstance(pattern := node.get("pattern"), str):
+            fitting = _write_fitting_text(pattern, least=int(least))
+            if fitting is not None:
+                return fitting
+        text: str = self._pick_one(known or _TEXTS)
+        return text.ljust(int(least), ".")[: int(most)] if known is None else text
+
+    def _pick_one(self, values: Any) -> Any:
+        return values[self._attempt % len(values)]
+
+
+def _make_number(node: Node, wanted: int) -> Any:
+    """Return a number within the limits, as near as that is to the one that is wanted."""
+    least, most = _find_limits(node)
+    number: Any = wanted
+    if least is not None and (number < least or wanted == 1):
+        number = least
+    if most is not None and number > most:
+        number = most
+    step: Any = node.get("multipleOf")
+    if step is not None:
+        try:
+            whole: Any = number // step * step
+            number = whole if whole == number or least is None or whole >= least else whole + step
+            number = number or (step if most is None or step <= most else 0)
+        except (OverflowError, ValueError):
+            raise ExampleTooLargeError from None
+    return number
+
+
+def _find_limits(node: Node) -> tuple[Any, Any]:
+    """Return the least and the greatest number that a schema takes, where an exclusive limit is a step away."""
+    least: Any = node.get("minimum")
+    most: Any = node.get("maximum")
+    above: Any = node.get("exclusiveMinimum")
+    below: Any = node.get("exclusiveMaximum")
+    is_wide = node.get("type") == "integer" or None in (above, below)
+    gap: Any = node.get("multipleOf") or (1 if is_wide else (below - above) / 2)
+    if above is not None:
+        least = above + gap if least is None else max(least, above + gap)
+    if below is not None:
+        most = below - gap if most is None else min(most, below - gap)
+    return least, most
+
+
+def _write_fitting_text(pattern: str, *, least: int) -> str | None:
+    r"""Return a short text that should match a regular expression of usual form; None for others.
+
+    The first of alternatives is taken, and what looks ahead or behind is left out; what is optional is written only
+    where the text has to be longer: ``^[A-Z]{3}-\d+$`` gives ``AAA-0``.
+    """
+    if len(pattern) > _LONGEST_PATTERN_READ:
+        return None
+    try:
+        return _write_alternative(_PIECE_OF_PATTERN.finditer(pattern), least)
+    except (re.error, LookupError, ValueError):
+        return None
+
+
+def _write_alternative(pieces: Iterator[re.Match[str]], least: int) -> str:
+    """Return the text of the first alternative, up to the end of its group."""
+    text, is_first = "", True
+    for piece in pieces:
+        opening, closing, other, atom, quantifier = piece.groups()
+        if closing:
+            return text + "\0" + (quantifier or "")
+        if other:
+            is_first = False
+        if opening:
+            inside, _, quantifier = _write_alternative(pieces, 0).partition("\0")
+            one = "" if opening.startswith(("(?=", "(?!", "(?<=", "(?<!")) else inside
+        elif atom:
+            one = _PROBES[[re.fullmatch(atom, probe) is not None for probe in _PROBES].index(True)]
+        else:
+            continue
+        if is_first:
+            text += one * _count_repeats(quantifier or "", least - len(text), one)
+    return text
+
+
+def _count_repeats(quantifier: str, lacking: int, one: str) -> int:
+    if counted := re.match(r"\{(\d+)(?:,(\d*))?", quantifier):
+        fewest, most = int(counted[1]), int(counted[2] or counted[1]) if counted[2] != "" else _MAX_TEXT
+    else:
+        fewest, most = {"": (1, 1), "+": (1, _MAX_TEXT), "*": (0, _MAX_TEXT), "?": (0, 1)}[quantifier[:1]]
+    if fewest * len(one) > _MAX_TEXT:
+        raise ExampleTooLargeError
+    return max(fewest, min(most, lacking if one else 0))
+
+
+_LONGEST_PATTERN_READ = 1_000
+_PROBES = "aA1b0B2 _-./:@#,;+*%&=?!~|()[]{}<>'\"\\^$`\n\t\u00e9\u4e00"
+_PIECE_OF_PATTERN = re.compile(
+    r"(?:(\((?:\?(?:<?[=!]|:|P?<\w+>))?)|(\))|(\|)|\\[bBAzZ]|[\^$]|(\[\^?\]?(?:\\.|[^\]\\])*\]|\\.|[^*+?{(\[|)]))"
+    r"([*+?]\??|\{\d+(?:,\d*)?\}\??)?",
+    re.DOTALL,
+)

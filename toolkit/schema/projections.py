@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from toolkit.errors import SchemaError
 from toolkit.schema.nodes import Node, Nodes, find_references, is_array, is_object
-from toolkit.schema.phrases import describe_node
+from toolkit.schema.problems import describe_node
 
 __all__ = [
     "merge_nodes", "project_anthropic", "project_anthropic_strict", "project_gemini", "project_openai_strict",

@@ -16,17 +16,20 @@ from toolkit.errors import InvalidArgumentsError, SchemaError
 from toolkit.json_text import canonical_json
 from toolkit.schema.arguments import (
     ArgumentsParser,
+    TooMuchWorkError,
+    WorkBudget,
     check_depth,
     check_text,
     decode_clearly,
     drop_nulls,
+    is_trial,
     malformed,
     may_be_deep,
+    open_budget,
 )
 from toolkit.schema.nodes import JsonPath, Node, Nodes, is_array, is_marked_secret, is_object
 from toolkit.schema.problems import WRONG_NAME, Problem, explain
 from toolkit.schema.raw_schema import RawSchema, measure
-from toolkit.schema.work import TooMuchWorkError, WorkBudget, is_trial, open_budget
 
 if TYPE_CHECKING:
     from jsonschema_rs import ValidationError

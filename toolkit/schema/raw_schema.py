@@ -15,6 +15,7 @@ from urllib.parse import unquote, urldefrag, urljoin
 
 from toolkit.dataclass import dataclass
 from toolkit.errors import SchemaError
+from toolkit.schema.arguments import MAX_DEPTH, TooMuchWorkError, WorkBudget, open_budget
 from toolkit.schema.nodes import (
     ALL_TYPES,
     SCHEMA_KEYWORDS,
@@ -25,7 +26,6 @@ from toolkit.schema.nodes import (
     is_object,
     types_of,
 )
-from toolkit.schema.work import MAX_DEPTH, TooMuchWorkError, WorkBudget, open_budget
 
 if TYPE_CHECKING:
     from jsonschema_rs import ValidationError, Validator

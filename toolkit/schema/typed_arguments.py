@@ -1,4 +1,4 @@
-"""Arguments of a function: from what a model sent to what the hints promise, and back to one canonical text."""
+"""Arguments of a function: parsed from JSON into what the hints promise, and written back as one canonical text."""
 
 from __future__ import annotations
 
@@ -30,11 +30,13 @@ from toolkit.schema.arguments import (
 )
 from toolkit.schema.fields import Fields
 from toolkit.schema.nodes import JsonPath, Nodes, is_array, is_object
-from toolkit.schema.problems import Problem, explain, value_at
-from toolkit.schema.strictness import is_strict_at
-from toolkit.schema.validation_errors import KINDS_OF_ERRORS, find_path, read_validation_errors
+from toolkit.schema.problems import KINDS_OF_ERRORS, Problem, explain, find_path, read_validation_errors, value_at
 
-__all__ = ["TypedArguments"]
+__all__ = [
+    "is_strict_at",
+    "TypedArguments",
+]
+
 
 _TAKES_TEXT = frozenset({"string_type", "path_type"})
 _MENDABLE = frozenset({"enum", "json_type"}) | _TAKES_TEXT
@@ -365,3 +367,60 @@ def _is_made_of_plain(schema: Any) -> bool:
         if inner["type"] not in _PLAIN_KINDS or "serialization" in inner:
             return False
     return True
+
+
+_MOST_WRAPPERS = 50
+# What stands in the core schema of Pydantic between a field and the type of its value.
+_INNER = ("schema", "lax_schema", "json_schema")
+
+
+def is_strict_at(schema: Any, path: JsonPath) -> bool:
+    """Return whether a core schema of Pydantic is strict about the value at a path; of alternatives, whether one is."""
+    definitions = {part.get("ref"): part for part in schema.get("definitions", ())}
+    found = [(schema, False)]
+    for key in path:
+        found = [
+            inner
+            for part, is_strict in found
+            for unwrapped in _unwrap_core(part, is_strict, definitions)
+            for inner in _step_inside(*unwrapped, key)
+        ]
+    return any(is_strict for part, outer in found for _, is_strict in _unwrap_core(part, outer, definitions))
+
+
+def _unwrap_core(part: Any, is_strict: bool, definitions: dict[Any, Any]) -> Iterator[tuple[Any, bool]]:
+    waiting = [(part, is_strict)]
+    for _ in range(_MOST_WRAPPERS):
+        if not waiting:
+            return
+        part, is_strict = waiting.pop()
+        config: Any = part.get("config") or {}
+        is_strict = part.get("strict", config.get("strict", is_strict)) is True
+        inner = [part[key] for key in _INNER if is_object(part.get(key)) and "type" in part[key]]
+        inner += [definitions[part["schema_ref"]]] if part.get("schema_ref") in definitions else []
+        inner += _list_choices(part)
+        if inner and part["type"] != "json":
+            waiting += [(one, is_strict) for one in inner]
+        else:
+            yield part, is_strict
+
+
+def _list_choices(part: Any) -> list[Any]:
+    choices: Any = part.get("choices", part.get("steps", ()))
+    listed = list(choices.values()) if is_object(choices) else list(choices)
+    return [choice[0] if isinstance(choice, tuple) else choice for choice in listed]
+
+
+def _step_inside(part: Any, is_strict: bool, key: str | int) -> list[tuple[Any, bool]]:
+    # What is said of a list or an object itself holds for what is inside only where it is said for all, in a `config`.
+    outer = is_strict and "strict" not in part
+    if isinstance(key, int):
+        items = part.get("items_schema")
+        if is_array(items):
+            items = items[key] if key < len(items) else None
+        return [(items, outer)] if items is not None else []
+    fields: Any = part.get("fields", ())
+    named = fields if is_object(fields) else {field["name"]: field for field in fields}
+    inner = named.get(key) or next((field for field in named.values() if field.get("validation_alias") == key), None)
+    inner = inner or part.get("values_schema") or part.get("extras_schema")
+    return [(inner, outer)] if is_object(inner) else []

@@ -11,7 +11,7 @@ from toolkit.calls.repair.readings import DOUBTFUL, find_readings
 from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError
 from toolkit.schema import ArgumentsParser, MalformedJsonError
-from toolkit.schema.decoding import decode_strings, find_dropped_nulls
+from toolkit.schema.arguments import decode_strings, find_dropped_nulls
 from toolkit.schema.nodes import is_array, is_object
 
 __all__ = ["Mended", "explain_nulls", "mend_arguments"]

@@ -27,7 +27,7 @@ from toolkit.calls.repair.broken_json import (
     to_json_number,
     to_json_string,
 )
-from toolkit.schema.amounts import read_amount
+from toolkit.schema.arguments import read_amount
 from toolkit.schema.nodes import ALL_TYPES, Node, Nodes
 
 __all__ = ["DOUBTFUL", "find_readings"]
