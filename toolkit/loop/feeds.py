@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
 from toolkit.calls.approval import Abort, Approve, Defer, Deny, Verdict
 from toolkit.calls.run import CallCut, CallReturned, CutCall
@@ -35,6 +35,7 @@ __all__ = [
     "LimitReached",
     "MessagesSteered",
     "ModelReplied",
+    "PHASES",
     "Phase",
     "ReplyCutOff",
     "RunClosed",
@@ -228,20 +229,8 @@ Feed: TypeAlias = (
 TURN_BEGUN = TurnBegun()
 CALLS_AS_WRITTEN = CallsPrepared(None, {})
 
-_ANY: frozenset[Phase] = frozenset(
-    (
-        "ready",
-        "compacting",
-        "compacted",
-        "asking",
-        "preparing",
-        "deciding",
-        "running",
-        "awaiting",
-        "finished",
-        "failed",
-    )
-)
+PHASES: tuple[Phase, ...] = get_args(Phase)
+_ANY: frozenset[Phase] = frozenset(PHASES)
 
 ALLOWED_PHASES: Mapping[type[Feed], frozenset[Phase]] = {
     TurnBegun: frozenset({"ready", "compacted"}),

@@ -57,6 +57,7 @@ from toolkit.loop.config import ANSWER_TOOL, ToolLoopConfig
 from toolkit.loop.detection import LoopDetector, warning_text
 from toolkit.loop.feeds import (
     ALLOWED_PHASES,
+    PHASES,
     AnswerJudged,
     CallCut,
     CallDecided,
@@ -428,10 +429,12 @@ class LoopState:
         Raises:
             LoopUsageError: It does not fit; nothing has changed.
         """
-        phases, take = self._RULES[type(feed)]
-        if self.phase not in phases:
+        kind = type(feed)
+        take = _TAKERS[self.phase].get(kind)
+        if take is None:
+            phases = ALLOWED_PHASES[kind]
             raise LoopUsageError(
-                f"{type(feed).__name__} does not fit here: the loop is {self.phase}, not {' or '.join(sorted(phases))}"
+                f"{kind.__name__} does not fit here: the loop is {self.phase}, not {' or '.join(sorted(phases))}"
             )
         take(self, feed)
 
@@ -846,30 +849,33 @@ class LoopState:
         validate_transcript(self.messages, allow_pending=not self.is_at_boundary)
         self._call_ids |= call_ids_of(self.messages)
 
-    _RULES: ClassVar[Mapping[type[Feed], tuple[frozenset[Phase], Any]]] = {
-        kind: (ALLOWED_PHASES[kind], take)
-        for kind, take in (
-            (TurnBegun, _begin_turn),
-            (TranscriptCompacted, _take_compacted),
-            (LimitReached, _take_limit),
-            (ReplyCutOff, _take_partial),
-            (ModelReplied, _take_reply),
-            (CallsPrepared, _take_prepared),
-            (CallDecided, _take_decision),
-            (CallReopened, _reopen_call),
-            (CallStarted, _start_call),
-            (CallReturned, _take_result),
-            (CallCut, _take_cut),
-            (AnswerJudged, _judge_answer),
-            (RunWoundUp, _wind_up),
-            (UsageSpent, _count_usage),
-            (MessagesSteered, _take_messages),
-            (CommandGiven, _take_command),
-            (TranscriptEdited, _take_edited),
-            (RunEnded, _end_run),
-            (RunClosed, _close_run),
-        )
+    TAKERS: ClassVar[Mapping[type[Feed], Any]] = {
+        TurnBegun: _begin_turn,
+        TranscriptCompacted: _take_compacted,
+        LimitReached: _take_limit,
+        ReplyCutOff: _take_partial,
+        ModelReplied: _take_reply,
+        CallsPrepared: _take_prepared,
+        CallDecided: _take_decision,
+        CallReopened: _reopen_call,
+        CallStarted: _start_call,
+        CallReturned: _take_result,
+        CallCut: _take_cut,
+        AnswerJudged: _judge_answer,
+        RunWoundUp: _wind_up,
+        UsageSpent: _count_usage,
+        MessagesSteered: _take_messages,
+        CommandGiven: _take_command,
+        TranscriptEdited: _take_edited,
+        RunEnded: _end_run,
+        RunClosed: _close_run,
     }
+    """What takes each feed, where `ALLOWED_PHASES` has the phase."""
+
+
+_TAKERS: Mapping[Phase, Mapping[type[Feed], Any]] = {
+    phase: {kind: take for kind, take in LoopState.TAKERS.items() if phase in ALLOWED_PHASES[kind]} for phase in PHASES
+}
 
 
 def _copy_list(value: Any) -> Any:

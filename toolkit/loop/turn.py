@@ -155,7 +155,8 @@ class Turn:
                     else:
                         units[-1].append(entry)
         while units:
-            waiting, is_running = list[OpenCall](), False
+            waiting: list[OpenCall] = []
+            is_running = False
             for entry in units[0]:  # no comprehension, which is a call of its own before Python 3.12
                 if entry.status in ("approved", "alone"):
                     waiting.append(entry)
