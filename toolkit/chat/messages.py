@@ -178,7 +178,7 @@ class UserMessage:
     role: Literal["user"] = "user"
 
     def __post_init__(self) -> None:
-        if isinstance(self.content, list):  # pyright: ignore[reportUnnecessaryIsInstance] - its owner could change it
+        if isinstance(self.content, list):  # which its owner could change later
             object.__setattr__(self, "content", tuple(self.content))
 
     @property
@@ -245,7 +245,7 @@ class ToolResult:
     role: Literal["tool"] = "tool"
 
     def __post_init__(self) -> None:
-        if isinstance(self.content, list):  # pyright: ignore[reportUnnecessaryIsInstance] - its owner could change it
+        if isinstance(self.content, list):  # which its owner could change later
             object.__setattr__(self, "content", tuple(self.content))
 
     @property

@@ -17,7 +17,7 @@ from toolkit.tools.decorators import tool_from_function
 
 __all__ = ["ExpectedAnswer"]
 
-# What is said of the arguments of a call, and how it is said of an answer.
+# The words about the arguments of a call, and those about an answer.
 _OF_ANSWERS = [
     (re.compile(r"^The arguments have", re.MULTILINE), "Your answer has"),
     (re.compile(r"^The arguments are", re.MULTILINE), "Your answer is"),
@@ -82,7 +82,7 @@ class ExpectedAnswer(Generic[Out]):
         return ResponseFormat(self.registration.definition.parameters)
 
     def judge(self, text: str) -> TypedAnswer | NoValidAnswer | UserMessage:
-        """Return what follows from a reply in words: the answer, the end, or the message that asks once more."""
+        """Return the consequence of a reply in words: the answer, the end, or the message that asks once more."""
         if self._asks_by_tool:
             problem = f"Give your answer by calling the tool {ANSWER_TOOL}."
         else:

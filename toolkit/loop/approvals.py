@@ -62,7 +62,7 @@ class PendingApproval:
 
 
 def identify_tool(tool: object) -> list[str]:
-    """Return what a tool is, whatever it is called and in whichever process: the function or class behind it."""
+    """Return the identity of a tool, the same in each process and by each name: the function or class behind it."""
     function: Any = getattr(tool, "__wrapped__", tool)
     return [
         str(getattr(function, "__module__", "")),
@@ -254,7 +254,7 @@ class Approvals(Generic[Ctx]):
     # decisions that come later
 
     def list_pending(self) -> list[PendingApproval]:
-        """Return what awaits a decision, in call order."""
+        """Return the calls that await a decision, in call order."""
         return [self._write_pending(entry.prepared) for entry in self._run.state.deferred_calls]
 
     def _write_pending(self, ready: Ready[Ctx]) -> PendingApproval:
@@ -288,11 +288,11 @@ class Approvals(Generic[Ctx]):
     # saving and restoring
 
     def list_bindings(self) -> dict[str, str]:
-        """Return what each call that has not run yet is tied to, by id."""
+        """Return the binding of each call that has not run yet, by id."""
         return {entry.call.id: self.bind(entry.prepared) for entry in self._run.state.open_calls}
 
     def dump_modified(self) -> dict[str, str]:
-        """Return what an approver gave the open calls in place of their own arguments, as canonical JSON."""
+        """Return the arguments that an approver gave open calls in place of their own, as canonical JSON."""
         return dump_modified([entry.prepared for entry in self._run.state.open_calls])
 
     def restore(self, saved: SavedLoop) -> None:
@@ -309,7 +309,7 @@ class Approvals(Generic[Ctx]):
                 prepared = self._restore_modified(prepared, saved.arguments[call.id])
             if isinstance(prepared, Refused):
                 if prepared.call.name not in run.registry:
-                    raise LoopUsageError(f"the saved call '{call.id}' can't be taken up: {prepared.result.text}")
+                    raise LoopUsageError(f"the saved call '{call.id}' can't be restored: {prepared.result.text}")
                 run.feed(CallReopened(call.id))
                 self.pending_events.append(self._deny_call(entry, prepared.call, prepared.result.text))
                 continue

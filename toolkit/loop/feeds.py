@@ -291,7 +291,7 @@ def dump_feed(feed: Feed, messages: Sequence[Message] = ()) -> FeedJson | None:
         messages: The transcript of the machine before it takes the feed.
 
     Raises:
-        ValueError: Something in it can't be said in JSON; the message says what.
+        ValueError: Something in it is no JSON; the message names it.
     """
     kind: type[Feed] = type(feed)
     if kind not in _FORMS:

@@ -1,7 +1,7 @@
-"""The log of a durable run, as the loop uses it; where and how it is kept is the business of who implements it.
+"""The log of a durable run, as the loop uses it; where and how it is stored is up to the implementation.
 
 All that a loop learns from outside its machine is an entry: what a model replied, what was decided, what a call
-returned. A loop that is started again with the same log takes the entries that are kept in place of doing their work
+returned. A loop that is started again with the same log takes the stored entries in place of doing their work
 again, and goes on behind the last one. See `toolkit.durable` for logs that can be used.
 """
 
@@ -24,7 +24,7 @@ JournalValue: TypeAlias = dict[str, Any]
 """An object of plain JSON: what ``json.loads`` gives, and ``json.dumps`` takes without a default."""
 
 EntryWork: TypeAlias = Callable[[], Awaitable[JournalValue]]
-"""The work of an entry that is not kept yet; raises an `Exception` only where the run can't be recorded."""
+"""The work of an entry that is not stored yet; raises an `Exception` only where the run can't be recorded."""
 
 
 class CutError(BaseException):
@@ -55,8 +55,8 @@ class JournalEntry:
 class Journal(Protocol):
     """The log of one run: its entries stand in the order in which the run asks for them.
 
-    What is kept stays as it is. The loop calls these methods where no cancellation reaches them, but for one that the
-    standard library's tasks are given; where work ends by a `BaseException`, nothing is kept of it, and that passes
+    Stored entries never change. The loop calls these methods where no cancellation reaches them, but for one that the
+    standard library's tasks are given; where work ends by a `BaseException`, nothing is stored of it, and that passes
     out when the work of all has ended.
     """
 
@@ -69,10 +69,10 @@ class Journal(Protocol):
         ...
 
     async def once(self, entry: JournalEntry) -> JournalValue:
-        """Return what is kept at the next position, or do the work, keep what it gives, and return that.
+        """Return the value that is stored at the next position; else do the work, store its value, and return that.
 
         Raises:
-            JournalError: Another entry is kept at that position, or the value can't be kept.
+            JournalError: Another entry is stored at that position, or the value can't be stored.
         """
         ...
 
@@ -85,7 +85,7 @@ class Journal(Protocol):
         ...
 
     async def recall(self, name: str) -> JournalValue | None:
-        """Return what is kept at the next position where that is the entry of this name, and pass it.
+        """Return the value at the next position where the entry of this name is stored there, and pass it.
 
         Anywhere else return None and stay. Asked where a run awaits a decision: the log of an engine, which begins
         another one with each decision, has nothing to recall.
@@ -96,7 +96,7 @@ class Journal(Protocol):
         """Take note that the run rests: it has ended, or awaits a decision.
 
         Raises:
-            JournalError: Entries are kept behind the last one that the run has asked for.
+            JournalError: Entries are stored behind the last one that the run has asked for.
         """
         ...
 

@@ -12,7 +12,7 @@ tool, hook, guard or provider. These are its entries, in the order of a run::
     decided K   a decision that was awaited
 
 Each names the process that wrote it. An entry before a unit is the mark that its calls may have started: a process that
-finds the mark of another one, and no result of a call, tells the model that the call may have taken effect. The mark
+finds the mark of another one, and no result of a call, answers that the call may have taken effect. The mark
 also names the calls whose loops have logs of their own.
 """
 
@@ -392,7 +392,7 @@ class RunJournal(Generic[Ctx]):
         self._marked_by, self._logged = value.get("by"), value.get("logs", ())
 
     def _write_mark(self) -> JournalValue:
-        """Return what names the process that is about to start calls, and what they were approved with."""
+        """Return the mark of the process that is about to start calls: its token, and how the calls were approved."""
         decided = self._run.state.turn.with_status("approved", "alone", "deferred")
         prepared: list[Ready[Ctx] | Refused | None] = [entry.prepared for entry in decided]
         ready = [each for each in prepared if isinstance(each, Ready)]
@@ -404,7 +404,7 @@ class RunJournal(Generic[Ctx]):
         return mark
 
     def _write_token(self) -> JournalValue:
-        """Return what names the process, and the calls whose loops have logs, which a journal may place by that."""
+        """Return the token of the process, and the calls whose loops have logs, which a journal may place by that."""
         logged = [entry.call.id for entry in self._run.state.open_calls if self._has_log(entry.call)]
         return {"by": self._token, "logs": logged} if logged else {"by": self._token}
 
@@ -515,7 +515,7 @@ class RunJournal(Generic[Ctx]):
                 pass
 
     def write_side(self) -> JournalValue:
-        """Return what the run knows beside its machine, for an entry."""
+        """Return the state of the run beside its machine, for an entry."""
         return {"at": self._time, **self._side.write()}
 
     def write_stop(self) -> JournalValue | None:
@@ -714,18 +714,18 @@ class _SideState:
             own.requests, own.tool_calls = outer.requests, outer.tool_calls
 
     def read_spent(self) -> Spent | None:
-        """Return what was spent so far; None without limits."""
+        """Return the spending so far; None without limits."""
         return None if self._run.budget is None else self._run.budget.spent
 
     def count_spent(self, before: Spent | None) -> JournalValue:
-        """Return what was spent since, for an entry."""
+        """Return the spending since then, for an entry."""
         after = self.read_spent()
         if before is None or after is None or before == after:
             return {}
         return {"spent": [*[new - old for new, old in zip(after[:5], before[:5], strict=True)], after[5]]}
 
     def write(self) -> JournalValue:
-        """Return what is known now, for an entry."""
+        """Return the present state, for an entry."""
         run = self._run
         self._count += 1
         side: dict[str, Any] = {}
@@ -779,7 +779,7 @@ class _SideState:
 
 
 def _write_states(states: dict[str, Any]) -> str:
-    """Return what middleware saves as text.
+    """Return the state of middleware as text.
 
     Raises:
         JournalError: It can't be stored.
@@ -787,7 +787,7 @@ def _write_states(states: dict[str, Any]) -> str:
     try:
         return write_json(states, allow_nan=False) if states else ""
     except (TypeError, ValueError, RecursionError) as error:
-        raise JournalError(f"what middleware saves can't be kept in the log of the run: {error}") from error
+        raise JournalError(f"the state of middleware can't be stored in the log of the run: {error}") from error
 
 
 def _shorten_repr(value: object) -> str:

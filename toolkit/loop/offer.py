@@ -64,15 +64,15 @@ class Offer(Generic[Ctx]):
         self.memory: RunMemory = RunMemory(loop_id, store, self._find_reader)
 
     def known_tools(self) -> Sequence[ToolDefinition]:
-        """Return what may be offered at all."""
+        """Return all tools that may be offered."""
         return self._registry.definitions() if self.fixed_tools is None else self.fixed_tools
 
     def own_tools(self) -> Sequence[ToolDefinition]:
-        """Return what the next request offers, without what the loop adds to it."""
+        """Return the tools of the next request, without those that the loop adds."""
         return self.known_tools() if self.chosen_tools is None else self.chosen_tools
 
     def next_tools(self) -> Sequence[ToolDefinition]:
-        """Return what the next request offers, the answer's tool apart; the same object until anything changes."""
+        """Return the tools of the next request, except that of the answer; the same object until anything changes."""
         if self.memory.count:
             return self._with_reading_tool()
         if self.chosen_tools is not None:

@@ -62,7 +62,7 @@ class ToolOrder(Settings, Middleware[Any]):
                 raise ConfigurationError(f"order.after has '{name}' come after itself: neither could ever be called")
 
     def reply_policy(self, tool_names: Collection[str]) -> ReplyPolicy:
-        """Return what keeps the order in one run.
+        """Return the progress of one run in this order.
 
         Raises:
             ConfigurationError: A tool that is named is not there; says which are near.
@@ -216,7 +216,7 @@ class SteeredRetries(Settings, Middleware[Any]):
         check_fields(self, "steered_retries.{}")
 
     def reply_policy(self, tool_names: Collection[str]) -> ReplyPolicy:
-        """Return what remembers the calls of one run that failed."""
+        """Return the history of the calls of one run."""
         del tool_names
         return _CallHistory(self)
 

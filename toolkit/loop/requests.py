@@ -61,7 +61,7 @@ class ModelRequests:
         self._run = run
         self.provider: Provider = provider
         self._streams = run.config.stream
-        self._partial: list[str] = []  # of the answer that is coming, where it is kept
+        self._partial: list[str] = []  # of the answer that is coming, where it is stored
         if request is not None:
             self.request = replace(request, messages=messages)
         elif run.answer is not None:
@@ -170,8 +170,8 @@ class ModelRequests:
                 self._run.feed(UsageSpent(error.usage))
             self._partial.clear()  # the next one says it again
             run_id = self._run.frame.run_id
-            said = "request %d of run %s is made again in %.1f s: %s"
-            _logger.warning(said, attempt, run_id, delay, without_keys(str(error)))
+            text = "request %d of run %s is made again in %.1f s: %s"
+            _logger.warning(text, attempt, run_id, delay, without_keys(str(error)))
             if listener is not None:
                 await listener.emit(ProviderRetried(attempt=attempt, delay=delay, error=error))
 
@@ -317,7 +317,7 @@ def _copy_delta(
 
 
 async def _close_stream(events: AsyncIterator[StreamEvent]) -> None:
-    """Close a provider's stream, also when cancelled, but don't wait for ever."""
+    """Close a provider's stream, also when cancelled, but wait for a limited time."""
     close = getattr(events, "aclose", None)
     if close is not None:
         with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):

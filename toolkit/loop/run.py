@@ -487,7 +487,7 @@ class Run(Generic[Ctx, Out]):
         pending.clear()
 
     def result(self) -> ToolLoopResult[Out]:
-        """Return what the loop leaves."""
+        """Return the result of the loop."""
         state, answer = self.state, self.answer
         if state.reason is None:
             raise LoopUsageError("the loop has not ended yet")
@@ -645,7 +645,7 @@ class Run(Generic[Ctx, Out]):
             self.policy = replace(self.policy, around=around, guards=chain.guards)
 
     def _describe_run(self) -> RunInfo[Ctx]:
-        """Return what middleware knows of the run."""
+        """Return the description of the run for middleware."""
         frame, provider = self.frame, self.requests.provider
         return RunInfo(
             run_id=frame.run_id,

@@ -22,7 +22,7 @@ The order of a turn: pending commands and steering, limits, the model, its usage
 What the machine guarantees, whatever is fed and whenever it ends: each call of an assistant message gets exactly one
 result, directly after that message, in call order. While calls are open their results wait in the turn, each stored the
 moment it arrives; they are appended together, when the last one is in or when the loop ends. A call that the end finds
-unanswered is answered by what is known of it: "not started" if the driver never said that it started, "interrupted"
+unanswered is answered by what is known of it: "not started" if the driver never fed its start, "interrupted"
 if it did. So a result, once fed, is never lost or replaced, and no call is ever offered to run twice.
 
 The one phase in which calls stay open without being run is ``awaiting``: the decision belongs to somebody who is not
@@ -143,7 +143,7 @@ _WHY: dict[type[Any], str] = {
     Cancelled: "the run was cancelled",
     type(None): "the run failed",
 }
-"""What the results of calls say that an end found open, by the end's reason."""
+"""The cause in the results of calls that an end found open, by the reason of the end."""
 
 
 @dataclass(slots=True)
@@ -400,7 +400,7 @@ class LoopState:
     # what is to be done
 
     def next_step(self) -> Step:
-        """Return what to do now; the same step again until it is answered."""
+        """Return the step that is due; the same step again until it is answered."""
         phase = self.phase
         if phase == "running":
             calls = self.turn.find_unit(self._config.execution.unit_size)
@@ -870,7 +870,7 @@ class LoopState:
         RunEnded: _end_run,
         RunClosed: _close_run,
     }
-    """What takes each feed, where `ALLOWED_PHASES` has the phase."""
+    """The method for each feed, in the phases of `ALLOWED_PHASES`."""
 
 
 _TAKERS: Mapping[Phase, Mapping[type[Feed], Any]] = {

@@ -21,7 +21,7 @@ class Steering:
 
     What is steered is read between the units of execution: calls that have not started are skipped and answered, and
     the message comes after the results. A follow-up waits until the loop would end, and opens another turn. What a loop
-    did not bring into its transcript, because it ended before, stays here for the next one: nothing said is lost.
+    did not bring into its transcript, because it ended before, stays here for the next one: no message is lost.
     """
 
     __slots__ = ("_follow_ups", "_steered")

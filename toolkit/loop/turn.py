@@ -190,13 +190,13 @@ def write_denied(call: ToolCall, reason: str, tool_name: str) -> ToolResult:
 
 
 def write_not_started(call: ToolCall, why: str, cut: CutCall | None = None) -> ToolResult:
-    """Return the result of a call that never ran; `cut` tells what it was waiting for."""
+    """Return the result of a call that never ran; `cut` names the thing that it waited for."""
     waited = f" while the call waited for {cut.waited_for}" if cut is not None and cut.waited_for else ""
     return ToolResult(call.id, f"Not started: {why}{waited}.", tool_name=call.name, is_error=True)
 
 
 def _write_interrupted(call: ToolCall, why: str, cut: CutCall | None) -> ToolResult:
-    """Return the result of a call that had started; `cut` tells whether it may run on."""
+    """Return the result of a call that had started; `cut` has whether it may run on."""
     after = " It may still be running." if cut is not None and cut.may_run_on else ""
     child_loop_id, details = (None, None) if cut is None else cut.left_by_child
     return ToolResult(
@@ -210,7 +210,7 @@ def _write_interrupted(call: ToolCall, why: str, cut: CutCall | None) -> ToolRes
 
 
 def write_lost(call: ToolCall) -> ToolResult:
-    """Return the result of a call that may have started in a process that ended before its result was kept."""
+    """Return the result of a call that may have started in a process that ended before its result was stored."""
     return ToolResult(call.id, LOST, tool_name=call.name, is_error=True)
 
 
