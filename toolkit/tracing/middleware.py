@@ -29,17 +29,6 @@ from toolkit.loop.middleware import (
 from toolkit.loop.outcome import LoopDetected
 from toolkit.settings import check_setting
 from toolkit.tracing import conventions as names
-from toolkit.tracing.attributes import (
-    describe_arguments,
-    describe_chat,
-    describe_instructions,
-    describe_messages,
-    describe_reply,
-    describe_run,
-    describe_text,
-    describe_tools,
-)
-from toolkit.tracing.metrics import Instruments
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -98,7 +87,7 @@ class Tracing(Middleware[object]):
         self.agent = agent
         self.conversation = conversation
         self.tracer: Tracer = trace.get_tracer(_SCOPE, release, tracer_provider)
-        self.instruments = Instruments(metrics.get_meter(_SCOPE, release, meter_provider))
+        self.instruments = names.Instruments(metrics.get_meter(_SCOPE, release, meter_provider))
 
     def for_run(self, run: RunInfo[object]) -> Middleware[object]:
         """Return the middleware that traces one run."""
@@ -175,9 +164,9 @@ class _TracedRun(Middleware[object]):
             attributes[names.ERROR_TYPE] = error
         if result is not None:
             span.set_attribute(names.ENDING, result.reason.kind)
-            span.set_attributes(describe_run(result))
+            span.set_attributes(names.describe_run(result.usage))
             if self._tracing.content != "none" and span.is_recording():
-                span.set_attribute(names.OUTPUT_MESSAGES, describe_messages(result.messages[-1:]))
+                span.set_attribute(names.OUTPUT_MESSAGES, names.describe_messages(result.messages[-1:]))
         seconds = time.perf_counter() - self._began
         self._tracing.instruments.record_run(seconds, self._requests, self._calls, attributes)
         span.end()
@@ -201,7 +190,7 @@ class _TracedRun(Middleware[object]):
         usage: Usage | None = None
         with self._open_span(
             f"chat {self._common.get(names.REQUEST_MODEL, '')}".strip(),
-            {**attributes, **describe_chat(request)},
+            {**attributes, **names.describe_chat(request)},
             SpanKind.CLIENT,
         ) as span:
             if self._tracing.content != "none" and span.is_recording():
@@ -230,20 +219,20 @@ class _TracedRun(Middleware[object]):
                 start = count + 1  # the answer before is written as the output of its own request
             self._count_written, self._last_written = len(messages), messages[-1] if messages else None
         if not start:
-            instructions = describe_instructions(messages)
+            instructions = names.describe_instructions(messages)
             if instructions is not None:
                 span.set_attribute(names.SYSTEM_INSTRUCTIONS, instructions)
             if chat.tools:
-                span.set_attribute(names.TOOL_DEFINITIONS, describe_tools(chat.tools))
-        span.set_attribute(names.INPUT_MESSAGES, describe_messages(messages[start:]))
+                span.set_attribute(names.TOOL_DEFINITIONS, names.describe_tools(chat.tools))
+        span.set_attribute(names.INPUT_MESSAGES, names.describe_messages(messages[start:]))
 
     def _write_output(self, span: Span, response: ChatResponse, first: list[float]) -> None:
-        span.set_attributes(describe_reply(response))
+        span.set_attributes(names.describe_reply(response))
         if first:
             span.set_attribute(names.TIME_TO_FIRST_CHUNK, first[0])
         if self._tracing.content != "none":
             reason = names.STOP_REASONS.get(response.stop_reason, response.stop_reason)
-            span.set_attribute(names.OUTPUT_MESSAGES, describe_messages([response.message], reason))
+            span.set_attribute(names.OUTPUT_MESSAGES, names.describe_messages([response.message], reason))
 
     # its calls
 
@@ -262,17 +251,17 @@ class _TracedRun(Middleware[object]):
                 is_recorded = span.is_recording()
                 has_content = self._tracing.content != "none" and is_recorded
                 if is_recorded:
-                    span.set_attribute(names.TOOL_CALL_ID, describe_text(call.call_id))
+                    span.set_attribute(names.TOOL_CALL_ID, names.describe_text(call.call_id))
                 if has_content:
-                    span.set_attribute(names.TOOL_DESCRIPTION, describe_text(call.definition.description))
-                    span.set_attribute(names.TOOL_ARGUMENTS, describe_arguments(call.arguments_json))
+                    span.set_attribute(names.TOOL_DESCRIPTION, names.describe_text(call.definition.description))
+                    span.set_attribute(names.TOOL_ARGUMENTS, names.describe_arguments(call.arguments_json))
                 output = await proceed()
                 if output.is_error:
                     attributes[names.ERROR_TYPE] = "tool_error"
                     span.set_attribute(names.ERROR_TYPE, "tool_error")
                     span.set_status(Status(StatusCode.ERROR))
                 if has_content:
-                    span.set_attribute(names.TOOL_RESULT, describe_text(output.text))
+                    span.set_attribute(names.TOOL_RESULT, names.describe_text(output.text))
                 return output
         except BaseException as error:
             attributes[names.ERROR_TYPE] = _classify_error(error)
@@ -336,9 +325,9 @@ class _TracedRun(Middleware[object]):
             **_identify_call(event),
         }
         if self._tracing.content != "none":
-            attributes[names.TOOL_RESULT] = describe_text(event.result.text)
+            attributes[names.TOOL_RESULT] = names.describe_text(event.result.text)
         now = time.time_ns()
-        name = describe_text(event.tool_name)
+        name = names.describe_text(event.tool_name)
         span = self._tracing.tracer.start_span(
             f"execute_tool {name}", self._context, attributes=attributes, start_time=now
         )
@@ -348,7 +337,10 @@ class _TracedRun(Middleware[object]):
 
 def _identify_call(event: ToolCallRefused | ApprovalRequested | ToolCallRepaired) -> dict[str, str]:
     # The model wrote both; the name of a refused call may be any text.
-    return {names.TOOL_NAME: describe_text(event.tool_name), names.TOOL_CALL_ID: describe_text(event.call_id)}
+    return {
+        names.TOOL_NAME: names.describe_text(event.tool_name),
+        names.TOOL_CALL_ID: names.describe_text(event.call_id),
+    }
 
 
 def _classify_error(error: BaseException) -> str:
@@ -367,6 +359,6 @@ def _record_error(span: Span, error: BaseException) -> None:
     """Record an error on a span, without secrets, and without the traceback, whose lines may hold some."""
     name = _classify_error(error)
     span.set_attribute(names.ERROR_TYPE, name)
-    text = describe_text(error.message if isinstance(error, ToolError) else str(error))
+    text = names.describe_text(error.message if isinstance(error, ToolError) else str(error))
     span.add_event("exception", {"exception.type": _qualify_name(type(error)), "exception.message": text})
     span.set_status(Status(StatusCode.ERROR, name))
