@@ -45,7 +45,7 @@ def test_the_steps_of_the_tutorial_run_and_so_does_its_whole_program(
     exec(compile(join_program(TUTORIAL[0].parent), "shop.py", "exec"), shop.__dict__)
     page = run_blocks(TUTORIAL, tmp_path, monkeypatch)
     page["test_a_parcel_is_found"]()
-    page["test_models_are_told_well"]()
+    page["test_the_tools_have_no_lint_findings"]()
     close_databases(shop.__dict__)
 
 
