@@ -41,7 +41,7 @@ def test_a_page_has_steps_a_table_and_both_programs(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     headings = re.findall(r"^## (.*)$", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
     assert headings[0].startswith("Steps")
-    assert headings[1:] == ["What becomes what", "Before", "After", "What is different"]
+    assert headings[1:] == ["Equivalents", "Before", "After", "Differences"]
     assert len(re.findall(r"^\| [^|]+ \|", text, re.MULTILINE)) >= 15
     assert OLD.search(text)
     assert all("toolkit" in program for program in NEW.findall(text))
