@@ -304,8 +304,9 @@ def dump_feed(feed: Feed, messages: Sequence[Message] = ()) -> FeedJson | None:
             values = [_refer_to_kept(messages, after)]
         case _:
             values = [_leave_out_details(getattr(feed, each.name)) for each in fields(feed)]
-    plain: list[Any] = _make_adapter(kind).dump_python(tuple(values), mode="json", warnings="none")
-    return [_FORMS[kind][0], *plain]
+    name = _FORMS[kind][0]
+    plain: list[Any] = _make_adapter(name).dump_python(tuple(values), mode="json", warnings="none")
+    return [name, *plain]
 
 
 def load_feed(plain: FeedJson, messages: Sequence[Message] = ()) -> Feed:
@@ -317,7 +318,7 @@ def load_feed(plain: FeedJson, messages: Sequence[Message] = ()) -> Feed:
     kind = _NAMED.get(plain[0]) if plain else None
     if kind is None:
         raise ValueError(f"{plain[0] if plain else None!r} is no feed of the loop")
-    values: tuple[Any, ...] = _make_adapter(kind).validate_json(json.dumps(plain[1:]))
+    values: tuple[Any, ...] = _make_adapter(plain[0]).validate_json(json.dumps(plain[1:]))
     if kind is CallDecided:
         call_id, verdict, reason, tool_name, is_alone = values
         return CallDecided(call_id, _load_verdict(verdict, reason), tool_name, is_alone)
@@ -375,8 +376,8 @@ def _restore_kept(before: Sequence[Message], parts: Sequence[Message | tuple[int
 
 
 @cache
-def _make_adapter(kind: type[Feed]) -> TypeAdapter[Any]:
+def _make_adapter(name: str) -> TypeAdapter[Any]:
     from pydantic import TypeAdapter  # noqa: PLC0415 - slow to import, and few runs are durable
 
     shape: Any = tuple  # a checker wants the types to be written here
-    return TypeAdapter(shape[_FORMS[kind][1]])
+    return TypeAdapter(shape[_FORMS[_NAMED[name]][1]])
