@@ -33,7 +33,7 @@ from toolkit import (
 from toolkit.chat import ChatRequest, ImageBlock, TextBlock, dump_messages
 from toolkit.durable import DurableError, DurableLoop, DurableRuns, Encryption, SqliteJournal
 from toolkit.durable.contents import MOST_CHARACTERS, find_digests, put_back, set_aside
-from toolkit.durable.log_store import DurableStore
+from toolkit.durable.event_reader import DurableStore
 from toolkit.durable.storage import Storage
 from toolkit.errors import JournalError
 from toolkit.events import ToolExecutionEnd

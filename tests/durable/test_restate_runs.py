@@ -124,7 +124,7 @@ def test_a_second_decider_is_told_and_so_is_who_begins_a_run_anew(fleet: Restate
 
 @pytest.mark.real
 def test_what_a_run_can_not_begin_with_is_told(fleet: RestateFleet) -> None:
-    with pytest.raises(RestateError, match="400: the run can't be begun: what a durable run starts from is empty"):
+    with pytest.raises(RestateError, match="400: the run can't be begun: the prompt of a durable run is empty"):
         fleet.server.call("/desk/wrong/start", {"prompt": ""})
     with pytest.raises(RestateError, match="400: a run's tenant is a text"):
         fleet.server.call("/desk/wrong/start", {"prompt": "add", "tenant": 3})

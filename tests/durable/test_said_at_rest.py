@@ -23,11 +23,10 @@ from toolkit.durable import (
     DurableLoop,
     DurableRun,
     DurableRuns,
-    runs as runs_module,
+    client as client_module,
     segments as segments_module,
 )
-from toolkit.durable.inbox_rows import InboxRows
-from toolkit.durable.run_rows import RunRows
+from toolkit.durable.rows import InboxRows, RunRows
 from toolkit.loop.approvals import PendingApproval
 
 pytestmark = pytest.mark.anyio
@@ -40,7 +39,7 @@ def url(tmp_path: Path) -> str:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs_module, "_PATIENCE", 2)
+    monkeypatch.setattr(client_module, "_PATIENCE", 2)
 
 
 @contextmanager

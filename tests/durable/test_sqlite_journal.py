@@ -140,7 +140,7 @@ async def test_a_full_disk_ends_the_run_and_loses_nothing_before(anyio_backend: 
         database.execute(f"PRAGMA max_page_count = {pages + 5}")
         error, _ = await scenario.run(journal, world)
     assert isinstance(error, JournalError)
-    assert "could not be kept in" in str(error)
+    assert "could not be stored in" in str(error)
     assert "full" in str(error)
     with SqliteJournal(path, "x") as journal:
         result, messages = await scenario.run(journal, world)

@@ -25,9 +25,8 @@ from toolkit.durable import (
     UnstorableValueError,
     storage as storage_module,
 )
-from toolkit.durable.entry_log import EntryLog, LogPlace, read_kept_entries
-from toolkit.durable.storage import Storage
-from toolkit.durable.tables import inbox, runs as runs_table
+from toolkit.durable.segment_journal import EntryWriter, LogPlace, read_stored_entries
+from toolkit.durable.storage import Storage, inbox, runs as runs_table
 from toolkit.errors import JournalError
 from toolkit.testing import FunctionProvider
 
@@ -112,24 +111,24 @@ async def test_an_entry_that_the_database_refuses_is_told_and_holds_up_no_other(
     with storage.engine.begin() as connection:
         for name in ("large", "small"):
             connection.execute(runs_table.insert().values(run_id=name, attempt="a", **row))
-    log = EntryLog(storage)
+    log = EntryWriter(storage)
     told: dict[str, str] = {}
 
-    async def keep(run_id: str, text: str) -> None:
+    async def store(run_id: str, text: str) -> None:
         try:
-            await log.keep(LogPlace(run_id, 1, "a"), 1, "turn 1", {"text": text})
+            await log.store(LogPlace(run_id, 1, "a"), "", 1, "turn 1", {"text": text})
         except JournalError as error:
             told[run_id] = str(error)
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(keep, "large", LONG * 20)
-        tasks.start_soon(keep, "small", "x")
+        tasks.start_soon(store, "large", LONG * 20)
+        tasks.start_soon(store, "small", "x")
         await anyio.wait_all_tasks_blocked()
         log.start()  # finds both
     log.stop()
     assert told == {"large": "entry 'turn 1' of run 'large' can't be stored: string or blob too big"}
     with storage.engine.connect() as connection:
-        assert set(read_kept_entries(connection, storage, "small", [1])[""]) == {1}
+        assert set(read_stored_entries(connection, storage, "small", [1])[""]) == {1}
     storage.close()
     async with DurableRuns(on_sqlite(tmp_path)) as runs:
         with pytest.raises(UnstorableValueError, match=r"the database does not take it .*too big"):

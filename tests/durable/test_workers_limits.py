@@ -20,7 +20,7 @@ from toolkit.durable import (
     LoopQueue,
     StartRate,
 )
-from toolkit.durable.log_store import open_durable_log
+from toolkit.durable.event_reader import open_durable_log
 from toolkit.errors import LoopUsageError
 from toolkit.run_log import export_markdown
 

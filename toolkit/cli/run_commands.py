@@ -126,7 +126,7 @@ def view_runs(log: str, port: int, output: OutputFormat) -> int:
 
 def _open_log(given: str) -> RunLog:
     if "://" in given:
-        from toolkit.durable.log_store import open_durable_log  # an extra
+        from toolkit.durable.event_reader import open_durable_log  # an extra
 
         return open_durable_log(given)
     place = Path(given)

@@ -1,4 +1,4 @@
-"""Runs that survive the end of their process: the logs in which they are kept, and what takes them up again.
+"""Runs that survive the end of their process: their logs, and the workers that resume them.
 
 `DurableRuns` and `DurableWorker` need the extra ``durable``, `RestateJournal` and `restate_service` the extra
 ``restate``; they are imported when they are used.
@@ -20,10 +20,9 @@ from toolkit.durable.sqlite_journal import SqliteJournal
 from toolkit.loop.journal import EntryWork, Journal, JournalEntry, JournalValue
 
 if TYPE_CHECKING:
-    from toolkit.durable.client import DurableRuns
-    from toolkit.durable.restate_journal import RestateJournal
-    from toolkit.durable.restate_object import restate_service
-    from toolkit.durable.runs import DurableEvent, DurableRun, DurableStatus
+    from toolkit.durable.client import DurableRun, DurableRuns, DurableStatus
+    from toolkit.durable.event_reader import DurableEvent
+    from toolkit.durable.restate_runs import RestateJournal, restate_service
     from toolkit.durable.worker import DurableWorker
 
 __all__ = [
@@ -54,13 +53,13 @@ __all__ = [
 ]
 
 _ON_ENGINE = {
-    "DurableEvent": "runs",
-    "DurableRun": "runs",
+    "DurableEvent": "event_reader",
+    "DurableRun": "client",
     "DurableRuns": "client",
-    "DurableStatus": "runs",
+    "DurableStatus": "client",
     "DurableWorker": "worker",
-    "RestateJournal": "restate_journal",
-    "restate_service": "restate_object",
+    "RestateJournal": "restate_runs",
+    "restate_service": "restate_runs",
 }
 _EXTRAS = {"dbos": ("DBOS", "durable"), "sqlalchemy": ("DBOS", "durable"), "restate": ("Restate's SDK", "restate")}
 

@@ -1,30 +1,42 @@
-"""The client of durable runs: begins them, finds them, and talks to them; no loop runs here."""
+"""The client of durable runs: begins and finds them, sends messages and decisions; no loop runs here."""
 
 from __future__ import annotations
 
 import re
+import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
+import anyio
 from anyio import to_thread
 
-from toolkit.chat import AssistantMessage, Message, UserMessage
+from toolkit.calls.approval import Approval
+from toolkit.chat import AssistantMessage, Message, UserMessage, validate_transcript
 from toolkit.chat.messages import messages_to_plain
+from toolkit.dataclass import dataclass
 from toolkit.durable.contents import Encryption, check_number, check_storable_text
-from toolkit.durable.errors import DurableError
+from toolkit.durable.errors import DatabaseUnavailableError, DecisionRefusedError, DurableError
+from toolkit.durable.event_reader import DurableEvent, EventReader, EventWatch, read_lines
 from toolkit.durable.loops import DurableLoop
-from toolkit.durable.rests import DurableState, write_prompt
-from toolkit.durable.run_rows import RunRow, RunRows
-from toolkit.durable.runs import DurableRun, DurableStatus
+from toolkit.durable.rests import RESTING, DurableState, Rest, write_decision, write_prompt
+from toolkit.durable.rows import InboxRows, RunRow, RunRows, decision_key
 from toolkit.durable.storage import Storage
 from toolkit.errors import ConfigurationError, LoopUsageError
+from toolkit.loop.approvals import PendingApproval
+from toolkit.loop.outcome import ToolLoopResult
+from toolkit.run_log.entries import read_line
+from toolkit.secrets import Scrubber
 from toolkit.settings import check_setting
 from toolkit.trace_context import inject_trace_context
 
-__all__ = ["DurableRuns"]
+__all__ = [
+    "DurableRun",
+    "DurableRuns",
+    "DurableStatus",
+]
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@-]{0,199}")
 _MOST_PRIORITY = 2**31 - 1
@@ -62,6 +74,7 @@ class DurableRuns:
         """
         self._opened = await to_thread.run_sync(Storage, self._url, self._encryption)
         self._rows = RunRows(self._opened)
+        self._watch = EventWatch(self._opened.engine)
         return self
 
     async def __aexit__(
@@ -70,6 +83,7 @@ class DurableRuns:
         """Close the database."""
         storage, self._opened = self._opened, None
         if storage is not None:
+            await to_thread.run_sync(self._watch.stop)
             await to_thread.run_sync(storage.close)
 
     async def start(
@@ -82,12 +96,12 @@ class DurableRuns:
         priority: int = 0,
         metadata: Mapping[str, Any] | None = None,
     ) -> DurableRun:
-        """Begin a run, or return the one that has the id already, whatever it was begun with.
+        """Begin a run, or return the one that has the id already, whatever its prompt.
 
         Args:
             loop: The loop, as the workers know it by its name.
             prompt: A question, or a transcript to go on from.
-            run_id: The id: what the run is for in the application, such as ``ticket-17``; None makes one up.
+            run_id: The id, such as the application's ``ticket-17``; None makes one up.
             tenant: The customer or team that it is for; runs of different tenants take turns.
             priority: Runs of a lower number begin first, of those of one tenant; 0 is the first.
             metadata: JSON, from which the worker makes the context.
@@ -122,7 +136,7 @@ class DurableRuns:
         found = await self._ask_database(lambda: self._rows.start(row, begin))
         if found.loop != loop.name:
             raise DurableError(f"run '{known}' is one of loop '{found.loop}', not of '{loop.name}': give another id")
-        return DurableRun(self._open_storage, known)
+        return DurableRun(self._open_storage, self._watch, known)
 
     async def get(self, run_id: str) -> DurableRun:
         """Return a run.
@@ -131,7 +145,7 @@ class DurableRuns:
             DurableRunNotFoundError: There is none of this id.
         """
         await self._ask_database(lambda: self._rows.read(run_id))
-        return DurableRun(self._open_storage, run_id)
+        return DurableRun(self._open_storage, self._watch, run_id)
 
     async def list(
         self,
@@ -142,11 +156,11 @@ class DurableRuns:
         limit: int = 100,
         before: str | None = None,
     ) -> list[DurableStatus]:
-        """Return runs in short, the newest first.
+        """Return the states of runs, the newest first.
 
         Args:
             loop: Only those of this loop.
-            state: Only those that stand so.
+            state: Only those in this state.
             tenant: Only those of this tenant.
             limit: How many at most.
             before: The id of the last run of the page before: only older ones.
@@ -175,10 +189,10 @@ class DurableRuns:
         forked = replace(row, run_id=_check_run_id(new_run_id or uuid.uuid4().hex))
         plain = {"prompt": messages_to_plain(begin), "trace": {}, "forked": {"run_id": run_id, "turn": turn}}
         await self._ask_database(lambda: self._rows.start(forked, plain))
-        return DurableRun(self._open_storage, forked.run_id)
+        return DurableRun(self._open_storage, self._watch, forked.run_id)
 
     async def delete(self, run_id: str) -> None:
-        """Delete a run at rest, and all that is kept of it.
+        """Delete a run at rest, and all that is stored of it.
 
         Raises:
             DurableError: It moves, or waits for a worker.
@@ -219,3 +233,271 @@ def _cut_after_turn(messages: Sequence[Message], turn: int, run_id: str) -> list
     calls = messages[end - 1]
     assert isinstance(calls, AssistantMessage)
     return list(messages[: end + len(calls.tool_calls)])
+
+
+_FAST_SECONDS = 0.015
+_SLOW_SECONDS = 0.25
+_SLOWER = 1.3
+_PATIENCE = 70
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DurableStatus:
+    """The state of a durable run.
+
+    Args:
+        run_id: The run.
+        loop: The name of its loop.
+        tenant: The customer or team that it is for.
+        state: ``queued`` waits for a worker, ``running`` moves, ``waiting`` awaits decisions; the others are ends.
+        created: When it was begun, in seconds since 1970.
+        updated: When something of it was written last.
+        attempts: How many workers have begun its last segment; more than 1 where one ended before it did.
+        last_seq: The number of its last event.
+        ending: The `kind` of its ending, or the class of the error that it failed with; empty in lists.
+        error: The message of that error; empty in lists.
+        pending: The calls that await decisions; empty in lists.
+    """
+
+    run_id: str
+    loop: str
+    tenant: str
+    state: DurableState
+    created: float
+    updated: float
+    attempts: int
+    last_seq: int
+    ending: str = ""
+    error: str = ""
+    pending: Sequence[PendingApproval] = ()
+
+    @classmethod
+    def of_row(cls, row: RunRow, rest: Rest | None = None) -> DurableStatus:
+        """Return the status of a row and a rest."""
+        state: Any = row.state if rest is None else rest.state
+        return cls(
+            run_id=row.run_id,
+            loop=row.loop,
+            tenant=row.tenant,
+            state=state,
+            created=row.created,
+            updated=row.updated,
+            attempts=row.attempts,
+            last_seq=row.last_seq,
+            ending="" if rest is None else rest.ending,
+            error="" if rest is None else rest.error,
+            pending=() if rest is None else tuple(rest.pending),
+        )
+
+    @property
+    def is_at_rest(self) -> bool:
+        """True where nothing of the run moves or is queued."""
+        return self.state in RESTING
+
+
+class DurableRun:
+    """A durable run; `DurableRuns.start` and `DurableRuns.get` return it.
+
+    Args:
+        storage: The database.
+        watch: Looks for new events.
+        run_id: The run.
+    """
+
+    def __init__(self, storage: Storage, watch: EventWatch, run_id: str) -> None:
+        self.id: str = run_id
+        self._storage = storage
+        self._watch = watch
+        self._rows = RunRows(storage)
+        self._inbox = InboxRows(storage)
+
+    async def status(self) -> DurableStatus:
+        """Return its state, with the calls that await decisions."""
+        row, rest = await self._storage.ask(self._read_run)
+        if rest is None and row.state in RESTING:  # its worker ended just before the engine stored the rest
+            row = replace(row, state="running")
+        return DurableStatus.of_row(row, rest)
+
+    async def result(self, timeout: float | None = None) -> ToolLoopResult[Any]:
+        """Wait until the run is at rest, and return the loop's result, also where it awaits decisions.
+
+        A database that goes away meanwhile is waited for.
+
+        Args:
+            timeout: Seconds to wait at most; None sets no limit.
+
+        Raises:
+            DurableError: The run failed; the message says why.
+            TimeoutError: It is not at rest in time.
+        """
+        with anyio.fail_after(timeout):
+            return (await self._wait_for_rest()).load_result()
+
+    async def _wait_for_rest(self) -> Rest:
+        pause = _FAST_SECONDS
+        while True:
+            try:
+                _, rest = await self._storage.ask(self._read_run)
+            except DatabaseUnavailableError:
+                rest = None
+            if rest is not None:
+                return rest
+            await anyio.sleep(pause)
+            pause = min(_SLOW_SECONDS, pause * _SLOWER)
+
+    def events(self, after: int = 0, *, until: Literal["rest", "end"] = "rest") -> AsyncIterator[DurableEvent]:
+        """Return the events behind a number, then each new one; from any process, as often as wanted.
+
+        ::
+
+            async for each in run.events(after=last_seen):
+                last_seen = each.seq
+
+        The iterator may be left at any time; with the number of the last event that was seen the next one misses
+        nothing and sees nothing twice. Text comes in pieces of some 50 ms. A database that goes away is waited for.
+
+        Args:
+            after: The number of the last event that is known; 0 begins with the first.
+            until: ``rest`` ends with the last event of a run at rest; ``end`` goes on where it awaits decisions.
+        """
+        check_setting("after", after, int, least=0)
+        check_number("the number to read events after", after)
+        check_setting("until", until, "rest", "end")
+        return EventReader(self._storage, self._watch, self.id, after, until)
+
+    async def decide(self, call_id: str, decision: Approval | bool | str, *, binding: str) -> None:
+        """Decide on a call that the run awaits a decision on; the run goes on at the next worker.
+
+        While a run goes on with the decision on one call, that on another one is stored, and taken at the next rest.
+
+        Args:
+            call_id: The call.
+            decision: As an approval hook would answer.
+            binding: The `PendingApproval.binding` that was decided on: the decision holds for exactly those arguments.
+
+        Raises:
+            DecisionRefusedError: It was decided before, no decision is awaited, or the call has changed.
+        """
+        plain = write_decision(decision)
+        await self._storage.ask(lambda: self._put_decision(call_id, plain, binding))
+
+    def _put_decision(self, call_id: str, plain: Mapping[str, Any], binding: str) -> None:
+        row, rest = self._read_run()
+        awaited = self._rows.read_awaited(row) if rest is None else rest.pending
+        found = next((each for each in awaited if each.call_id == call_id), None)
+        if found is None:
+            is_late = self._inbox.has_item(self.id, decision_key(call_id, binding))
+            why_not = "somebody has decided on it already" if is_late else self._explain_refusal(row, rest, call_id)
+            raise DecisionRefusedError(self.id, call_id, why_not)
+        if found.binding != binding:
+            raise DecisionRefusedError(
+                self.id, call_id, "the call, its arguments or its tool are not what was decided on: look at it again"
+            )
+        if self._inbox.is_cancelled(self.id, row.segment):
+            raise DecisionRefusedError(self.id, call_id, "the run is being cancelled")
+        segment = self._rows.read_origin(row) if rest is None else row.segment
+        if not self._inbox.put_decision(self.id, segment, call_id, binding, plain):
+            raise DecisionRefusedError(self.id, call_id, "somebody has decided on it already")
+        self._rows.begin_next(self.id)
+
+    def _explain_refusal(self, row: RunRow, rest: Rest | None, call_id: str) -> str:
+        """Return the reason why a run awaits no decision on a call, and what to do."""
+        if rest is None:
+            state = "moves" if row.state not in RESTING else "is about to rest"
+            return (
+                f"the run {state}, and it is not known yet on what it awaits decisions: `status()` says it at its rest"
+            )
+        if rest.state == "failed":
+            before = [*rest.awaited, *self._rows.read_awaited(row)]
+            if any(each.call_id == call_id for each in before):
+                return "the run has failed: `retry()` it, and decide when it waits again"
+        return f"the run is {rest.state}, and awaits no decision on this call"
+
+    async def steer(self, message: str | Message) -> None:
+        """Interrupt: the model reads it before anything else is done; a run at rest goes on with it.
+
+        Raises:
+            TranscriptError: It can't stand alone, such as a result without its call.
+        """
+        await self._put_message("steer", message)
+
+    async def say(self, message: str | Message) -> None:
+        """Add something: the model reads it when it would end, or now where the run has ended.
+
+        Where the run awaits decisions the model reads it after those.
+
+        Raises:
+            TranscriptError: It can't stand alone.
+        """
+        await self._put_message("say", message)
+
+    async def _put_message(self, kind: str, message: str | Message) -> None:
+        sent = UserMessage(message) if isinstance(message, str) else message
+        validate_transcript([sent])
+        body = {"message": messages_to_plain([sent])[0]}
+        await self._storage.ask(lambda: self._put_item(kind, body))
+
+    async def cancel(self, reason: str | None = None) -> None:
+        """Cancel the run: running calls are cancelled within a second, and the transcript is closed.
+
+        A run that has ended stays as it is. Where no worker is there it ends when one comes.
+        """
+        check_setting("reason", reason, str, None)
+        await self._storage.ask(lambda: self._put_item("cancel", {"reason": reason}))
+
+    async def retry(self) -> None:
+        """Resume a run that failed or was cancelled from where it came to.
+
+        Raises:
+            DurableError: It did neither.
+        """
+        await self._storage.ask(self._put_retry)
+
+    def _put_retry(self) -> None:
+        row, rest = self._read_run()
+        state = row.state if rest is None else rest.state  # without a rest, since its worker has just ended, the row's
+        if state not in ("failed", "cancelled"):
+            raise DurableError(f"run '{self.id}' is {state}: only one that failed or was cancelled can be tried again")
+        if not self._inbox.put_item(self.id, "retry", f"retry/{row.segment}", {}):
+            raise DurableError(f"run '{self.id}' is being tried again already: somebody else has asked for it")
+        self._rows.begin_next(self.id)
+
+    def _put_item(self, kind: str, body: Mapping[str, Any]) -> None:
+        self._rows.read(self.id)
+        self._inbox.put_item(self.id, kind, f"{kind}/{uuid.uuid4().hex}", body)
+        self._rows.begin_next(self.id)
+
+    async def export(self) -> dict[str, Any]:
+        """Return the run as plain JSON: its state, its transcript, and its events.
+
+        It is for people: secrets are struck out of it, as out of a run log. `result` has the exact transcript.
+        """
+        return await self._storage.ask(self._export_run)
+
+    def _export_run(self) -> dict[str, Any]:
+        row, rest = self._read_run()
+        strike = Scrubber()
+        return {
+            "run_id": row.run_id,
+            "loop": row.loop,
+            "tenant": row.tenant,
+            "metadata": strike({"metadata": dict(row.metadata)})["metadata"],
+            "state": row.state if rest is None else rest.state,
+            "ending": "" if rest is None else rest.ending,
+            "error": "" if rest is None else rest.error,
+            "created": row.created,
+            "updated": row.updated,
+            "messages": [] if rest is None else strike(rest.messages),
+            "events": [read_line(line.text.encode()) for line in read_lines(self._storage, self.id, 0)],
+        }
+
+    def _read_run(self) -> tuple[RunRow, Rest | None]:
+        """Return the run and its rest, which the engine stores some milliseconds after its last event."""
+        patience = _PATIENCE
+        while True:
+            row = self._rows.read(self.id)
+            rest = self._rows.read_rest(row) if row.state in RESTING else None
+            if rest is not None or row.state not in RESTING or patience == 0:
+                return row, rest
+            patience -= 1
+            time.sleep(_FAST_SECONDS)

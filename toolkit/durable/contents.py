@@ -7,18 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sqlite3
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
-import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import DataError, DBAPIError, InterfaceError, OperationalError, TimeoutError as PoolTimeoutError
-
 from toolkit.dataclass import dataclass
 from toolkit.durable.errors import DurableError, UnstorableValueError
-from toolkit.durable.tables import contents
 from toolkit.errors import JournalError
 from toolkit.json_text import write_json
 from toolkit.settings import check_fields
@@ -26,28 +20,21 @@ from toolkit.text_encodings import replace_surrogates
 
 __all__ = [
     "BESIDE",
+    "ContentRow",
+    "Encryption",
+    "MOST_CHARACTERS",
+    "StoredText",
     "check_content",
     "check_json",
     "check_number",
     "check_storable_text",
-    "ContentRow",
-    "Encryption",
     "find_digests",
     "has_contents",
-    "is_away",
-    "is_refusal",
-    "keep_contents",
-    "MOST_CHARACTERS",
     "put_back",
-    "restore_lines",
-    "restore_value",
-    "restore_values",
     "set_aside",
     "split_value",
-    "StoredText",
     "write_value",
 ]
-
 
 MOST_CHARACTERS = 16_000
 """A longer text inside of a value is kept beside it."""
@@ -275,9 +262,6 @@ def _sum_up(text: str) -> str:
 
 _MOST_CHARACTERS = 500
 _MOST_NUMBER = 2**31 - 1
-_REFUSALS = ("22", "54")
-"""The classes of Postgres's codes that are about a value: data exceptions, and limits of the program."""
-
 _PLAIN_TYPES = (str, int, float, bool, type(None))
 
 
@@ -340,21 +324,6 @@ def _find_no_json(value: object, place: str) -> tuple[str, object] | None:
     return next((each for each in found if each is not None), None)
 
 
-def is_refusal(error: BaseException) -> bool:
-    """Return whether a database has refused a value, however often it is asked."""
-    if isinstance(error, (DataError, OverflowError, UnicodeEncodeError, sqlite3.DataError)):
-        return True
-    code: object = getattr(error.orig, "sqlstate", None) if isinstance(error, DBAPIError) else None
-    return isinstance(code, str) and code.startswith(_REFUSALS)
-
-
-def is_away(error: BaseException) -> bool:
-    """Return whether a database is away, full or busy, so that it may take later what it does not take now."""
-    return isinstance(error, (OperationalError, InterfaceError, PoolTimeoutError)) and not is_refusal(error)
-
-
-_SPLIT_LINE = write_json({BESIDE: {}}).removesuffix("{}}")
-
 ContentRow: TypeAlias = Mapping[str, str]
 """The columns of a content."""
 
@@ -388,81 +357,3 @@ def write_value(stored: StoredText, run_id: str, value: Any) -> tuple[str, Seque
     text = write_json(value)
     small, rows = split_value(stored, run_id, value, text)
     return stored.write_text(text if small is value else write_json(small)), rows
-
-
-def keep_contents(connection: sa.Connection, rows: Sequence[ContentRow]) -> None:
-    """Keep contents in the transaction of the values that have them."""
-    if rows:
-        insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-        # In one order, so that two transactions with the same contents do not wait for each other.
-        ordered = sorted(rows, key=lambda row: (row["run_id"], row["digest"]))
-        connection.execute(insert(contents).on_conflict_do_nothing(), ordered)
-
-
-def restore_values(
-    connection: sa.Connection, stored: StoredText, run_id: str, values: Sequence[Any]
-) -> list[Any | JournalError]:
-    """Return the values that were kept as these; an error for one whose contents are missing or were changed."""
-    digests = {digest for value in values for digest in find_digests(value)}
-    texts: Mapping[str, str] = {}
-    if digests:
-        query = sa.select(contents.c.digest, contents.c.value)
-        query = query.where(contents.c.run_id == run_id, contents.c.digest.in_(digests))
-        texts = {row.digest: row.value for row in connection.execute(query)}
-
-    def find(digest: str) -> str:
-        return check_content(digest, _open_content(stored, texts.get(digest)), run_id, run_id)
-
-    def restore(value: Any) -> Any | JournalError:
-        try:
-            return put_back(value, find)
-        except JournalError as error:
-            return error
-
-    return [restore(value) for value in values]
-
-
-def restore_lines(connection: sa.Connection, stored: StoredText, run_id: str, texts: Sequence[str]) -> list[str]:
-    """Return the lines of events that are stored as these texts.
-
-    Raises:
-        DurableError: One can't be read.
-        JournalError: Contents of one are missing or were changed.
-    """
-    lines = [stored.open(text) for text in texts]
-    split = {index: _parse_line(line) for index, line in enumerate(lines) if line.startswith(_SPLIT_LINE)}
-    for index, value in zip(split, restore_values(connection, stored, run_id, list(split.values())), strict=True):
-        if isinstance(value, JournalError):
-            raise value
-        lines[index] = value if isinstance(value, str) else write_json(value)
-    return lines
-
-
-def _parse_line(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError:  # somebody has edited it, and readers skip what is no JSON
-        return line
-
-
-def _open_content(stored: StoredText, text: str | None) -> object:
-    if text is None:
-        return None
-    try:
-        return stored.read(text)
-    except DurableError:
-        return False  # is no content, and said to be changed
-
-
-def restore_value(connection: sa.Connection, stored: StoredText, run_id: str, value: Any) -> Any:
-    """Return the value that was kept as this.
-
-    Raises:
-        JournalError: Contents of it are missing or were changed.
-    """
-    if not has_contents(value):
-        return value
-    [restored] = restore_values(connection, stored, run_id, [value])
-    if isinstance(restored, JournalError):
-        raise restored
-    return restored

@@ -15,7 +15,13 @@ from toolkit.loop.outcome import Out
 from toolkit.settings import PositiveInt, Seconds, check_fields
 from toolkit.tools.registry import ToolRegistry
 
-__all__ = ["ContextMaker", "DurableLoop", "LoopQueue", "RunPlace", "StartRate", "durable_loop"]
+__all__ = [
+    "DurableLoop",
+    "LoopQueue",
+    "RunPlace",
+    "StartRate",
+    "durable_loop",
+]
 
 MAX_LOST = 5
 """A machine that fails, a deployment that goes wrong and a neighbour that crashes its worker make fewer in a row."""
@@ -147,6 +153,8 @@ def durable_loop(
     approval_expiry: float | None = None,
     max_lost: int | None = MAX_LOST,
 ) -> DurableLoop[object, Out]: ...
+
+
 @overload
 def durable_loop(
     name: str,
@@ -160,6 +168,8 @@ def durable_loop(
     approval_expiry: float | None = None,
     max_lost: int | None = MAX_LOST,
 ) -> DurableLoop[Ctx, Out]: ...
+
+
 def durable_loop(
     name: str,
     *,

@@ -1,19 +1,41 @@
-"""The plain JSON that a segment of a run leaves when it comes to rest, and that the next one begins with."""
+"""A run on its way from rest to rest, the same whichever engine stores it.
+
+A segment begins with a prompt or with the last rest, and with the messages and decisions since. `RunSegment` makes the
+handle for it, in the process that moves the run, and leaves the next rest as plain JSON.
+"""
 
 from __future__ import annotations
 
+import inspect
 import json
+import logging
+import traceback
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any, Literal, TypeAlias, cast
 
+from toolkit.calls.approval import (
+    Abort,
+    Approval,
+    ApprovalHook,
+    Approve,
+    Defer,
+    Deny,
+    Modify,
+    put_off_asked,
+    to_approval,
+)
 from toolkit.chat import ChatRequest, Message, SystemMessage, UserMessage, load_messages, validate_transcript
 from toolkit.chat.messages import messages_to_plain
 from toolkit.dataclass import dataclass
 from toolkit.durable.errors import DurableError
-from toolkit.errors import ConfigurationError, ProviderError, TranscriptError
+from toolkit.durable.loops import DurableLoop, RunPlace
+from toolkit.errors import ConfigurationError, LoopUsageError, ProviderError, TranscriptError
 from toolkit.loop.approvals import PendingApproval
+from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.event_json import dump_result, load_result
+from toolkit.loop.handle import ToolLoopHandle
+from toolkit.loop.journal import Journal
 from toolkit.loop.outcome import AwaitingApproval, Cancelled, Snapshot, ToolLoopResult
 from toolkit.secrets import without_keys
 from toolkit.text_encodings import replace_surrogates
@@ -26,18 +48,21 @@ __all__ = [
     "DurableState",
     "InboxItem",
     "Rest",
-    "leave_error",
-    "leave_result",
+    "RunSegment",
+    "read_message",
     "read_messages",
     "read_rest",
+    "write_decision",
     "write_prompt",
 ]
 
+_logger = logging.getLogger("toolkit.durable")
+
 DurableState: TypeAlias = Literal["queued", "running", "waiting", "done", "failed", "cancelled"]
-"""How a durable run stands. ``queued`` waits for a worker, ``waiting`` for a decision."""
+"""The state of a durable run. ``queued`` waits for a worker, ``waiting`` for a decision."""
 
 ENDED: frozenset[str] = frozenset({"done", "failed", "cancelled"})
-"""The states of a run that has come to an end."""
+"""The states of a run that has ended."""
 
 RESTING: frozenset[str] = ENDED | {"waiting"}
 """The states in which a run is a row, and nothing else."""
@@ -48,7 +73,7 @@ TAKEN_AT_REST: Mapping[str, Collection[str]] = {
     "failed": {"say", "steer", "retry"},
     "cancelled": {"say", "steer", "retry"},
 }
-"""The kinds of items of the inbox that have a run at rest go on, by its state."""
+"""The kinds of items of the inbox that resume a run at rest, by its state."""
 
 VOID_AT_REST: Mapping[str, Collection[str]] = {
     "waiting": {"retry"},
@@ -56,18 +81,18 @@ VOID_AT_REST: Mapping[str, Collection[str]] = {
     "failed": {"cancel"},
     "cancelled": {"decide", "cancel"},
 }
-"""Those that such a run never takes."""
+"""The kinds that such a run never takes."""
 
 _VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboxItem:
-    """Something that was said to a run.
+    """A message or a decision for a run.
 
     Args:
         id: Grows from one to the next.
-        kind: As in `InboxKind`.
+        kind: ``steer``, ``say``, ``cancel``, ``decide`` or ``retry``.
         body: The content, as JSON.
     """
 
@@ -78,7 +103,7 @@ class InboxItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rest:
-    """How a run came to rest.
+    """The rest that a run has come to.
 
     Args:
         state: Its state.
@@ -87,8 +112,8 @@ class Rest:
         messages: The transcript, as JSON.
         result: The result without its transcript, as JSON; None where the run failed.
         snapshot: Where it awaits decisions, or failed to go on from one.
-        is_resumable: True where it failed, and its log goes on with what failed.
-        is_read: False where it failed before all of its log was read: the transcript has less than was recorded.
+        is_resumable: True where it failed, and `retry` continues its log.
+        is_read: False where it failed before all of its log was read, so that the transcript is incomplete.
         trace: The trace context of the first segment, with which those that follow are linked; empty without tracing.
     """
 
@@ -109,11 +134,11 @@ class Rest:
 
     @property
     def awaited(self) -> list[PendingApproval]:
-        """The calls that a run awaits a decision on which goes on from here."""
+        """The calls whose decisions a run awaits that goes on from here."""
         return [] if self.snapshot is None else [PendingApproval(**each) for each in self.snapshot["pending_approvals"]]
 
     def load_result(self) -> ToolLoopResult[Any]:
-        """Return what the loop left.
+        """Return the result of the loop.
 
         Raises:
             DurableError: The run failed.
@@ -127,13 +152,8 @@ class Rest:
         return read_messages(self.messages)
 
 
-def read_messages(plain: Sequence[Mapping[str, Any]]) -> list[Message]:
-    """Return messages of their JSON values."""
-    return load_messages(json.dumps(plain))
-
-
 def write_prompt(prompt: str | Sequence[Message], system_prompt: str) -> list[dict[str, Any]]:
-    """Return what a run begins with as JSON values.
+    """Return the start of a run as JSON values.
 
     Raises:
         ConfigurationError: It is empty, or a whole request.
@@ -145,7 +165,7 @@ def write_prompt(prompt: str | Sequence[Message], system_prompt: str) -> list[di
             "its tools those of its durable_loop"
         )
     if not (prompt.strip() if isinstance(prompt, str) else prompt):
-        raise ConfigurationError("what a durable run starts from is empty: give a question, or a transcript")
+        raise ConfigurationError("the prompt of a durable run is empty: give a question, or a transcript")
     messages: list[Message] = [UserMessage(prompt)] if isinstance(prompt, str) else list(prompt)
     if system_prompt and not isinstance(messages[0], SystemMessage):
         messages.insert(0, SystemMessage(system_prompt))
@@ -153,74 +173,200 @@ def write_prompt(prompt: str | Sequence[Message], system_prompt: str) -> list[di
         validate_transcript(messages)
         return messages_to_plain(messages)
     except (TranscriptError, ValueError, TypeError) as error:
-        raise DurableError(f"what the run starts from can't be stored: {error}") from error
-
-
-def leave_result(result: ToolLoopResult[Any], snapshot: Snapshot | None, *, trace: Mapping[str, str]) -> dict[str, Any]:
-    """Return what a run leaves that ended, or awaits decisions."""
-    state: DurableState = "done"
-    if isinstance(result.reason, AwaitingApproval):
-        state = "waiting"
-    elif isinstance(result.reason, Cancelled):
-        state = "cancelled"
-    return {
-        "v": _VERSION,
-        "state": state,
-        "ending": result.reason.kind,
-        "error": "",
-        "messages": messages_to_plain(result.messages),
-        "result": dump_result(replace(result, messages=[], snapshot=None)),
-        "snapshot": snapshot if state == "waiting" else None,
-        "trace": dict(trace),
-    }
-
-
-def leave_error(
-    error: Exception,
-    messages: Sequence[Message],
-    snapshot: Snapshot | None,
-    *,
-    is_resumable: bool,
-    is_read: bool,
-    trace: Mapping[str, str],
-) -> dict[str, Any]:
-    """Return what a run leaves that can't go on.
-
-    Args:
-        error: Why.
-        messages: The transcript as far as it came.
-        snapshot: The snapshot that it was to be taken up from, where that was not possible.
-        is_resumable: As in `Rest`.
-        is_read: As in `Rest`.
-        trace: As in `Rest`.
-    """
-    carried = list(error.messages) if isinstance(error, ProviderError) and error.messages else list(messages)
-    return {
-        "v": _VERSION,
-        "state": "failed",
-        "ending": type(error).__name__,
-        "error": without_keys(replace_surrogates(str(error))) or type(error).__name__,
-        "messages": messages_to_plain(carried),
-        "result": None,
-        "snapshot": snapshot,
-        "is_resumable": is_resumable,
-        "is_read": is_read,
-        "trace": dict(trace),
-    }
+        raise DurableError(f"the prompt of the run can't be stored: {error}") from error
 
 
 def read_rest(output: object) -> Rest:
-    """Return what a segment left, as the engine kept it.
+    """Return the rest that a segment left, from its JSON value.
 
     Raises:
         DurableError: It is of another version, or was changed.
     """
     left = cast("dict[str, Any]", output) if isinstance(output, dict) else {}
     if left.get("v") != _VERSION:
-        raise DurableError("what the run left can't be read: it is of another version of this library, or was changed")
+        raise DurableError(
+            "the rest of the run can't be read: it is of another version of this library, or was changed"
+        )
     try:
         needed = {name: left[name] for name in ("state", "ending", "error", "messages", "result", "snapshot")}
         flags = {"is_resumable": left.get("is_resumable", False), "is_read": left.get("is_read", True)}
         return Rest(**needed, **flags, trace=left.get("trace", {}))
     except KeyError as error:
-        raise DurableError(f"what the run left can't be read: it has no {error}") from error
+        raise DurableError(f"the rest of the run can't be read: it has no {error}") from error
+
+
+def read_messages(plain: Sequence[Mapping[str, Any]]) -> list[Message]:
+    """Return messages from their JSON values."""
+    return load_messages(json.dumps(plain))
+
+
+def write_decision(answer: Approval | bool | str) -> dict[str, Any]:
+    """Return a decision as JSON values.
+
+    Raises:
+        ConfigurationError: It decides nothing.
+    """
+    match to_approval(answer):
+        case Approve():
+            return {"kind": "approve"}
+        case Deny(reason):
+            return {"kind": "deny", "reason": reason}
+        case Modify(arguments):
+            return {"kind": "modify", "arguments": dict(arguments)}
+        case Abort(reason):
+            return {"kind": "abort", "reason": reason}
+        case Defer():
+            raise ConfigurationError("Defer() decides nothing: the call awaits a decision already")
+
+
+def read_decision(plain: Mapping[str, Any]) -> Approval:
+    """Return a decision from its JSON values."""
+    match plain["kind"]:
+        case "approve":
+            return Approve()
+        case "modify":
+            return Modify(plain["arguments"])
+        case "abort":
+            return Abort(plain["reason"])
+        case _:
+            return Deny(plain.get("reason") or "Tool call denied.")
+
+
+class RunSegment:
+    """One segment of a run, from where it begins to its next rest.
+
+    Args:
+        loop: The loop.
+        place: The run.
+        begin: The prompt, or the last rest.
+
+    Attributes:
+        begin: The same; may be set until the run moves.
+        handle: The handle of the run, once it moves.
+    """
+
+    def __init__(self, loop: DurableLoop[Any, Any], place: RunPlace, begin: Rest | Sequence[Message] = ()) -> None:
+        self.begin = begin
+        self.handle: ToolLoopHandle[Any, Any] | None = None
+        self._loop = loop
+        self._place = place
+        self._wish: tuple[str | None] | None = None
+
+    def cancel(self, reason: str | None = None) -> None:
+        """Cancel the run, also before it moves."""
+        self._wish = (reason,)
+        if self.handle is not None:
+            self.handle.cancel(reason)
+
+    async def move(self, journal: Journal, items: Sequence[InboxItem], **settings: Any) -> ToolLoopResult[Any]:
+        """Move the run to its rest, and return the loop's result.
+
+        Args:
+            journal: The log of the segment.
+            items: The decisions and messages since the last rest.
+            settings: Replace those of the loop.
+        """
+        self.handle = handle = await self._make_handle(self._configure(journal, settings), items)
+        if self._wish is not None:
+            handle.cancel(*self._wish)
+        return await handle.run()
+
+    def leave_result(self, result: ToolLoopResult[Any], trace: Mapping[str, str]) -> dict[str, Any]:
+        """Return the rest of a run that has ended, or awaits decisions."""
+        state: DurableState = "done"
+        if isinstance(result.reason, AwaitingApproval):
+            state = "waiting"
+        elif isinstance(result.reason, Cancelled):
+            state = "cancelled"
+        assert self.handle is not None
+        return {
+            "v": _VERSION,
+            "state": state,
+            "ending": result.reason.kind,
+            "error": "",
+            "messages": messages_to_plain(result.messages),
+            "result": dump_result(replace(result, messages=[], snapshot=None)),
+            "snapshot": self.handle.snapshot() if state == "waiting" else None,
+            "trace": dict(trace),
+        }
+
+    def leave_error(
+        self, error: Exception, trace: Mapping[str, str], *, is_resumable: bool, is_read: bool
+    ) -> dict[str, Any]:
+        """Log the error of a run that can't go on, and return its rest; see `Rest`."""
+        text = without_keys("".join(traceback.format_exception(error)).rstrip())
+        _logger.warning("durable run %s failed: %s", self._place.run_id, text)
+        snapshot, messages = None, self._messages
+        if self.handle is None and isinstance(self.begin, Rest):
+            snapshot = self.begin.snapshot
+        if isinstance(error, ProviderError) and error.messages:
+            messages = error.messages
+        return {
+            "v": _VERSION,
+            "state": "failed",
+            "ending": type(error).__name__,
+            "error": without_keys(replace_surrogates(str(error))) or type(error).__name__,
+            "messages": messages_to_plain(list(messages)),
+            "result": None,
+            "snapshot": snapshot,
+            "is_resumable": is_resumable,
+            "is_read": is_read,
+            "trace": dict(trace),
+        }
+
+    @property
+    def _messages(self) -> Sequence[Message]:
+        """The transcript as far as it came."""
+        if self.handle is not None:
+            return self.handle.messages
+        return self.begin.load_messages() if isinstance(self.begin, Rest) else self.begin
+
+    def _configure(self, journal: Journal, settings: Mapping[str, Any]) -> ToolLoopConfig[Any]:
+        config, place = self._loop.config, self._place
+        metadata = {**config.metadata, "run_id": place.run_id, "loop": place.loop, "tenant": place.tenant}
+        hook = config.on_tool_call or _find_approver(self._loop)
+        return replace(config, journal=journal, on_tool_call=hook, metadata=metadata, **settings)
+
+    async def _make_handle(self, config: ToolLoopConfig[Any], items: Sequence[InboxItem]) -> ToolLoopHandle[Any, Any]:
+        loop, ctx = self._loop, None
+        if loop.make_context is not None:
+            ctx = loop.make_context(self._place)
+            if inspect.isawaitable(ctx):
+                ctx = await ctx
+        if isinstance(self.begin, Rest) and self.begin.snapshot is not None:
+            handle: ToolLoopHandle[Any, Any] = ToolLoopHandle.restore(
+                self.begin.snapshot, loop.provider, loop.registry, ctx=ctx, config=config
+            )
+            await _apply_decisions(handle, items)
+            return handle
+        messages = [*self._messages, *(read_message(item) for item in items if item.kind in ("say", "steer"))]
+        return ToolLoopHandle(loop.provider, loop.registry, messages, ctx=ctx, config=config)
+
+
+def read_message(item: InboxItem) -> Message:
+    """Return the message of an item."""
+    return read_messages([item.body["message"]])[0]
+
+
+def _find_approver(loop: DurableLoop[Any, Any]) -> ApprovalHook | None:
+    """Return the hook that defers calls which ask for approval, if tools of the loop may ask."""
+    registry = loop.registry
+    asks = [each.options.requires_approval is not False for each in registry.registrations.values()]
+    return put_off_asked if any(asks) or registry.permissions is not None else None
+
+
+async def _apply_decisions(handle: ToolLoopHandle[Any, Any], items: Sequence[InboxItem]) -> None:
+    """Apply the decisions on a run that awaits them; where it was cancelled, close it."""
+    for item in items:
+        if item.kind == "cancel":
+            handle.cancel(item.body.get("reason"))
+            await handle.close()
+            return
+        if item.kind != "decide":
+            continue
+        decision: Approval | bool | str = read_decision(item.body["decision"])
+        try:
+            await handle.decide(item.body["call_id"], decision, binding=item.body["binding"])
+        except LoopUsageError as error:
+            # The tool was changed: the run comes to rest again, and what is to be decided now is in that rest.
+            _logger.warning("a decision on call %s does not hold anymore: %s", item.body["call_id"], error)

@@ -1,151 +1,467 @@
-"""The log of one segment of a run, and those inside of it: rows of the database, read where an attempt begins."""
+"""The log of one segment of a run and of the loops inside of its calls, as rows of the database.
+
+`SegmentJournal` replays what was read where the attempt began, and stores the rest by way of the `EntryWriter`, a
+thread that writes the entries of all runs of a worker, those that come at the same time in one transaction. An entry is
+stored only while its attempt is the one that moves the run: the run's row is locked for that, so that an attempt which
+takes the run over either finds the entry or has it refused.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
 
-from toolkit.durable.attempt_events import AttemptEvents
-from toolkit.durable.entry_log import EntryLog, KeptEntries, LogPlace
-from toolkit.durable.kept_journal import KeptJournal, check_readable
-from toolkit.durable.messages_in import InboxSteering
+import anyio
+import sqlalchemy as sa
+from dbos import error as dbos_error
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DBAPIError
+
+from toolkit.chat import Message
+from toolkit.dataclass import dataclass
+from toolkit.durable.contents import ContentRow, write_value
+from toolkit.durable.errors import DurableError
+from toolkit.durable.event_writer import AttemptEvents
+from toolkit.durable.replay_journal import ReplayJournal, StoredEntry, check_readable
+from toolkit.durable.storage import Storage, entries, is_away, restore_values, runs, store_contents
+from toolkit.errors import JournalError
 from toolkit.loop.journal import Journal, JournalEntry, JournalValue
+from toolkit.loop.steering import Steering
+from toolkit.runtime.backend import loop_waker
 from toolkit.schema.nodes import is_object
 
-__all__ = ["NestedJournal", "SegmentJournal", "TOOK", "count_taken", "unwrap_value"]
+__all__ = [
+    "EntryWriter",
+    "InboxSteering",
+    "LogPlace",
+    "SegmentJournal",
+    "SegmentLog",
+    "StoredEntries",
+    "read_stored_entries",
+    "read_taken_items",
+    "unwrap_value",
+]
 
-TOOK = "$took"
-"""Beside an entry's value: the items of the inbox that were taken before it was kept."""
+_TAKEN = "$took"
+"""Beside an entry's value: the items of the inbox that were taken before it was stored."""
 
 _VALUE = "$value"
+_FIRST_PAUSE = 0.2
+_LONGEST_PAUSE = 5.0
+_KEY = ("run_id", "segment", "path", "position")
+_logger = logging.getLogger("toolkit.durable")
+
+StoredEntries: TypeAlias = Mapping[str, Mapping[int, StoredEntry]]
+"""The stored entries by the path of their log, and by position."""
 
 
-class NestedJournal(KeptJournal):
-    """The log of a run inside of an entry's work.
-
-    Args:
-        run_id: The id of that run, the same in each attempt.
-        log: Writes entries.
-        place: Where they are kept.
-        kept: The entries that attempts before this one have kept.
-        events: The events of the attempt that moves the run.
-    """
-
-    def __init__(self, run_id: str, log: EntryLog, place: LogPlace, kept: KeptEntries, events: AttemptEvents) -> None:
-        super().__init__(run_id, place.path, kept.get(place.path, {}))
-        self._log = log
-        self._place = place
-        self._all_kept = kept
-        self._events = events
-        if place.path:
-            events.open_log(run_id)
-
-    def _open_inner(self, path: str, name: str) -> Journal:
-        place = replace(self._place, path=path)
-        return NestedJournal(self._name_inner(name), self._log, place, self._all_kept, self._events)
-
-    def _name_inner(self, name: str) -> str:
-        return f"{self.run_id}/{name}"
-
-    async def _keep_value(self, position: int, name: str, value: JournalValue) -> JournalValue:
-        await self._log.keep(self._place, position, name, value)
-        self._events.note_kept(name, self.run_id)
-        return value
-
-    def _read_value(self, name: str, stored: JournalValue) -> JournalValue:
-        self._events.read_entry(name, stored, self.run_id)
-        return stored
-
-
-class SegmentJournal(NestedJournal):
-    """The run's own log, which knows what was taken from the inbox.
+@dataclass(frozen=True, slots=True)
+class LogPlace:
+    """The segment whose logs are written, and who writes them.
 
     Args:
         run_id: The run.
-        log: Writes entries.
-        place: Where they are kept.
-        kept: The entries that attempts before this one have kept.
-        events: The events of the attempt that moves the run.
-        steering: Says what was taken from the inbox.
-        origin: The id of the segment that began the log, with which those go on that try it again.
-        trace: The trace context of the first segment of the run; empty for that itself.
-        on_read: Called with the name and the value of each entry that is kept already.
+        segment: The segment.
+        attempt: The token of the attempt.
+    """
+
+    run_id: str
+    segment: int
+    attempt: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentLog:
+    """The logs of one attempt at a segment: the run's own, and those of loops inside of its calls.
+
+    Args:
+        writer: Stores entries.
+        place: Their segment.
+        stored: The entries of earlier attempts.
+        events: The events of this attempt.
+        origin: The id of the segment that began the log; segments that retry it continue that log.
+    """
+
+    writer: EntryWriter
+    place: LogPlace
+    stored: StoredEntries
+    events: AttemptEvents
+    origin: str
+
+    def name_loop(self, path: str) -> str:
+        """Return the id of a loop inside of calls, the same in each attempt."""
+        return f"{self.origin}/{path}"
+
+    def replay_inside(self, call_id: str) -> None:
+        """Emit the events of the logs inside of a call whose end is stored."""
+        for path, inner in self.stored.items():
+            if path == call_id or path.startswith((f"{call_id}/", f"{call_id}.")):
+                loop_id = self.name_loop(path)
+                self.events.open_log(loop_id)
+                for _, (name, stored) in sorted(inner.items()):
+                    self.events.replay_entry(name, check_readable(name, stored), loop_id)
+
+
+class SegmentJournal(ReplayJournal):
+    """The run's own log, which also says which messages were taken from the inbox.
+
+    Args:
+        log: The logs of the attempt.
+        steering: The queue that messages are taken from.
+        trace: The trace context of the run's first segment; empty for that itself.
+        on_replay: Called with the name and the value of each entry that is replayed.
 
     Attributes:
         trace: The same, once the log has begun.
-        has_kept_failure: True where an entry that the run fails with is kept, so that it fails with it whenever it is
-            read.
+        has_stored_failure: True where the log ends with an error that every replay ends with.
     """
 
     def __init__(
         self,
-        run_id: str,
-        log: EntryLog,
-        place: LogPlace,
-        kept: KeptEntries,
-        events: AttemptEvents,
+        log: SegmentLog,
         *,
         steering: InboxSteering,
-        origin: str,
         trace: Mapping[str, str],
-        on_read: Callable[[str, JournalValue], None],
+        on_replay: Callable[[str, JournalValue], None],
     ) -> None:
-        super().__init__(run_id, log, place, kept, events)
-        self.has_kept_failure: bool = False
+        super().__init__(log.place.run_id, log.place.run_id, log.stored.get("", {}))
+        self.has_stored_failure: bool = False
         self.trace: Mapping[str, str] = trace
+        self._log = log
         self._steering = steering
-        self._origin = origin
-        self._on_read = on_read
+        self._on_replay = on_replay
 
     async def all(self, entries: Sequence[JournalEntry]) -> list[JournalValue]:
-        """Do the work of entries that are not kept, and return the values of all."""
+        """Return the values of entries; the first one links the trace of the first segment."""
         values = await super().all(entries)
         if entries[0].name == "begin":
             self.trace = self.trace or values[0].get("trace", {})
             return [{**values[0], "trace": self.trace}]
         return values
 
-    def tell_inner(self, call_id: str) -> None:
-        """Have the events know what the logs inside of a call say, whose end is kept."""
-        for path, inner in self._all_kept.items():
-            if path == call_id or path.startswith((f"{call_id}/", f"{call_id}.")):
-                loop_id = self._name_inner(path)
-                self._events.open_log(loop_id)
-                for _, (name, stored) in sorted(inner.items()):
-                    self._events.read_entry(name, check_readable(name, stored), loop_id)
+    def nested(self, name: str) -> Journal:
+        """Return the log of a loop inside of a call."""
+        return _InnerJournal(self._log, name)
 
-    def _name_inner(self, name: str) -> str:
-        return f"{self._origin}/{name}"
-
-    async def _keep_value(self, position: int, name: str, value: JournalValue) -> JournalValue:
+    async def _store_value(self, position: int, name: str, value: JournalValue) -> None:
         if "failed" in value:
             if not name.startswith("call "):  # which must not run twice; all others are asked for again
-                return value
-            self.has_kept_failure = True
-        taken = self._steering.drain_unlogged()
-        stored: dict[str, Any] = {TOOK: taken, _VALUE: value} if taken else value
-        await self._log.keep(self._place, position, name, stored)
-        self._events.note_kept(name)
-        return value
+                return
+            self.has_stored_failure = True
+        taken = self._steering.take_unlogged()
+        stored: dict[str, Any] = {_TAKEN: taken, _VALUE: value} if taken else value
+        await self._log.writer.store(self._log.place, "", position, name, stored)
+        self._log.events.note_stored(name)
 
     def _read_value(self, name: str, stored: JournalValue) -> JournalValue:
         value = unwrap_value(stored)
-        self.has_kept_failure |= "failed" in value
-        self._on_read(name, value)
+        self.has_stored_failure |= "failed" in value
+        self._on_replay(name, value)
         return value
 
 
+class _InnerJournal(ReplayJournal):
+    """The log of a loop inside of a call."""
+
+    def __init__(self, log: SegmentLog, path: str) -> None:
+        super().__init__(log.name_loop(path), f"{log.place.run_id}/{path}", log.stored.get(path, {}))
+        self._log = log
+        self._path = path
+        log.events.open_log(self.run_id)
+
+    def nested(self, name: str) -> Journal:
+        return _InnerJournal(self._log, f"{self._path}/{name}")
+
+    async def _store_value(self, position: int, name: str, value: JournalValue) -> None:
+        await self._log.writer.store(self._log.place, self._path, position, name, value)
+        self._log.events.note_stored(name, self.run_id)
+
+    def _read_value(self, name: str, stored: JournalValue) -> JournalValue:
+        self._log.events.replay_entry(name, stored, self.run_id)
+        return stored
+
+
 def unwrap_value(stored: JournalValue) -> JournalValue:
-    """Return the value of an entry of a run's own log, without what stands beside it."""
-    value: JournalValue = stored[_VALUE] if TOOK in stored else stored
+    """Return the value of an entry of a run's own log, without the items that were taken from the inbox."""
+    value: JournalValue = stored[_VALUE] if _TAKEN in stored else stored
     return value
 
 
-def count_taken(kept: KeptEntries) -> set[int]:
-    """Return the items of the inbox that the kept entries of a run's own log say were taken."""
-    taken: set[int] = set()
-    for _, stored in kept.get("", {}).values():
-        if is_object(stored):
-            taken.update(stored.get(TOOK, ()))
-    return taken
+def read_taken_items(stored: StoredEntries) -> set[int]:
+    """Return the items of the inbox that were taken according to a run's own log."""
+    return {item for _, value in stored.get("", {}).values() if is_object(value) for item in value.get(_TAKEN, ())}
+
+
+def read_stored_entries(
+    connection: sa.Connection, storage: Storage, run_id: str, segments: Sequence[int]
+) -> dict[str, dict[int, StoredEntry]]:
+    """Return the entries of some segments of a run; the later ones go on where the earlier ones end."""
+    query = sa.select(entries.c.path, entries.c.position, entries.c.name, entries.c.value)
+    query = query.where(entries.c.run_id == run_id, entries.c.segment.in_(segments)).order_by(entries.c.segment)
+    rows = connection.execute(query).all()
+    values = restore_values(connection, storage.text, run_id, [_read_text(storage, row.value) for row in rows])
+    stored: dict[str, dict[int, StoredEntry]] = {}
+    for row, value in zip(rows, values, strict=True):
+        stored.setdefault(row.path, {})[row.position] = (row.name, value)
+    return stored
+
+
+def _read_text(storage: Storage, text: str) -> Any:
+    try:
+        return storage.text.read(text)
+    except DurableError:
+        return text  # no entry, as `check_readable` says
+
+
+class _WaitingEntry:
+    """An entry to be stored, and the callback that its run waits for."""
+
+    def __init__(self, row: Mapping[str, Any], contents: Sequence[ContentRow], on_end: Callable[[], object]) -> None:
+        self.row = row
+        self.contents = contents
+        self.error: BaseException | None = None
+        self._on_end = on_end
+
+    def __str__(self) -> str:
+        return f"entry '{self.row['name']}' of run '{self.row['run_id']}'"
+
+    def end(self, error: BaseException | None) -> None:
+        """Report that it was stored, or why not."""
+        self.error = error
+        self._on_end()
+
+
+def _refuse_entries(refused: Sequence[_WaitingEntry]) -> None:
+    for entry in refused:
+        entry.end(dbos_error.DBOSWorkflowConflictIDError(entry.row["run_id"]))
+
+
+class EntryWriter:
+    """A thread that writes entries over one connection. While the database is away it waits, and so do the runs.
+
+    Args:
+        storage: The database.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._insert = _make_insert(storage)
+        self._waiting: list[_WaitingEntry] = []
+        self._lock = threading.Lock()
+        self._news = threading.Event()
+        self._end = threading.Event()
+        self._connection: sa.Connection | None = None
+        self._thread = threading.Thread(target=self._write_on, name="toolkit durable log", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write the waiting entries, if the database is there, and end the thread."""
+        self._end.set()
+        self._news.set()
+        self._thread.join(5)
+
+    async def store(self, place: LogPlace, path: str, position: int, name: str, value: JournalValue) -> None:
+        """Store an entry; when this returns, no crash undoes it.
+
+        Args:
+            place: The segment.
+            path: The calls that the log is inside of; empty for the run's own.
+            position: The entry's position in that log.
+            name: Its name.
+            value: Its value.
+
+        Raises:
+            JournalError: The value can't be stored.
+            DBOSWorkflowConflictIDError: Another attempt moves the run, or the worker has ended.
+        """
+        try:
+            text, contents = write_value(self._storage.text, place.run_id, value)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise JournalError(f"entry '{name}' of run '{place.run_id}' can't be stored: {error}") from error
+        row: dict[str, Any] = {"run_id": place.run_id, "segment": place.segment, "path": path}
+        row |= {"position": position, "name": name, "value": text, "attempt": place.attempt}
+        wake, done = loop_waker(), anyio.Event()
+        entry = _WaitingEntry(row, contents, lambda: wake(done.set))
+        with self._lock:
+            self._waiting.append(entry)
+        self._news.set()
+        with anyio.CancelScope(shield=True):
+            await done.wait()
+        if entry.error is not None:
+            raise entry.error
+
+    def _write_on(self) -> None:
+        while not self._end.is_set():
+            self._news.wait()
+            self._news.clear()
+            with self._lock:
+                waiting, self._waiting = self._waiting, []
+            if waiting:
+                self._write_patiently(waiting)
+        self._close_connection()
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        _refuse_entries(waiting)
+
+    def _write_patiently(self, waiting: Sequence[_WaitingEntry]) -> None:
+        """Write entries, again and again while the database is away."""
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                refused = self._write_together(waiting)
+            except Exception as error:  # noqa: BLE001 - what a database says of one entry is not for the others
+                if not is_away(error):
+                    self._write_one_by_one(waiting, error)
+                    return
+                self._close_connection()
+                _logger.warning("the log of durable runs can't be written yet, and they wait: %s", error)
+                if self._end.wait(pause):
+                    _refuse_entries(waiting)
+                    return
+                pause = min(_LONGEST_PAUSE, pause * 2)
+            else:
+                _refuse_entries(refused)
+                for entry in waiting:
+                    if entry not in refused:
+                        entry.end(None)
+                return
+
+    def _write_one_by_one(self, waiting: Sequence[_WaitingEntry], error: Exception) -> None:
+        """Write each entry by itself where the database refuses them together; fail the one that it refuses."""
+        self._close_connection()
+        if len(waiting) == 1:
+            cause = error.orig if isinstance(error, DBAPIError) else error
+            waiting[0].end(JournalError(f"{waiting[0]} can't be stored: {cause}"))
+            return
+        for entry in waiting:
+            self._write_patiently([entry])
+
+    def _write_together(self, waiting: Sequence[_WaitingEntry]) -> list[_WaitingEntry]:
+        """Write entries in one transaction; return those that were refused."""
+        connection = self._connection
+        if connection is None:
+            connection = self._connection = self._storage.engine.connect()
+        refused: list[_WaitingEntry] = []
+        contents: list[ContentRow] = []
+        with connection.begin():
+            # Locked in one order by all workers.
+            for entry in sorted(waiting, key=lambda each: str(each.row["run_id"])):
+                found = connection.execute(self._insert, entry.row)
+                if found.rowcount == 0 and not _is_stored(connection, entry.row):
+                    refused.append(entry)
+                else:
+                    contents += entry.contents
+            store_contents(connection, contents)
+        return refused
+
+    def _close_connection(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                connection.close()
+            except DBAPIError as error:
+                _logger.debug("a connection could not be closed: %s", error)
+
+
+def _make_insert(storage: Storage) -> sa.Insert:
+    """Return the statement that stores an entry only of the attempt that moves its run."""
+    columns = [column.name for column in entries.c]
+    values = [sa.bindparam(column.name, type_=column.type) for column in entries.c]
+    mine = sa.select(*values).where(
+        runs.c.run_id == sa.bindparam("run_id"), runs.c.attempt == sa.bindparam("attempt", type_=sa.Text())
+    )
+    insert = postgresql.insert(entries) if storage.is_postgres else sqlite.insert(entries)
+    owner = mine.select_from(runs).with_for_update(read=True, key_share=True, of=runs)
+    insert = insert.from_select(columns, owner).on_conflict_do_nothing()
+    return insert.execution_options(preserve_rowcount=True)  # a refused one is known by it
+
+
+def _is_stored(connection: sa.Connection, row: Mapping[str, Any]) -> bool:
+    """Return whether an entry was stored although the answer was lost with the connection."""
+    found = sa.select(entries.c.name, entries.c.value).where(*(entries.c[name] == row[name] for name in _KEY))
+    stored = connection.execute(found).one_or_none()
+    return stored is not None and (stored.name, stored.value) == (row["name"], row["value"])
+
+
+@dataclass(slots=True)
+class _InboxMessage:
+    id: int
+    message: Message
+    state: Literal["new", "waiting", "taken", "returned"] = "new"
+
+
+class InboxSteering(Steering):
+    """The steering queue of a run's loop, which records which items of the inbox the loop has taken.
+
+    What a replay takes from the log is not delivered again: the log has the ids of the items.
+    """
+
+    __slots__ = ("_items", "_lock", "_unlogged")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._items: dict[int, _InboxMessage] = {}
+        self._unlogged: list[int] = []
+        self._lock = threading.Lock()
+
+    def deliver(self, item_id: int, kind: str, message: Message) -> None:
+        """Queue a message once; one that was taken according to the log is ignored."""
+        with self._lock:
+            item = self._items.setdefault(item_id, _InboxMessage(item_id, message))
+            if item.state != "new":
+                return
+            item.state = "waiting"
+        if kind == "steer":
+            self.steer(message)
+        else:
+            self.follow_up(message)
+
+    def restore(self, items: Sequence[tuple[int, Message]], taken: Collection[int]) -> None:
+        """Take the messages of the inbox where an attempt begins, and which of them its log has."""
+        for item_id, message in items:
+            self._items[item_id] = _InboxMessage(item_id, message, "taken" if item_id in taken else "new")
+
+    def take_steered(self) -> list[Message]:
+        """Return all steered messages and remove them."""
+        return self._note_taken(super().take_steered())
+
+    def take_follow_up(self) -> list[Message]:
+        """Return the next follow-up, as a list of at most one, and remove it."""
+        return self._note_taken(super().take_follow_up())
+
+    def put_back(self, messages: Sequence[Message]) -> None:
+        """Leave messages that reached no model to the next segment."""
+        with self._lock:
+            for message in messages:
+                self._move(message, "taken", "returned")
+
+    def take_unlogged(self) -> list[int]:
+        """Return, once, the items that were taken since the last call."""
+        with self._lock:
+            unlogged, self._unlogged = self._unlogged, []
+            return unlogged
+
+    @property
+    def taken(self) -> list[int]:
+        """The items that are in the transcript."""
+        return [item.id for item in self._items.values() if item.state == "taken"]
+
+    def _note_taken(self, messages: list[Message]) -> list[Message]:
+        if messages:
+            with self._lock:
+                for message in messages:
+                    self._unlogged += self._move(message, "waiting", "taken")
+        return messages
+
+    def _move(self, message: Message, before: str, after: Literal["taken", "returned"]) -> list[int]:
+        """Change the state of a message; return its id, in a list of at most one."""
+        for item in self._items.values():
+            if item.state == before and item.message == message:
+                item.state = after
+                return [item.id]
+        return []

@@ -1,4 +1,4 @@
-"""The log of a run in a file, without an engine: for a script, or a program on somebody's desk.
+"""The log of a run in a file, without an engine: for scripts and desktop programs.
 
 Entries are rows of a table, each written in one transaction and sealed against changes. A lock on the run ends with
 the process that holds it.
@@ -17,7 +17,6 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -25,23 +24,18 @@ from typing import Self
 from anyio import CancelScope, to_thread
 
 from toolkit.durable.contents import check_content, put_back, set_aside
+from toolkit.durable.replay_journal import ReplayJournal, StoredEntry
 from toolkit.errors import ConfigurationError, JournalError
 from toolkit.json_text import write_json
-from toolkit.loop.journal import JournalEntry, JournalValue, check_entry_name
+from toolkit.loop.journal import JournalEntry, JournalValue
 from toolkit.private_files import make_private
-from toolkit.runtime.backend import gather
 from toolkit.settings import check_setting
 
-__all__ = [
-    "Cipher",
-    "RunLock",
-    "SqliteJournal",
-    "SqliteLog",
-]
+__all__ = ["Cipher", "RunLock", "SqliteJournal", "SqliteLog"]
 
 
-class SqliteJournal:
-    """Keeps a run in a SQLite file: started again with it, the run goes on where it was when its process ended.
+class SqliteJournal(ReplayJournal):
+    """Stores a run in a SQLite file: started again with it, the run goes on where it was when its process ended.
 
     ::
 
@@ -53,13 +47,13 @@ class SqliteJournal:
     sound and the entry unwritten. The file must be on a local disk, and is for its owner alone (mode 0600 on POSIX).
     One journal serves one loop, once: the loops of its sub-agents have logs inside of it.
 
-    What a model and tools say is kept as it is, since the run goes on with exactly that: where it may hold secrets,
-    give `encrypt`.
+    Replies and results are stored as they are, since the run goes on with exactly them: give `encrypt` where they may
+    hold secrets.
 
     Args:
         path: The file; made where there is none, in a folder that must be there.
         run_id: Names the run in the file.
-        encrypt: Applied to each entry before it is kept, such as ``Fernet(key).encrypt``; None keeps them readable.
+        encrypt: Applied to each entry before it is stored, such as ``Fernet(key).encrypt``; None leaves them readable.
         decrypt: Its reverse, such as ``Fernet(key).decrypt``.
         is_synced: True where each entry is synced to the disk before the run goes on, which takes some milliseconds
             each: a loss of power then loses none. By default the last entries may be missing after one, as after
@@ -84,79 +78,32 @@ class SqliteJournal:
             raise ConfigurationError("the run_id of a journal is empty: give the run a name")
         if (encrypt is None) != (decrypt is None):
             raise ConfigurationError("a journal takes encrypt and decrypt together, or neither")
-        self._name = run_id
-        self._open_log(SqliteLog(Path(path), run_id, encrypt, decrypt, is_synced=is_synced), "")
+        self._open_log(SqliteLog(Path(path), run_id, encrypt, decrypt, is_synced=is_synced), run_id, "")
 
-    def _open_log(self, log: SqliteLog, path: str) -> None:
+    def _open_log(self, log: SqliteLog, name: str, path: str) -> None:
+        # The run's own id was made with the run; those of loops inside of its calls come of their paths.
+        inner_id = hashlib.sha256(f"{log.run_id}/{path}".encode()).hexdigest()[:32]
+        super().__init__(inner_id if path else log.run_id, name, None)
         self._log = log
         self._path = path
-        self._kept: dict[int, tuple[str, JournalValue]] | None = None  # what was not asked for yet
-        self._last = self._position = 0
-
-    @property
-    def run_id(self) -> str:
-        """The id that the events of the run carry; made with the run, which the file knows by the name it was given."""
-        if not self._path:
-            return self._log.run_id
-        return hashlib.sha256(f"{self._log.run_id}/{self._path}".encode()).hexdigest()[:32]
-
-    async def once(self, entry: JournalEntry) -> JournalValue:
-        """Return what is kept at the next position, or do the work and keep what it gives; see `Journal`."""
-        [value] = await self.all([entry])
-        return value
-
-    async def all(self, entries: Sequence[JournalEntry]) -> list[JournalValue]:
-        """Do so with several entries at once; see `Journal`."""
-        kept = await self._read_kept()
-        first, self._position = self._position + 1, self._position + len(entries)
-        values: dict[int, JournalValue] = {}
-        todo: list[tuple[int, JournalEntry]] = []
-        for position, entry in enumerate(entries, first):
-            if position in kept:
-                name, values[position] = kept.pop(position)
-                check_entry_name(name, entry.name)
-            else:
-                self._check_missing(position, entry, last=self._position)
-                todo.append((position, entry))
-
-        async def do_work(position: int, entry: JournalEntry) -> None:
-            value = values[position] = await entry.work()
-            with CancelScope(shield=True):
-                await to_thread.run_sync(self._log.write_entry, self._path, position, entry.name, value)
-
-        if len(todo) == 1:
-            await do_work(*todo[0])
-        elif todo:
-            await gather([partial(do_work, *each) for each in todo], None)
-        return [values[position] for position in range(first, self._position + 1)]
 
     async def recall(self, name: str) -> JournalValue | None:
-        """Return what is kept at the next position where that is the entry of this name; see `Journal`."""
-        kept = await self._read_kept()
-        found = kept.get(self._position + 1)
+        """Return the value of the next stored entry if that is the entry of this name; see `Journal`."""
+        left = await self._open_entries()
+        found = left.get(self._position + 1)
         if found is None or found[0] != name:
             return None
         self._position += 1
-        return kept.pop(self._position)[1]
-
-    async def finish(self) -> None:
-        """Check that nothing is kept behind the end of the run; see `Journal`."""
-        kept = await self._read_kept()
-        if kept:
-            raise JournalError(
-                f"the log of the run '{self._name}' goes on with '{kept[min(kept)][0]}' where the run has ended: it "
-                "was written with other settings or by another version of the program, or it was changed"
-            )
+        return left.pop(self._position)[1]
 
     def nested(self, name: str) -> SqliteJournal:
         """Return the log of a run inside of this one; see `Journal`."""
         inner = object.__new__(type(self))
-        inner._name = f"{self._name}/{name}"
-        inner._open_log(self._log, f"{self._path}/{name}")
+        inner._open_log(self._log, f"{self._name}/{name}", f"{self._path}/{name}")
         return inner
 
     def forget_failure(self) -> bool:
-        """Forget the error that the run has ended with, so that it is asked again when it is started again.
+        """Delete the error that the run has ended with, so that the next start makes the request again.
 
         Returns:
             False where it has not ended with one, or with one in a call, which must not run twice.
@@ -167,7 +114,7 @@ class SqliteJournal:
         if "failed" not in value or name.startswith("call "):
             return False
         self._log.delete_entry(self._path, position)
-        self._kept = None
+        self._left = None
         return True
 
     def forget_run(self) -> None:
@@ -187,19 +134,15 @@ class SqliteJournal:
     ) -> None:
         self.close()
 
-    async def _read_kept(self) -> dict[int, tuple[str, JournalValue]]:
-        if self._kept is None:
-            self._kept = await to_thread.run_sync(self._log.read_entries, self._path)
-            self._last = max(self._kept, default=0)
-        return self._kept
+    async def _load_entries(self) -> dict[int, StoredEntry]:
+        return await to_thread.run_sync(self._log.read_entries, self._path)
 
-    def _check_missing(self, position: int, entry: JournalEntry, *, last: int) -> None:
-        """Refuse to do what the log must have, since it has what came later."""
-        if self._last > last:
-            raise JournalError(
-                f"the log of the run '{self._name}' has no '{entry.name}' at position {position}, and goes on behind "
-                "it: it was cut, or changed"
-            )
+    async def _store_value(self, position: int, name: str, value: JournalValue) -> None:
+        with CancelScope(shield=True):
+            await to_thread.run_sync(self._log.write_entry, self._path, position, name, value)
+
+    def _check_missing(self, position: int, entry: JournalEntry) -> None:
+        super()._check_missing(position, entry)
         if entry.name == "begin" and position > 1:
             raise JournalError(
                 f"the journal of the run '{self._name}' has served a loop already: give each loop a journal of its own"
@@ -207,7 +150,7 @@ class SqliteJournal:
 
 
 Cipher = Callable[[bytes], bytes]
-"""Encrypts or decrypts what is kept."""
+"""Encrypts or decrypts a stored value."""
 
 _VERSION = 2
 _BUSY_SECONDS = 30.0
@@ -229,7 +172,7 @@ class SqliteLog:
     Args:
         file: The database.
         name: The run, as the application names it.
-        encrypt: Applied to each value before it is kept; None keeps it as it is.
+        encrypt: Applied to each value before it is stored; None stores it as it is.
         decrypt: Its reverse.
         is_synced: True where each entry is synced to the disk.
 
@@ -267,7 +210,7 @@ class SqliteLog:
             ) from error
 
     def _open_database(self) -> sqlite3.Connection:
-        with suppress(OSError):  # SQLite fails with it then, and says why
+        with suppress(OSError):  # SQLite fails with it then, with the reason
             make_private(self._file, "-wal", "-shm", "-journal")
         connection = sqlite3.connect(self._file, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
@@ -338,15 +281,15 @@ class SqliteLog:
         if row is not None:
             try:
                 content = (row[0] if self._decrypt is None else self._decrypt(row[0])).decode()
-            except Exception:  # noqa: BLE001 - whatever a cipher raises, it is not what was kept
+            except Exception:  # noqa: BLE001 - whatever a cipher raises, it is not what was stored
                 content = False
         return check_content(digest, content, self.run_id, self._name)
 
     def write_entry(self, path: str, position: int, name: str, value: JournalValue) -> None:
-        """Keep an entry; once this returns, no crash undoes it.
+        """Store an entry; once this returns, no crash undoes it.
 
         Raises:
-            JournalError: It can't be kept.
+            JournalError: It can't be stored.
         """
         try:
             text = write_json(value, allow_nan=False)
@@ -360,8 +303,8 @@ class SqliteLog:
             raise
         except Exception as error:
             raise JournalError(
-                f"the entry '{name}' of the run '{self._name}' could not be kept in '{self._file}': {error}; the run "
-                "ends here, and goes on behind the last entry that was kept when it is started again"
+                f"the entry '{name}' of the run '{self._name}' could not be stored in '{self._file}': {error}; the "
+                "run ends here, and goes on behind the last stored entry when it is started again"
             ) from error
 
     def _encode_text(self, text: str) -> bytes:
@@ -385,14 +328,14 @@ class SqliteLog:
             raise
 
     def delete_entry(self, path: str, position: int) -> None:
-        """Forget an entry."""
+        """Delete an entry."""
         with self._lock:
             self._use_database().execute(
                 "DELETE FROM entry WHERE run_id = ? AND path = ? AND position = ?", (self.run_id, path, position)
             )
 
     def delete_run(self) -> None:
-        """Forget the run, and all runs inside of it."""
+        """Delete the run, and all runs inside of it."""
         with self._lock:
             connection = self._use_database()
             connection.execute("BEGIN IMMEDIATE")
@@ -437,7 +380,7 @@ class RunLock:
         path: The file; made where there is none, and removed when the lock is given back.
 
     Raises:
-        BlockingIOError: Somebody else has it.
+        BlockingIOError: Another process has it.
     """
 
     __slots__ = ("_descriptor", "_path", "_process")
@@ -455,7 +398,7 @@ class RunLock:
                 raise BlockingIOError(f"'{path}' is locked") from error
             if self._is_of_file(descriptor):
                 self._descriptor = descriptor
-            else:  # who had it has removed the file meanwhile
+            else:  # its holder has removed the file meanwhile
                 os.close(descriptor)
 
     def release(self) -> None:

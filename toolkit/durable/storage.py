@@ -1,17 +1,18 @@
-"""The database of durable runs, opened: one connection pool that the engine and our tables share.
+"""The tables beside those of the engine: who is at work, what was told, what was said to a run, and where each stands.
 
-News of all runs that are followed in this process is read by one query at a time, however many follow them.
+The engine's own tables say which segments there are, who moves each, and what it left. A run's truth is the log of the
+segment that moves, which is here, or the output of the last one.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,31 +21,265 @@ import sqlalchemy as sa
 from anyio import to_thread
 from dbos import DBOS, DBOSClient, Serializer
 from sqlalchemy import event
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import (
     ArgumentError,
+    DataError,
     DBAPIError,
+    InterfaceError,
     NoSuchModuleError,
+    OperationalError,
     SQLAlchemyError,
     TimeoutError as PoolTimeoutError,
 )
 
-from toolkit.dataclass import dataclass
-from toolkit.durable.contents import Encryption, StoredText, is_away, is_refusal
+from toolkit.durable.contents import (
+    BESIDE,
+    ContentRow,
+    Encryption,
+    StoredText,
+    check_content,
+    find_digests,
+    has_contents,
+    put_back,
+)
 from toolkit.durable.errors import DatabaseUnavailableError, DurableError, UnstorableValueError
-from toolkit.durable.tables import TABLES_VERSION, runs, schema, versions
-from toolkit.errors import ConfigurationError
+from toolkit.errors import ConfigurationError, JournalError
+from toolkit.json_text import write_json
 from toolkit.private_files import make_private
-from toolkit.runtime.backend import loop_waker
 from toolkit.secrets import without_keys
 from toolkit.settings import check_setting
 
 __all__ = [
     "ENGINE_NAME",
     "ENGINE_VERSION",
-    "EventWatch",
-    "segment_id",
     "Storage",
+    "contents",
+    "database_now",
+    "delete_workflows",
+    "entries",
+    "events",
+    "find_executor",
+    "inbox",
+    "is_away",
+    "restore_lines",
+    "restore_value",
+    "restore_values",
+    "runs",
+    "segment_id",
+    "store_contents",
+    "workers",
 ]
+
+_REFUSALS = ("22", "54")
+"""The classes of Postgres's codes that are about a value: data exceptions, and limits of the program."""
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Return whether a database has refused a value, however often it is asked."""
+    if isinstance(error, (DataError, OverflowError, UnicodeEncodeError, sqlite3.DataError)):
+        return True
+    code: object = getattr(error.orig, "sqlstate", None) if isinstance(error, DBAPIError) else None
+    return isinstance(code, str) and code.startswith(_REFUSALS)
+
+
+def is_away(error: BaseException) -> bool:
+    """Return whether a database is away, full or busy, so that it may take later what it does not take now."""
+    return isinstance(error, (OperationalError, InterfaceError, PoolTimeoutError)) and not is_refusal(error)
+
+
+_SPLIT_LINE = write_json({BESIDE: {}}).removesuffix("{}}")
+
+
+def store_contents(connection: sa.Connection, rows: Sequence[ContentRow]) -> None:
+    """Keep contents in the transaction of the values that have them."""
+    if rows:
+        insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+        # In one order, so that two transactions with the same contents do not wait for each other.
+        ordered = sorted(rows, key=lambda row: (row["run_id"], row["digest"]))
+        connection.execute(insert(contents).on_conflict_do_nothing(), ordered)
+
+
+def restore_values(
+    connection: sa.Connection, stored: StoredText, run_id: str, values: Sequence[Any]
+) -> list[Any | JournalError]:
+    """Return the values that were kept as these; an error for one whose contents are missing or were changed."""
+    digests = {digest for value in values for digest in find_digests(value)}
+    texts: Mapping[str, str] = {}
+    if digests:
+        query = sa.select(contents.c.digest, contents.c.value)
+        query = query.where(contents.c.run_id == run_id, contents.c.digest.in_(digests))
+        texts = {row.digest: row.value for row in connection.execute(query)}
+
+    def find(digest: str) -> str:
+        return check_content(digest, _open_content(stored, texts.get(digest)), run_id, run_id)
+
+    def restore(value: Any) -> Any | JournalError:
+        try:
+            return put_back(value, find)
+        except JournalError as error:
+            return error
+
+    return [restore(value) for value in values]
+
+
+def restore_lines(connection: sa.Connection, stored: StoredText, run_id: str, texts: Sequence[str]) -> list[str]:
+    """Return the lines of events that are stored as these texts.
+
+    Raises:
+        DurableError: One can't be read.
+        JournalError: Contents of one are missing or were changed.
+    """
+    lines = [stored.open(text) for text in texts]
+    split = {index: _parse_line(line) for index, line in enumerate(lines) if line.startswith(_SPLIT_LINE)}
+    for index, value in zip(split, restore_values(connection, stored, run_id, list(split.values())), strict=True):
+        if isinstance(value, JournalError):
+            raise value
+        lines[index] = value if isinstance(value, str) else write_json(value)
+    return lines
+
+
+def _parse_line(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:  # somebody has edited it, and readers skip what is no JSON
+        return line
+
+
+def _open_content(stored: StoredText, text: str | None) -> object:
+    if text is None:
+        return None
+    try:
+        return stored.read(text)
+    except DurableError:
+        return False  # is no content, and said to be changed
+
+
+def restore_value(connection: sa.Connection, stored: StoredText, run_id: str, value: Any) -> Any:
+    """Return the value that was kept as this.
+
+    Raises:
+        JournalError: Contents of it are missing or were changed.
+    """
+    if not has_contents(value):
+        return value
+    [restored] = restore_values(connection, stored, run_id, [value])
+    if isinstance(restored, JournalError):
+        raise restored
+    return restored
+
+
+TABLES_VERSION = 4
+"""The version of these tables, and of what the log of a segment holds."""
+
+_MOST_AT_ONCE = 1_000
+schema = sa.MetaData()
+"""All of them."""
+
+versions = sa.Table("toolkit_versions", schema, sa.Column("version", sa.Integer, primary_key=True))
+runs = sa.Table(
+    "toolkit_runs",
+    schema,
+    sa.Column("run_id", sa.Text, primary_key=True),
+    sa.Column("loop", sa.Text, nullable=False),
+    sa.Column("tenant", sa.Text, nullable=False),
+    sa.Column("priority", sa.Integer, nullable=False),
+    sa.Column("metadata", sa.Text, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("segment", sa.Integer, nullable=False),
+    sa.Column("attempt", sa.Text),  # the token of the process that moves it: others' events are refused
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("lost", sa.Integer, nullable=False),  # attempts in a row that have not told how they ended
+    sa.Column("ended", sa.Integer, nullable=False),  # calls that had come to their end when the last of them began
+    sa.Column("last_seq", sa.Integer, nullable=False),
+    sa.Column("created", sa.Double, nullable=False),
+    sa.Column("updated", sa.Double, nullable=False),
+    sa.Column("due", sa.Double),  # when the decisions that it awaits expire, by the database's clock
+    # A key, so that Postgres lets entries and events of a run be written at once, and none while `attempt` changes.
+    sa.UniqueConstraint("run_id", "attempt"),
+    sa.Index("toolkit_runs_by_state", "state", "updated"),
+    sa.Index("toolkit_runs_by_creation", "created", "run_id"),
+    sa.Index("toolkit_runs_in_state", "state", "created", "run_id"),
+    sa.Index("toolkit_runs_by_due", "due"),
+)
+events = sa.Table(
+    "toolkit_events",
+    schema,
+    sa.Column("run_id", sa.Text, primary_key=True),
+    sa.Column("seq", sa.Integer, primary_key=True),
+    sa.Column("segment", sa.Integer, nullable=False),
+    sa.Column("turn", sa.Integer, nullable=False),
+    sa.Column("attempt", sa.Text, nullable=False),
+    sa.Column("entry", sa.Text),  # the entry of the log that says the same, to tell what a take-over has to tell anew
+    sa.Column("line", sa.Text, nullable=False),
+)
+inbox = sa.Table(
+    "toolkit_inbox",
+    schema,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("run_id", sa.Text, nullable=False),
+    sa.Column("key", sa.Text, nullable=False),  # a second decision on a call has the same, and is refused
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("segment", sa.Integer),  # that took it; null while none did, 0 where none ever will
+    sa.UniqueConstraint("run_id", "key"),
+    sa.Index("toolkit_inbox_waiting", "segment", "id"),
+    sqlite_autoincrement=True,
+)
+entries = sa.Table(
+    "toolkit_entries",  # the log of each segment; the engine knows a segment as one piece of work
+    schema,
+    sa.Column("run_id", sa.Text, primary_key=True),
+    sa.Column("segment", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("path", sa.Text, primary_key=True),  # the calls that the log of a sub-agent is inside of
+    sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("value", sa.Text, nullable=False),
+)
+contents = sa.Table(
+    "toolkit_contents",  # large texts of entries, events, messages and rests, each once for a run
+    schema,
+    sa.Column("run_id", sa.Text, primary_key=True),
+    sa.Column("digest", sa.Text, primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),
+)
+workers = sa.Table(
+    "toolkit_workers",
+    schema,
+    sa.Column("executor", sa.Text, primary_key=True),
+    sa.Column("beats", sa.Integer, nullable=False),
+    sa.Column("lease", sa.Double, nullable=False),
+    sa.Column("host", sa.Text, nullable=False),
+    sa.Column("seen", sa.Double, nullable=False),
+)
+
+
+def database_now(engine: sa.Engine) -> sa.ColumnElement[Any]:
+    """Return the time by the database's clock in seconds since 1970: the one clock that all processes share."""
+    if engine.dialect.name == "postgresql":
+        return sa.extract("epoch", sa.func.clock_timestamp())
+    return (sa.func.julianday("now") - 2440587.5) * 86400.0
+
+
+def find_executor(connection: sa.Connection, workflow_id: str) -> str | None:
+    """Return the worker to which the engine has given a workflow."""
+    table = _engine_table(connection, "workflow_status")
+    query = sa.select(table.c.executor_id).where(table.c.workflow_uuid == workflow_id)
+    return connection.scalar(query)
+
+
+def delete_workflows(connection: sa.Connection, workflow_ids: Sequence[str]) -> None:
+    """Delete workflows of the engine in a transaction of ours; it would do so in one of its own."""
+    for first in range(0, len(workflow_ids), _MOST_AT_ONCE):
+        ids = workflow_ids[first : first + _MOST_AT_ONCE]
+        for name in ("workflow_input", "workflow_output", "operation_outputs", "workflow_status"):
+            table = _engine_table(connection, name)
+            connection.execute(table.delete().where(table.c.workflow_uuid.in_(ids)))
+
+
+def _engine_table(connection: sa.Connection, name: str) -> sa.TableClause:
+    columns = [sa.column("workflow_uuid", sa.Text), sa.column("executor_id", sa.Text)]
+    return sa.table(name, *columns, schema="dbos" if connection.dialect.name == "postgresql" else None)
 
 
 ENGINE_NAME = "toolkit"
@@ -104,7 +339,6 @@ class Storage:
         client: The client of the engine.
         serializer: How the engine stores values.
         text: How we store values.
-        watch: Looks for news of runs that are followed.
     """
 
     def __init__(self, url: str, encryption: Encryption | None = None) -> None:
@@ -115,12 +349,11 @@ class Storage:
         self.text: StoredText = StoredText(encryption)
         self.serializer: Serializer = _JsonSerializer(self.text)
         self.engine: sa.Engine = _make_engine(parsed)
-        self.watch: EventWatch = EventWatch(self.engine)
         self._lock = threading.Lock()
         try:
-            with self.telling_failures():
+            with self.raising_failures():
                 _make_tables(parsed, self.engine)
-            with self.telling_failures():
+            with self.raising_failures():
                 self.client: DBOSClient = DBOSClient(
                     system_database_engine=self.engine,
                     serializer=self.serializer,
@@ -137,7 +370,7 @@ class Storage:
         return self.engine.dialect.name == "postgresql"
 
     @contextmanager
-    def telling_failures(self) -> Generator[None]:
+    def raising_failures(self) -> Generator[None]:
         """Raise an error of ours where the database can't be reached.
 
         Raises:
@@ -148,12 +381,12 @@ class Storage:
             yield
         except (DBAPIError, OverflowError, UnicodeEncodeError) as error:
             cause = error.orig if isinstance(error, DBAPIError) else error
-            said = " ".join(str(cause).split())
+            text = " ".join(str(cause).split())
             if is_refusal(error):
                 raise UnstorableValueError(
-                    "a value", f"the database does not take it ({said}): give another"
+                    "a value", f"the database does not take it ({text}): give another"
                 ) from error
-            raise DatabaseUnavailableError(self.url, said) from error
+            raise DatabaseUnavailableError(self.url, text) from error
         except PoolTimeoutError as error:
             raise DatabaseUnavailableError(self.url, str(error)) from error
         except (sqlite3.Error, OSError) as error:
@@ -166,7 +399,7 @@ class Storage:
             DatabaseUnavailableError: The database is away.
             UnstorableValueError: It does not take a value.
         """
-        with self.telling_failures():
+        with self.raising_failures():
             return await to_thread.run_sync(work)
 
     async def insist(self, work: Callable[[], _Returned]) -> _Returned:
@@ -188,7 +421,6 @@ class Storage:
 
     def close(self) -> None:
         """Close all connections."""
-        self.watch.stop()
         self.client.destroy()
         self.engine.dispose()
 
@@ -308,119 +540,3 @@ def _check_version(connection: sa.Connection) -> None:
             f"the durable runs in this database are of version {version}, and this library reads version "
             f"{TABLES_VERSION}: use the library that wrote them, or another database"
         )
-
-
-_FIRST_SECONDS = 0.01
-_RUNNING_SECONDS = 0.02
-"""Between two looks at a run that moves, however long it has told nothing."""
-
-_SLOW_SECONDS = 0.25
-"""The same for a run that waits for a worker or for a decision."""
-
-_SLOWER = 1.3
-_GAP_SECONDS = 0.01
-_MOST = 500
-
-
-@dataclass(slots=True)
-class _WaitingReader:
-    number: int
-    run_id: str
-    after: int
-    state: str
-    wake: Callable[[], object]
-    pause: float
-    next_look: float
-
-
-class EventWatch:
-    """A thread that looks while somebody waits.
-
-    Args:
-        engine: The database.
-    """
-
-    def __init__(self, engine: sa.Engine) -> None:
-        self._engine = engine
-        self._readers: dict[int, _WaitingReader] = {}
-        self._numbers = count(1)
-        self._changed = threading.Condition()
-        self._is_over = False
-        self._thread: threading.Thread | None = None
-
-    async def wait_for_news(self, run_id: str, after: int, state: str) -> None:
-        """Return when a run has told something new, stands otherwise or is gone, or the database is away.
-
-        Args:
-            run_id: The run.
-            after: The number of the last event that is known.
-            state: How the run stood.
-        """
-        if self._is_over:
-            await anyio.sleep(_SLOW_SECONDS)
-            return
-        wake, has_news = loop_waker(), anyio.Event()
-        next_look = time.monotonic() + _FIRST_SECONDS
-        number = next(self._numbers)
-        reader = _WaitingReader(number, run_id, after, state, lambda: wake(has_news.set), _FIRST_SECONDS, next_look)
-        with self._changed:
-            self._readers[number] = reader
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._look_on, name="toolkit durable watch", daemon=True)
-                self._thread.start()
-            self._changed.notify()
-        try:
-            await has_news.wait()
-        finally:
-            with self._changed:
-                self._readers.pop(number, None)
-
-    def stop(self) -> None:
-        """End."""
-        with self._changed:
-            self._is_over = True
-            self._changed.notify()
-            for each in self._readers.values():
-                each.wake()
-        if self._thread is not None:
-            self._thread.join(5)
-
-    def _look_on(self) -> None:
-        while not self._is_over:
-            due = self._wait_for_due()
-            for first in range(0, len(due), _MOST):
-                self._look_at(due[first : first + _MOST])
-            time.sleep(_GAP_SECONDS)
-
-    def _wait_for_due(self) -> list[_WaitingReader]:
-        """Return the readers for whom it is time to look; wait until there are some, or until this ends."""
-        with self._changed:
-            while not self._is_over:
-                now = time.monotonic()
-                due = [each for each in self._readers.values() if each.next_look <= now]
-                if due:
-                    return due
-                next_look = min((each.next_look for each in self._readers.values()), default=None)
-                self._changed.wait(None if next_look is None else max(_GAP_SECONDS, next_look - now))
-        return []
-
-    def _look_at(self, due: Sequence[_WaitingReader]) -> None:
-        query = sa.select(runs.c.run_id, runs.c.last_seq, runs.c.state)
-        query = query.where(runs.c.run_id.in_({each.run_id for each in due}))
-        found: dict[str, tuple[int, str]] = {}
-        try:
-            with self._engine.connect() as connection:
-                found = {run_id: (last_seq, state) for run_id, last_seq, state in connection.execute(query).all()}
-        except SQLAlchemyError as error:  # those who wait ask the database themselves, and say what is wrong
-            _logger.debug("durable runs can't be looked at: %s", error)
-        now = time.monotonic()
-        for each in due:
-            last_seq, state = found.get(each.run_id, (-1, ""))
-            if last_seq > each.after or state != each.state:
-                with self._changed:
-                    self._readers.pop(each.number, None)
-                each.wake()
-            else:
-                longest = _RUNNING_SECONDS if state == "running" else _SLOW_SECONDS
-                each.pause = min(longest, each.pause * _SLOWER)
-                each.next_look = now + each.pause

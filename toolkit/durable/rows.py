@@ -15,14 +15,34 @@ from sqlalchemy.exc import IntegrityError
 
 from toolkit.chat import ToolCall
 from toolkit.dataclass import dataclass
-from toolkit.durable.contents import check_json, check_storable_text, keep_contents, restore_value, split_value
-from toolkit.durable.entry_log import KeptEntries, read_kept_entries
+from toolkit.durable.contents import check_json, check_storable_text, split_value, write_value
 from toolkit.durable.errors import DurableError, DurableRunNotFoundError, UnstorableValueError
-from toolkit.durable.inbox_rows import InboxRows
-from toolkit.durable.rests import ENDED, RESTING, TAKEN_AT_REST, VOID_AT_REST, InboxItem, Rest, read_rest
-from toolkit.durable.segment_journal import unwrap_value
-from toolkit.durable.storage import ENGINE_NAME, ENGINE_VERSION, Storage, segment_id
-from toolkit.durable.tables import contents, database_now, delete_workflows, entries, events, find_executor, inbox, runs
+from toolkit.durable.rests import (
+    ENDED,
+    RESTING,
+    TAKEN_AT_REST,
+    VOID_AT_REST,
+    InboxItem,
+    Rest,
+    read_rest,
+)
+from toolkit.durable.segment_journal import StoredEntries, read_stored_entries, unwrap_value
+from toolkit.durable.storage import (
+    ENGINE_NAME,
+    ENGINE_VERSION,
+    Storage,
+    contents,
+    database_now,
+    delete_workflows,
+    entries,
+    events,
+    find_executor,
+    inbox,
+    restore_value,
+    runs,
+    segment_id,
+    store_contents,
+)
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.feeds import CallReturned, Feed, ModelReplied, load_feed
 from toolkit.loop.journal import storable_id
@@ -31,16 +51,16 @@ from toolkit.schema.nodes import is_object
 
 __all__ = [
     "AttemptFacts",
-    "count_attempt",
-    "describe_under_way",
     "ENDED_WORKFLOW",
-    "queue_name",
+    "InboxRows",
     "RunRow",
     "RunRows",
     "SEGMENT_WORKFLOW",
+    "decision_key",
+    "describe_under_way",
+    "queue_name",
     "spare_attempt",
 ]
-
 
 SEGMENT_WORKFLOW = "toolkit.segment"
 """The engine's name of the workflow that a segment is."""
@@ -93,15 +113,15 @@ class AttemptFacts:
 
     Args:
         row: The run.
-        told: The entries of its logs that were told of.
-        kept: The entries that attempts before this one have kept.
+        emitted: The entries of its logs whose events are written.
+        stored: The entries of earlier attempts.
         items: The messages to the run that are in no transcript yet, and those that a log which it goes on with has.
         lost: How many attempts in a row have not told how they ended, with this one, which may do so yet.
     """
 
     row: RunRow
-    told: frozenset[str]
-    kept: KeptEntries
+    emitted: frozenset[str]
+    stored: StoredEntries
     items: Sequence[InboxItem]
     lost: int
 
@@ -139,7 +159,7 @@ class RunRows:
         try:
             with self._storage.engine.begin() as connection:
                 connection.execute(runs.insert().values(**values, created=now, updated=now))
-                keep_contents(connection, beside)
+                store_contents(connection, beside)
                 self._enqueue_segment(connection, row, 1, {**begin, "prompt": prompt})
         except IntegrityError:
             return self.read(row.run_id)
@@ -234,7 +254,7 @@ class RunRows:
         now = database_now(self._storage.engine)
         values = {"attempt": attempt, "attempts": runs.c.attempts + 1, "state": "running", "updated": now}
         segment = logs[-1]
-        told = sa.select(events.c.entry).where(
+        written = sa.select(events.c.entry).where(
             events.c.run_id == run_id, events.c.segment.in_(logs), events.c.entry.is_not(None)
         )
         with self._storage.engine.begin() as connection:
@@ -246,12 +266,12 @@ class RunRows:
                 raise dbos_error.DBOSWorkflowConflictIDError(segment_id(run_id, segment))
             row = self._to_row(connection.execute(sa.select(*_COLUMNS).where(runs.c.run_id == run_id)).one())
             is_first = row.attempts == 1 and len(logs) == 1
-            known = frozenset[str]() if is_first else frozenset(connection.execute(told).scalars())
+            emitted = frozenset[str]() if is_first else frozenset(connection.execute(written).scalars())
             earlier = logs[:-1] if row.attempts == 1 else logs
-            kept = read_kept_entries(connection, self._storage, run_id, earlier) if earlier else {}
+            stored = read_stored_entries(connection, self._storage, run_id, earlier) if earlier else {}
             items = self._inbox.read_items(connection, run_id, logs[:-1])
-            lost = count_attempt(connection, run_id, kept)
-            return AttemptFacts(row=row, told=known, kept=kept, items=items, lost=lost)
+            lost = count_attempt(connection, run_id, stored)
+            return AttemptFacts(row=row, emitted=emitted, stored=stored, items=items, lost=lost)
 
     def read_awaited(self, row: RunRow) -> Sequence[PendingApproval]:
         """Return the calls that a run awaited decisions on when its last segment began."""
@@ -383,7 +403,7 @@ class RunRows:
 _MOST_NAMED = 3
 
 
-def count_attempt(connection: sa.Connection, run_id: str, kept: KeptEntries) -> int:
+def count_attempt(connection: sa.Connection, run_id: str, kept: StoredEntries) -> int:
     """Count an attempt that begins as lost, until it tells how it ends; return how many in a row are, with this one.
 
     Where a call has come to its end since the last one began, it is the first: what the run does lets workers live.
@@ -400,7 +420,7 @@ def spare_attempt(connection: sa.Connection, run_id: str, segment: int) -> None:
     connection.execute(runs.update().where(*mine).values(lost=runs.c.lost - 1))
 
 
-def describe_under_way(kept: KeptEntries) -> str:
+def describe_under_way(kept: StoredEntries) -> str:
     """Return what a run was at when its last attempt ended."""
     turn, calls = 0, dict[str, ToolCall]()
     for name, feeds in _read_fed(kept.get("", {})):
@@ -418,7 +438,7 @@ def describe_under_way(kept: KeptEntries) -> str:
     return f"turn {turn} was under way, with no result yet of the call {', '.join(named)}{more}"
 
 
-def _count_ended(kept: KeptEntries) -> int:
+def _count_ended(kept: StoredEntries) -> int:
     """Return how many calls have come to an end, also in loops inside of calls."""
     results = [
         each.result
@@ -439,3 +459,117 @@ def _read_fed(entries: Any) -> Iterator[tuple[str, list[Feed]]]:
             yield name, [load_feed(feed) for feed in feeds if feed[0] in ("model_replied", "tool_returned")]
         except (LookupError, TypeError, ValueError):
             continue  # the replay says what is wrong with it
+
+
+def decision_key(call_id: str, binding: str) -> str:
+    """Return the key under which the decision on a call is kept, where no second one can be."""
+    return f"decide/{storable_id(call_id)}/{storable_id(binding)}"
+
+
+class InboxRows:
+    """Reads and writes the inbox; blocks.
+
+    Args:
+        storage: The database.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def read_items(self, connection: sa.Connection, run_id: str, logs: Sequence[int] = ()) -> list[InboxItem]:
+        """Return what was said to a run and not taken; and what segments took that have failed, and are read again."""
+        is_open: sa.ColumnElement[bool] = inbox.c.segment.is_(None)
+        if logs:
+            is_open |= inbox.c.segment.in_(logs) & inbox.c.kind.in_(("say", "steer"))
+        query = sa.select(inbox.c.id, inbox.c.kind, inbox.c.body).where(inbox.c.run_id == run_id, is_open)
+        rows = connection.execute(query.order_by(inbox.c.id)).all()
+        return [self._read_item(connection, run_id, *row) for row in rows]
+
+    def _read_item(self, connection: sa.Connection, run_id: str, id_: int, kind: str, body: str) -> InboxItem:
+        read = restore_value(connection, self._storage.text, run_id, self._storage.text.read(body))
+        return InboxItem(id=id_, kind=kind, body=read)
+
+    def put_item(self, run_id: str, kind: str, key: str, body: Mapping[str, Any]) -> bool:
+        """Keep what is said to a run; return False where something was said under the same key.
+
+        Raises:
+            UnstorableValueError: It is no JSON.
+        """
+        for name, part in body.items():
+            check_json(f"the {name}", part)
+        try:
+            text, beside = write_value(self._storage.text, run_id, dict(body))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise UnstorableValueError(f"what is said to run '{run_id}'", f"it is no JSON: {error}") from error
+        try:
+            with self._storage.engine.begin() as connection:
+                connection.execute(inbox.insert().values(run_id=run_id, key=key, kind=kind, body=text))
+                store_contents(connection, beside)
+        except IntegrityError:
+            return False
+        return True
+
+    def put_decision(self, run_id: str, segment: int, call_id: str, binding: str, decision: Mapping[str, Any]) -> bool:
+        """Keep a decision on a call that a run awaited one on at the rest of a segment.
+
+        Args:
+            run_id: The run.
+            segment: That segment.
+            call_id: The call.
+            binding: Names the arguments and the tool that were decided on.
+            decision: As from `write_decision`.
+
+        Returns:
+            Whether it is the one that counts; another one may have been made meanwhile.
+
+        Raises:
+            UnstorableValueError: It is no JSON.
+        """
+        key = decision_key(call_id, binding)
+        body = {"call_id": call_id, "binding": binding, "decision": decision}
+        if self.put_item(run_id, "decide", key, body):
+            return True
+        # One that a segment took and that left the call pending did not hold: with its code the call was another one.
+        spent = inbox.update().where(inbox.c.run_id == run_id, inbox.c.key == key, inbox.c.segment <= segment)
+        with self._storage.engine.begin() as connection:
+            found = connection.execute(spent.values(key=inbox.c.key + "/" + sa.cast(inbox.c.id, sa.Text)))
+        return found.rowcount > 0 and self.put_item(run_id, "decide", key, body)
+
+    def has_item(self, run_id: str, key: str) -> bool:
+        """Return whether something was said to a run under a key."""
+        query = sa.select(inbox.c.id).where(inbox.c.run_id == run_id, inbox.c.key == key)
+        with self._storage.engine.connect() as connection:
+            return connection.execute(query).first() is not None
+
+    def is_cancelled(self, run_id: str, segment: int) -> bool:
+        """Return whether a cancel was said to a run that its segment takes, or the next one."""
+        query = sa.select(inbox.c.id).where(inbox.c.run_id == run_id, inbox.c.kind == "cancel")
+        query = query.where(inbox.c.segment.is_(None) | (inbox.c.segment == segment))
+        with self._storage.engine.connect() as connection:
+            return connection.execute(query).first() is not None
+
+    def find_waiting(self, run_ids: Sequence[str]) -> dict[str, list[InboxItem]]:
+        """Return what was said to runs and not taken yet, by run, oldest first."""
+        query = sa.select(inbox.c.run_id, inbox.c.id, inbox.c.kind, inbox.c.body).where(
+            inbox.c.segment.is_(None), inbox.c.run_id.in_(run_ids)
+        )
+        found: dict[str, list[InboxItem]] = {}
+        with self._storage.engine.connect() as connection:
+            for run_id, *row in connection.execute(query.order_by(inbox.c.id)).all():
+                found.setdefault(run_id, []).append(self._read_item(connection, run_id, *row))
+        return found
+
+    def find_called(self, limit: int) -> dict[str, int]:
+        """Return runs at rest to which something was said that has them go on, with the newest item of each."""
+        is_taken = sa.or_(
+            *((runs.c.state == state) & inbox.c.kind.in_(kinds) for state, kinds in TAKEN_AT_REST.items())
+        )
+        query = (
+            sa.select(inbox.c.run_id, sa.func.max(inbox.c.id))
+            .join(runs, runs.c.run_id == inbox.c.run_id)
+            .where(inbox.c.segment.is_(None), is_taken)
+            .group_by(inbox.c.run_id)
+            .order_by(sa.func.max(inbox.c.id).desc())
+        )
+        with self._storage.engine.connect() as connection:
+            return {found[0]: found[1] for found in connection.execute(query.limit(limit)).all()}

@@ -1,0 +1,450 @@
+"""Writes the events of runs as rows that other processes read.
+
+`AttemptEvents` decides when an event may be written, `_RowMaker` makes rows of it, and `EventWriter` is the thread that
+writes the rows of all runs of a worker, several runs in one transaction: emitting an event never waits for a disk.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import SQLAlchemyError
+
+from toolkit.calls.events import ApprovalRequested, ToolExecutionEnd
+from toolkit.calls.handler import Registration
+from toolkit.chat import ArgumentsDelta, ReasoningDelta, TextDelta
+from toolkit.dataclass import dataclass
+from toolkit.durable.contents import ContentRow, StoredText, split_value
+from toolkit.durable.storage import Storage, database_now, events, runs, store_contents
+from toolkit.loop.approvals import describe_call_end
+from toolkit.loop.event_json import dump_event
+from toolkit.loop.events import Done, Failed, IterationStart, ProviderRetried, ResponseReceived
+from toolkit.loop.feeds import CallReturned, ModelReplied, load_feed
+from toolkit.loop.journal import storable_id
+from toolkit.run_log.cleaning import EntryCleaner, ReplyText
+from toolkit.run_log.entries import LogItem, LogRecord, dump_item, make_header, write_line
+
+__all__ = ["AttemptEvents", "EventWriter"]
+
+_EventRow: TypeAlias = dict[str, Any]
+_NO_TOOLS: Mapping[str, Registration[Any]] = {}
+_MOST_WAITING = 20_000
+_DELTAS = (TextDelta, ReasoningDelta)
+_logger = logging.getLogger("toolkit.durable")
+
+
+@dataclass(frozen=True, slots=True)
+class _QueuedItem:
+    item: LogItem
+    turn: int
+    entry: str | None  # the log's entry that has the same content; None where no log has it
+
+
+class AttemptEvents:
+    """The events of one attempt, from the loop that emits them to the thread that writes them.
+
+    An event with the content of a log entry, a reply or the end of a call, is written once that entry is stored, and
+    later events wait for it. An attempt that ends before has written nothing of it. The next attempt emits the events
+    of entries that it finds in the log and not among the rows, so that each recorded end of a call is written once.
+
+    Args:
+        run_id: The run.
+        segment: The segment.
+        attempt: The token of the attempt.
+        last_seq: The number of the run's last event that is written.
+        emitted: The entries whose events earlier attempts have written, by their keys.
+        text: How values are stored.
+        wake: Called when there is something to write.
+
+    Attributes:
+        loop_id: The run's own loop, whose turns are counted.
+        is_refused: True once another attempt moves the run.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        segment: int,
+        attempt: str,
+        *,
+        last_seq: int,
+        emitted: frozenset[str],
+        text: StoredText,
+        wake: Callable[[], None],
+    ) -> None:
+        self.run_id = run_id
+        self.attempt = attempt
+        self.loop_id = run_id
+        self.is_refused = False
+        self._rows = _RowMaker(run_id, segment, attempt, last_seq, text)
+        self._end_key = f"end {segment}"
+        self._emitted = set(emitted)
+        self._stored: set[str] = set()
+        self._key_heads: dict[str, str] = {}  # of the loops inside of calls that have logs, by their ids
+        self._queue: deque[_QueuedItem] = deque()
+        self._turn = 0
+        self._end: _QueuedItem | None = None
+        self._wake = wake
+        self._lock = threading.Lock()
+
+    # from the loop
+
+    def put(self, item: LogItem) -> None:
+        """Take an event or a record, from any thread."""
+        is_own = item.loop_id == self.loop_id
+        if isinstance(item, IterationStart) and is_own:
+            self._turn = item.iteration
+        if isinstance(item, ApprovalRequested) and not item.reason:
+            return  # an approver that is asked about every call lets it pass
+        if isinstance(item, ArgumentsDelta) or (isinstance(item, _DELTAS) and len(self._queue) > _MOST_WAITING):
+            return  # they come whole with the reply
+        if isinstance(item, (Done, Failed)) and is_own:
+            self._end = _QueuedItem(item, self._turn, self._end_key)
+            return
+        entry = self._find_entry(item)
+        if entry is not None:
+            if entry in self._emitted:
+                return
+            self._emitted.add(entry)
+        self._queue.append(_QueuedItem(item, self._turn, entry))
+        self._wake()
+
+    def _find_entry(self, item: LogItem) -> str | None:
+        """Return the key of the entry that has the content of an event; None where no log has it."""
+        match item:
+            case ResponseReceived(iteration=iteration):
+                name = f"turn {iteration}"
+            case ToolExecutionEnd(call_id=call_id):
+                name = f"call {storable_id(call_id)}"
+            case _:
+                return None
+        return name if item.loop_id == self.loop_id else self._key_of(name, item.loop_id)
+
+    def _key_of(self, name: str, log: str) -> str | None:
+        head = self._key_heads.get(log)
+        return None if head is None else head + name
+
+    # from the logs
+
+    def open_log(self, log: str) -> None:
+        """Register the log of a loop inside of a call, whose name is the loop's id."""
+        self._key_heads[log] = f"{log}: "
+
+    def note_stored(self, name: str, log: str = "") -> None:
+        """Release the event of an entry that is stored now, in the run's own log or that of a loop inside of it."""
+        self._stored.add(self._key_of(name, log) or name)
+        self._wake()
+
+    def replay_entry(
+        self,
+        name: str,
+        value: Mapping[str, Any],
+        log: str = "",
+        registrations: Mapping[str, Registration[Any]] = _NO_TOOLS,
+    ) -> None:
+        """Emit the event of an entry of an earlier attempt, where that attempt ended before it was written."""
+        kind, _, key = name.partition(" ")
+        if kind == "turn" and not log:
+            self._turn = int(key)
+        self.note_stored(name, log)
+        if (self._key_of(name, log) or name) in self._emitted:
+            return
+        stamps: dict[str, Any] = {"run_id": self.run_id, "loop_id": log or self.loop_id, "time": time.time()}
+        for plain in value.get("feeds", ()):
+            if (kind, plain[0]) not in (("turn", "model_replied"), ("call", "tool_returned")):
+                continue
+            feed = load_feed(plain)
+            if isinstance(feed, ModelReplied):
+                self.put(ResponseReceived(iteration=int(key), response=feed.response, **stamps))
+            elif isinstance(feed, CallReturned):
+                self.put(replace(describe_call_end(feed.result, registrations), **stamps))
+
+    # to the thread that writes
+
+    @property
+    def is_waiting(self) -> bool:
+        """True where there is something to write."""
+        return bool(self._queue or self._rows.rows or self.has_text)
+
+    @property
+    def has_text(self) -> bool:
+        """True where text of a reply has come since `cut_text` was called last."""
+        return self._rows.has_text
+
+    def cut_text(self) -> bool:
+        """Make events of the text that has come since the last time; return whether there was any."""
+        with self._lock:
+            self._make_rows()
+            return self._rows.cut_text(self._turn)
+
+    def read_rows(self) -> tuple[list[_EventRow], list[ContentRow]]:
+        """Return the rows to be written now with their large contents, again and again until they are confirmed."""
+        with self._lock:
+            self._make_rows()
+            return list(self._rows.rows), list(self._rows.contents)
+
+    def confirm(self, count: int) -> None:
+        """Forget the first rows: they are written."""
+        with self._lock:
+            del self._rows.rows[:count]
+            self._rows.contents.clear()
+
+    def release_end(self) -> None:
+        """Release the end of the run, to be written together with its state, so that readers find both or neither.
+
+        Events of entries that were never stored are dropped.
+        """
+        with self._lock:
+            for _ in range(len(self._queue)):  # in place: other threads may append meanwhile
+                queued = self._queue.popleft()
+                if self._is_released(queued):
+                    self._queue.append(queued)
+            end, self._end = self._end, None
+            if end is not None and end.entry not in self._emitted:
+                self._stored.add(self._end_key)
+                self._queue.append(end)
+
+    def _make_rows(self) -> None:
+        while self._queue and self._is_released(self._queue[0]):
+            queued = self._queue.popleft()
+            self._rows.add(queued.item, queued.turn, queued.entry, self._turn)
+
+    def _is_released(self, queued: _QueuedItem) -> bool:
+        return queued.entry is None or queued.entry in self._stored
+
+
+class _RowMaker:
+    """Makes the rows of a run's events: numbered, without secrets, the texts of replies in pieces.
+
+    Attributes:
+        rows: The rows that are not confirmed yet.
+        contents: Their large contents.
+    """
+
+    def __init__(self, run_id: str, segment: int, attempt: str, last_seq: int, text: StoredText) -> None:
+        self._run_id = run_id
+        self._segment = segment
+        self._attempt = attempt
+        self._last_seq = last_seq
+        self._text = text
+        self._cleaner = EntryCleaner("all")
+        self._replies: dict[tuple[str, type], ReplyText] = {}
+        self.rows: list[_EventRow] = []
+        self.contents: list[ContentRow] = []
+
+    @property
+    def has_text(self) -> bool:
+        """True where text of a reply is not in a row yet."""
+        return any(reply.has_more for reply in list(self._replies.values()))
+
+    def cut_text(self, turn: int) -> bool:
+        """Make a row of the new text of each reply; return whether there was any."""
+        had_text = self.has_text
+        for (loop_id, kind), reply in self._replies.items():
+            self._add_delta(kind, reply.take(time.monotonic(), self._cleaner.longest_secret), loop_id, turn)
+        return had_text
+
+    def add(self, item: LogItem, turn: int, entry: str | None, delta_turn: int) -> None:
+        """Make the row of an event or a record; text of a reply waits for `cut_text`, or for the reply's end."""
+        if isinstance(item, _DELTAS):
+            key = (item.loop_id, type(item))
+            reply = self._replies.get(key)
+            if reply is None:
+                reply = self._replies[key] = ReplyText(self._cleaner.clean_text, time.monotonic())
+            reply.add(item.text)
+            return
+        self._end_replies(item, delta_turn)
+        self._add_row(self._cleaner.clean(dump_item(item, self._cleaner)), turn, entry)
+
+    def _end_replies(self, item: LogItem, turn: int) -> None:
+        """Make rows of the remaining text of a complete reply; that of one that failed doesn't count."""
+        if isinstance(item, LogRecord):
+            return
+        for loop_id, kind in [key for key in self._replies if key[0] == item.loop_id]:
+            reply = self._replies.pop((loop_id, kind))
+            if not isinstance(item, ProviderRetried):
+                self._add_delta(kind, reply.take_rest(), loop_id, turn)
+
+    def _add_delta(self, kind: Any, text: str, loop_id: str, turn: int) -> None:
+        if text:
+            event = kind(text, run_id=self._run_id, loop_id=loop_id, time=time.time())
+            self._add_row(dump_event(event), turn, None)
+
+    def _add_row(self, plain: dict[str, Any], turn: int, entry: str | None) -> None:
+        if self._last_seq == 0:
+            self._append_row(make_header(self._run_id, plain.get("time") or time.time(), "all"), 0, None)
+        self._append_row(plain, turn, entry)
+
+    def _append_row(self, plain: dict[str, Any], turn: int, entry: str | None) -> None:
+        self._last_seq += 1
+        line = write_line(plain).decode().rstrip("\n")
+        small, contents = split_value(self._text, self._run_id, plain, line)
+        if small is not plain:
+            line = write_line(small).decode().rstrip("\n")
+            self.contents += contents
+        self.rows.append(
+            {
+                "run_id": self._run_id,
+                "seq": self._last_seq,
+                "segment": self._segment,
+                "turn": turn,
+                "attempt": self._attempt,
+                "entry": entry,
+                "line": self._text.seal(line),
+            }
+        )
+
+
+_PIECE_SECONDS = 0.04
+"""The time between two transactions with texts of replies."""
+
+_GAP_SECONDS = 0.01
+"""The time between any two transactions, unless the last one took longer: then as long as that."""
+
+_RETRY_SECONDS = 0.5
+
+
+class EventWriter:
+    """A thread that writes the rows of events.
+
+    Args:
+        storage: The database.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._attempts: dict[str, AttemptEvents] = {}
+        self._news = threading.Event()
+        self._lock = threading.Lock()  # one transaction at a time
+        self._is_ending = False
+        self._thread = threading.Thread(target=self._write_on, name="toolkit durable events", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write all waiting events and end the thread."""
+        self._is_ending = True
+        self._news.set()
+        self._thread.join(5)
+
+    def wake(self) -> None:
+        """Wake the thread: there is something to write."""
+        if not self._news.is_set():
+            self._news.set()
+
+    def open(self, attempt: AttemptEvents) -> None:
+        """Write the events of an attempt from now on."""
+        self._attempts[attempt.run_id] = attempt
+
+    def finish(self, attempt: AttemptEvents, values: Mapping[str, Any], also: Callable[[sa.Connection], None]) -> None:
+        """Write the remaining events of an attempt together with the new state of its run; blocks.
+
+        Args:
+            attempt: The attempt.
+            values: The columns of the run's row.
+            also: Writes more in the same transaction.
+
+        Raises:
+            Exception: The database is away.
+        """
+        with self._lock:
+            attempt.release_end()
+            self._write_rows([attempt], values, also)
+            self.drop(attempt)
+
+    def drop(self, attempt: AttemptEvents) -> None:
+        """Write no more events of an attempt."""
+        if self._attempts.get(attempt.run_id) is attempt:
+            del self._attempts[attempt.run_id]
+
+    def _write_on(self) -> None:
+        next_text = 0.0
+        while not self._is_ending:
+            has_text = any(each.has_text for each in list(self._attempts.values()))
+            self._news.wait(max(0.0, next_text - time.monotonic()) if has_text else None)
+            self._news.clear()
+            began = time.monotonic()
+            try:
+                with self._lock:
+                    waiting = [each for each in list(self._attempts.values()) if each.is_waiting]
+                    if began >= next_text and sum(each.cut_text() for each in waiting):
+                        next_text = began + _PIECE_SECONDS
+                    self._write_waiting(waiting)
+            except Exception as error:  # noqa: BLE001 - whatever a database does, runs go on, and it is tried again
+                _logger.warning("events of durable runs can't be written yet, and are tried again: %s", error)
+                self._news.set()
+                time.sleep(_RETRY_SECONDS)
+            time.sleep(max(_GAP_SECONDS, time.monotonic() - began))
+
+    def _write_waiting(self, waiting: list[AttemptEvents]) -> None:
+        """Write the events of all attempts together, or of each by itself if the database refuses that.
+
+        Raises:
+            SQLAlchemyError: The database is away, or refuses the events of one of them.
+        """
+        try:
+            self._write_rows(waiting, {})
+        except SQLAlchemyError:
+            if len(waiting) == 1:
+                raise
+            failures: list[SQLAlchemyError] = []
+            for attempt in waiting:
+                try:
+                    self._write_rows([attempt], {})
+                except SQLAlchemyError as error:
+                    failures.append(error)
+            if failures:
+                raise failures[0] from None
+
+    def _write_rows(
+        self,
+        attempts: list[AttemptEvents],
+        values: Mapping[str, Any],
+        also: Callable[[sa.Connection], None] | None = None,
+    ) -> None:
+        now = database_now(self._storage.engine)
+        # Made before the transaction begins, since others wait for it; locked in one order by all workers.
+        made = [(each, *each.read_rows()) for each in sorted(attempts, key=lambda each: each.run_id)]
+        made = [each for each in made if each[1] or values]
+        if not made:
+            return
+        written: list[tuple[AttemptEvents, list[_EventRow], list[ContentRow]]] = []
+        with self._storage.engine.begin() as connection:
+            for attempt, rows, contents in made:
+                if self._claim_run(connection, attempt, {**values, "updated": now}, rows):
+                    written.append((attempt, rows, contents))
+            all_rows = [row for _, rows, _ in written for row in rows]
+            if all_rows:
+                # The transaction may have been committed before, and its answer lost with the connection.
+                insert = postgresql.insert if self._storage.is_postgres else sqlite.insert
+                connection.execute(insert(events).on_conflict_do_nothing(), all_rows)
+                store_contents(connection, [row for _, _, contents in written for row in contents])
+            if also is not None and written:
+                also(connection)
+        for attempt, rows, _ in written:
+            attempt.confirm(len(rows))
+
+    def _claim_run(
+        self, connection: sa.Connection, attempt: AttemptEvents, values: dict[str, Any], rows: list[_EventRow]
+    ) -> bool:
+        """Update the row of a run where this attempt is the one that moves it; return whether it is."""
+        if rows:
+            values["last_seq"] = rows[-1]["seq"]
+        mine = runs.update().where(runs.c.run_id == attempt.run_id, runs.c.attempt == attempt.attempt)
+        if connection.execute(mine.values(values)).rowcount > 0:
+            return True
+        if not attempt.is_refused:
+            attempt.is_refused = True
+            _logger.info("run %s was taken over: events of this worker are refused", attempt.run_id)
+        self.drop(attempt)
+        return False

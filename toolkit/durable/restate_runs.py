@@ -1,0 +1,551 @@
+"""Runs in Restate: a durable loop as a virtual object, and the journal that stores a run in an invocation.
+
+Each run is an object, which its handlers move from rest to rest. An entry of its log is a run of the invocation: the
+engine draws its position where it is asked for, before anything of it begins, and returns stored entries in that order;
+so it does with the logs of loops inside of calls (`_InnerLogs`). It must never retry an entry by itself: whatever comes
+out of the work is an outcome here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, cast
+
+import anyio
+from restate import (
+    Context,
+    ObjectContext,
+    ObjectSharedContext,
+    RestateDurableFuture,
+    RunOptions,
+    TerminalError,
+    VirtualObject,
+    wait_completed,
+)
+from restate.exceptions import SuspendedException
+from restate.serde import BytesSerde, JsonSerde
+
+from toolkit.chat import Message
+from toolkit.dataclass import dataclass
+from toolkit.durable.loops import DurableLoop, LoopQueue, RunPlace
+from toolkit.durable.replay_journal import ReplayJournal, StoredEntry
+from toolkit.durable.rests import (
+    InboxItem,
+    Rest,
+    RunSegment,
+    read_messages,
+    read_rest,
+    write_prompt,
+)
+from toolkit.errors import ConfigurationError, JournalError, LoopUsageError, ToolkitError
+from toolkit.json_text import write_json
+from toolkit.loop.journal import CutError, Journal, JournalEntry, JournalValue
+from toolkit.settings import check_setting
+
+__all__ = ["RestateJournal", "restate_service"]
+
+_logger = logging.getLogger("toolkit.durable")
+_LONGEST_STEP = timedelta(days=7)
+"""The engine suspends a step that takes longer, and its calls would then be answered as interrupted."""
+
+_DECISIONS = frozenset({"approve", "deny", "modify", "abort"})
+_PLAIN: JsonSerde[Any] = JsonSerde()
+
+
+def restate_service(loop: DurableLoop[Any, Any]) -> VirtualObject:
+    """Return a durable loop as a virtual object, for `restate.app`; the key of an object is the id of a run.
+
+    ::
+
+        app = restate.app([restate_service(support)], protocol="bidi")  # hypercorn --bind 0.0.0.0:9080 shop:app
+
+    Its handlers take and return JSON objects. A run is in one of them while it moves; they return its rest
+    (``state``, ``ending``, ``error``, ``messages``, ``result``, ``snapshot``), which the object stores.
+
+    - ``start``: ``{"prompt": ..., "tenant": ..., "metadata": ...}`` begins the run; the same again gives its rest.
+    - ``decide``: ``{"call_id": ..., "binding": ..., "decision": {"kind": "approve"}}`` decides on a call that awaits
+      it, and goes on; or ``{"kind": "deny", "reason": ...}``, ``{"kind": "modify", "arguments": ...}``, and
+      ``{"kind": "abort", "reason": ...}``. A second decider gets error 409.
+    - ``status``: the ``state``, and the calls that are ``pending``.
+    - ``result``: its last rest.
+    - ``cancel``: running calls are cancelled, and the transcript is closed.
+    - ``forget``: delete the state of the object.
+
+    Args:
+        loop: The loop. Restate shares the work out by itself, so it has no `queue`.
+
+    Raises:
+        ConfigurationError: A part of it can't work in Restate.
+    """
+    check_setting("the loop of a service", loop, DurableLoop)
+    if loop.queue != LoopQueue():
+        raise ConfigurationError(
+            f"the loop '{loop.name}' has a queue, which Restate would ignore: set limits in its own configuration"
+        )
+    service = VirtualObject(loop.name, inactivity_timeout=_LONGEST_STEP)
+    handlers = _RunHandlers(loop)
+    service.handler("start")(handlers.start)
+    service.handler("decide")(handlers.decide)
+    service.handler("forget")(handlers.forget)
+    service.handler("status", kind="shared")(handlers.status)
+    service.handler("result", kind="shared")(handlers.result)
+    service.handler("cancel", kind="shared")(handlers.cancel)
+    service.handler("close", ingress_private=True)(handlers.close)
+    service.handler("expire", ingress_private=True)(handlers.expire)
+    return service
+
+
+class _RunHandlers:
+    """The handlers of the runs of one loop.
+
+    The state of an object is ``run``, the request that started it; ``segment``, the number of times that it has begun
+    to move; ``moving``, the invocation that moves it; and ``rest``.
+    """
+
+    def __init__(self, loop: DurableLoop[Any, Any]) -> None:
+        self._loop = loop
+
+    async def start(self, ctx: ObjectContext, request: dict[str, Any]) -> dict[str, Any]:
+        """Begin a run; return its rest."""
+        run = await _read_state(ctx, "run")
+        asked = self._read_start(request)
+        if run is None:
+            ctx.set("run", asked, _PLAIN)
+            return await self._begin_segment(ctx, asked, None, [])
+        if run != asked:
+            raise TerminalError(f"run '{ctx.key()}' was begun with something else: give another id", 409)
+        return await _read_last_rest(ctx)
+
+    async def decide(self, ctx: ObjectContext, request: dict[str, Any]) -> dict[str, Any]:
+        """Decide on a call that awaits it; return the run's next rest."""
+        rest = read_rest(await _read_last_rest(ctx))
+        decision: Any = request.get("decision")
+        if not isinstance(decision, dict) or cast("dict[str, Any]", decision).get("kind") not in _DECISIONS:
+            raise TerminalError(f"a decision has a 'kind', which is one of {', '.join(sorted(_DECISIONS))}", 400)
+        asked = (request.get("call_id"), request.get("binding"))
+        if asked not in [(pending.call_id, pending.binding) for pending in rest.pending]:
+            raise TerminalError(
+                f"the decision on call {asked[0]!r} of run '{ctx.key()}' was not taken: somebody has decided, or it is "
+                "on something else; 'status' tells what is pending",
+                409,
+            )
+        item = _make_item(1, *asked, cast("dict[str, Any]", decision))
+        return await self._begin_segment(ctx, await _read_state(ctx, "run"), rest, [item])
+
+    async def status(self, ctx: ObjectSharedContext) -> dict[str, Any]:
+        """Return the state of the run."""
+        if await _read_state(ctx, "moving") is not None:
+            return {"run_id": ctx.key(), "state": "running", "ending": "", "error": "", "pending": []}
+        rest = await _read_last_rest(ctx)
+        pending: list[Any] = rest["snapshot"]["pending_approvals"] if rest["state"] == "waiting" else []
+        facts = {name: rest[name] for name in ("state", "ending", "error")}
+        return {"run_id": ctx.key(), **facts, "pending": pending}
+
+    async def result(self, ctx: ObjectSharedContext) -> dict[str, Any]:
+        """Return the last rest of the run."""
+        return await _read_last_rest(ctx)
+
+    async def cancel(self, ctx: ObjectSharedContext) -> None:
+        """Cancel the run, whether it moves or rests."""
+        moving = await _read_state(ctx, "moving")
+        if moving is None:
+            ctx.generic_send(self._loop.name, "close", b"", key=ctx.key())
+        else:
+            ctx.cancel_invocation(moving)
+
+    async def forget(self, ctx: ObjectContext) -> None:
+        """Delete the state of the run."""
+        ctx.clear_all()
+
+    async def close(self, ctx: ObjectContext) -> None:
+        """Close a run that awaits a decision."""
+        await self._close_waiting(ctx, None)
+
+    async def expire(self, ctx: ObjectContext, segment: int) -> None:
+        """Deny the calls that await a decision since a segment."""
+        if await _read_state(ctx, "segment") == segment:
+            await self._close_waiting(ctx, {"kind": "deny", "reason": "Tool call denied: nobody decided in time."})
+
+    async def _close_waiting(self, ctx: ObjectContext, decision: Mapping[str, Any] | None) -> None:
+        plain = await _read_state(ctx, "rest")
+        if plain is None or plain["state"] != "waiting":
+            return
+        rest = read_rest(plain)
+        items = [InboxItem(id=1, kind="cancel", body={})]
+        if decision is not None:
+            pending = enumerate(rest.pending, 1)
+            items = [_make_item(number, each.call_id, each.binding, decision) for number, each in pending]
+        await self._begin_segment(ctx, await _read_state(ctx, "run"), rest, items)
+
+    def _read_start(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the start of a run, as it is stored.
+
+        Raises:
+            TerminalError: The request is wrong.
+        """
+        prompt: Any = request.get("prompt")
+        tenant: Any = request.get("tenant", "")
+        metadata: Any = request.get("metadata") or {}
+        if not isinstance(tenant, str) or not isinstance(metadata, dict):
+            raise TerminalError("a run's tenant is a text, and its metadata an object", 400)
+        try:
+            begin = prompt if isinstance(prompt, str) else read_messages(prompt or [])
+            messages = write_prompt(begin, self._loop.system_prompt)
+        except (ToolkitError, ValueError) as error:
+            raise TerminalError(f"the run can't be begun: {error}", 400) from error
+        return {"prompt": messages, "tenant": tenant, "metadata": metadata}
+
+    async def _begin_segment(
+        self, ctx: ObjectContext, run: Mapping[str, Any], rest: Rest | None, items: Sequence[InboxItem]
+    ) -> dict[str, Any]:
+        """Move the run to its next rest, and store that."""
+        segment = (await _read_state(ctx, "segment") or 0) + 1
+        ctx.set("segment", segment, _PLAIN)
+        ctx.set("moving", ctx.request().id, _PLAIN)
+        place = RunPlace(run_id=ctx.key(), loop=self._loop.name, tenant=run["tenant"], metadata=run["metadata"])
+        next_rest = await _move_to_rest(self._loop, place, ctx, rest or read_messages(run["prompt"]), items)
+        ctx.set("rest", next_rest, _PLAIN)
+        ctx.clear("moving")
+        if next_rest["state"] == "waiting" and self._loop.approval_expiry is not None:
+            delay, body = timedelta(seconds=self._loop.approval_expiry), json.dumps(segment).encode()
+            ctx.generic_send(self._loop.name, "expire", body, key=ctx.key(), send_delay=delay)
+        return next_rest
+
+
+async def _move_to_rest(
+    loop: DurableLoop[Any, Any],
+    place: RunPlace,
+    ctx: ObjectContext,
+    begin: Rest | Sequence[Message],
+    items: Sequence[InboxItem],
+) -> dict[str, Any]:
+    """Move a run to its next rest, and return that."""
+    run_id = hashlib.sha256(f"{place.loop}/{place.run_id}".encode()).hexdigest()[:32]
+    segment = RunSegment(loop, place, begin)
+    journal = RestateJournal(ctx, run_id, on_cancel=segment.cancel)
+    if isinstance(begin, Rest):
+        journal.trace = begin.trace
+    try:
+        rest = segment.leave_result(await segment.move(journal, items), journal.trace)
+        write_json(rest)
+        return rest
+    except Exception as error:  # noqa: BLE001 - that the run failed is how it comes to rest
+        if journal.failure is not None:
+            raise journal.failure from None
+        return segment.leave_error(error, journal.trace, is_resumable=False, is_read=True)
+
+
+def _make_item(number: int, call_id: Any, binding: Any, decision: Mapping[str, Any]) -> InboxItem:
+    return InboxItem(
+        id=number, kind="decide", body={"call_id": call_id, "binding": binding, "decision": dict(decision)}
+    )
+
+
+async def _read_state(ctx: ObjectContext | ObjectSharedContext, name: str) -> Any:
+    return await ctx.get(name, _PLAIN)
+
+
+async def _read_last_rest(ctx: ObjectContext | ObjectSharedContext) -> dict[str, Any]:
+    """Return the last rest of an object's run.
+
+    Raises:
+        TerminalError: It has not come to rest yet.
+    """
+    rest: dict[str, Any] | None = await _read_state(ctx, "rest")
+    if rest is None:
+        raise TerminalError(f"run '{ctx.key()}' was not started, or has not come to rest yet", 404)
+    return rest
+
+
+_REFUSED = "$refused"
+"""The key of the object that stands for a value where the work was refused: the class and the text of the error."""
+
+_REFUSALS: dict[str, type[ToolkitError]] = {
+    each.__name__: each for each in (ConfigurationError, JournalError, LoopUsageError)
+}
+_SUSPENDED_AT_ONCE: set[str] = set()
+"""The invocations that were suspended in their first entry, which takes no time."""
+
+_INNER = "logs inside"
+"""The name of the runs of the engine that store the logs of loops inside of calls."""
+
+_OPTIONS = RunOptions(serde=BytesSerde(), max_attempts=1)
+
+
+class RestateJournal:
+    """Stores a run in the journal of a Restate invocation, for a handler of your own; `restate_service` has one.
+
+    ::
+
+        @service.handler(inactivity_timeout=timedelta(days=1))
+        async def ask(ctx: restate.Context, question: str) -> str:
+            config = ToolLoopConfig[None](journal=RestateJournal(ctx))
+            return (await tool_loop(provider, registry, question, config=config)).text
+
+    Serve it as `restate_service` says, and let nothing take longer than the ``inactivity_timeout``: an invocation that
+    is suspended in the middle of its work finds its calls as those of a process that has ended. An error of the
+    engine, or a `restate.TerminalError` by which it cancels the invocation, comes out of the loop as it is.
+
+    Args:
+        ctx: The context of the invocation.
+        run_id: As in `Journal.run_id`; by default one that is made of the id of the invocation.
+        on_cancel: Called in place of that error where the invocation is cancelled, such as `ToolLoopHandle.cancel`.
+    """
+
+    def __init__(
+        self, ctx: Context, run_id: str | None = None, *, on_cancel: Callable[[], object] | None = None
+    ) -> None:
+        self._ctx = ctx
+        self._run_id = hashlib.sha256(ctx.request().id.encode()).hexdigest()[:32] if run_id is None else run_id
+        self._on_cancel = on_cancel
+        self._has_begun = self._has_worked = False
+        self._inner: _InnerLogs | None = None  # of the calls that move
+        self.trace: Mapping[str, str] = {}
+        """The trace context of the first segment of the run, once the log has begun; empty without tracing."""
+        self.failure: BaseException | None = None
+        """The error that has ended this attempt, which must come out of the handler as it is."""
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run."""
+        return self._run_id
+
+    async def once(self, entry: JournalEntry) -> JournalValue:
+        """Return the stored value of an entry, or do its work and store the value; see `Journal`."""
+        [value] = await self.all([entry])
+        return value
+
+    async def all(self, entries: Sequence[JournalEntry]) -> list[JournalValue]:
+        """Do so with several entries at once; see `Journal`."""
+        cut = anyio.CancelScope(shield=True)
+        calls = [entry.name for entry in entries if entry.is_nested]
+        logs = self._inner = _InnerLogs(self._run_id, calls) if calls else None
+        try:
+            self._check_first_entry()
+            futures = {entry.name: self._begin_entry(entry, cut) for entry in entries}
+            with cut:
+                await self._wait_for(futures, logs)
+            texts = [] if cut.cancel_called else [await future for future in futures.values()]
+        except BaseException as error:
+            self.failure = error
+            if isinstance(error, SuspendedException) and self._has_worked:
+                self._note_suspension()
+            raise
+        finally:
+            self._inner = None
+        self._has_begun = True
+        if cut.cancel_called:
+            raise CutError
+        values = [_read_value(text) for text in texts]
+        if entries[0].name == "begin":
+            self.trace = self.trace or values[0].get("trace", {})
+            return [{**values[0], "trace": self.trace}]
+        return values
+
+    async def recall(self, name: str) -> JournalValue | None:  # noqa: ARG002 - a decision begins the next segment
+        """Return None: the next segment begins with a decision, so the log that awaits it has none."""
+        return None
+
+    async def finish(self) -> None:
+        """Do nothing: the engine compares all that a handler asks for with its log."""
+
+    def nested(self, name: str) -> Journal:
+        """Return the log of a loop inside of a call; see `Journal`.
+
+        Raises:
+            ConfigurationError: The call has ended.
+        """
+        if self._inner is None:
+            raise ConfigurationError(f"a loop begins inside of call '{name}', which has ended: await it in its tool")
+        return self._inner.open_log(name)
+
+    def _check_first_entry(self) -> None:
+        if not self._has_begun and self._ctx.request().id in _SUSPENDED_AT_ONCE:
+            raise ConfigurationError(
+                "Restate suspends each run here after one entry, since it can't be answered while it calls: serve "
+                "restate.app([...], protocol='bidi') over HTTP/2, as hypercorn does, and register it again"
+            )
+
+    def _note_suspension(self) -> None:
+        """Note that the engine did not wait for work, which the next attempt takes for that of a process that ended."""
+        if not self._has_begun:
+            _SUSPENDED_AT_ONCE.add(self._ctx.request().id)
+            return
+        _logger.warning(
+            "Restate suspended run %s while it worked, and its calls will be answered as interrupted: set its "
+            "inactivity_timeout above what a request or a call may take",
+            self._run_id,
+        )
+
+    def _begin_entry(self, entry: JournalEntry, cut: anyio.CancelScope) -> RestateDurableFuture[bytes]:
+        logs = self._inner if entry.is_nested else None
+
+        async def do_work() -> bytes:
+            self._has_worked = True
+            try:
+                if logs is not None:
+                    await logs.is_live.wait()
+                return write_json(await entry.work()).encode()
+            except CutError as error:
+                if error.__cause__ is None:  # the task of the run was cancelled: nothing is stored
+                    cut.cancel()
+                    raise anyio.get_cancelled_exc_class() from None
+                return _write_refusal(error.__cause__)
+            except Exception as error:  # noqa: BLE001 - the engine would try it again
+                return _write_refusal(JournalError(f"entry '{entry.name}' can't be stored: {error}"))
+            finally:
+                if logs is not None:
+                    logs.end_call(entry.name)
+
+        return self._ctx.run_typed(entry.name, do_work, _OPTIONS)
+
+    async def _wait_for(self, futures: Mapping[str, RestateDurableFuture[bytes]], logs: _InnerLogs | None) -> None:
+        """Wait until all have a value, and store meanwhile the entries of loops inside of calls."""
+        waiting, has_more = list(futures.values()), logs is not None
+        while logs is not None and has_more:
+            batch = self._ctx.run_typed(_INNER, logs.collect, _OPTIONS)
+            waiting.append(batch)
+            while batch in waiting:
+                done, waiting = await self._wait_for_some(waiting)
+                for name in [name for name, future in futures.items() if future in done]:
+                    logs.end_call(name)
+            has_more = logs.take(await batch)
+        while waiting:
+            _, waiting = await self._wait_for_some(waiting)
+
+    async def _wait_for_some(
+        self, futures: list[RestateDurableFuture[bytes]]
+    ) -> tuple[list[RestateDurableFuture[bytes]], list[RestateDurableFuture[bytes]]]:
+        """Return those that have a value, one at least, and the others; also where the invocation is cancelled."""
+        while True:
+            try:
+                return await wait_completed(*futures)
+            except TerminalError:
+                if self._on_cancel is None:
+                    raise
+                self._on_cancel()
+
+
+def _write_refusal(error: BaseException) -> bytes:
+    name = next((name for name, kind in _REFUSALS.items() if type(error) is kind), JournalError.__name__)
+    return write_json({_REFUSED: [name, str(error)]}).encode()
+
+
+def _read_value(text: bytes) -> JournalValue:
+    """Return the value of an entry.
+
+    Raises:
+        CutError: Its work was refused.
+    """
+    value: JournalValue = json.loads(text)
+    if _REFUSED in value:
+        name, text = value[_REFUSED]
+        raise CutError from _REFUSALS[name](text)
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class _WaitingEntry:
+    """An entry to be stored, as JSON with its place, and the event that its loop waits for."""
+
+    text: str
+    is_stored: anyio.Event
+
+
+class _InnerLogs:
+    """The entries of the loops inside of calls that run at the same time.
+
+    The engine compares what a handler asks for with its log, in one order, and loops that run at the same time ask in
+    none. So all their entries are one sequence of batches: each waits until there is something to store. An attempt
+    that goes on reads that sequence to its end before any of the calls runs.
+
+    Args:
+        run_id: The run.
+        calls: The names of the entries of the calls.
+
+    Attributes:
+        is_live: Set when all stored batches were read.
+    """
+
+    def __init__(self, run_id: str, calls: Iterable[str]) -> None:
+        self._run_id = run_id
+        self._stored: dict[str, dict[int, StoredEntry]] = {}
+        self._running = set(calls)
+        self._waiting: list[_WaitingEntry] = []
+        self._written: list[_WaitingEntry] = []
+        self._news = anyio.Event()
+        self._is_over = False
+        self.is_live: anyio.Event = anyio.Event()
+
+    def end_call(self, name: str) -> None:
+        """Note that one of the calls has ended; twice is fine."""
+        self._running.discard(name)
+        self._news.set()
+
+    async def collect(self) -> bytes:
+        """Return the next batch when there is something to store; an empty one when no call runs anymore."""
+        self.is_live.set()
+        while self._running and not self._waiting:
+            await self._news.wait()
+            self._news = anyio.Event()
+        self._written, self._waiting = self._waiting, []
+        self._is_over = not self._written
+        return f"[{','.join(each.text for each in self._written)}]".encode()
+
+    def take(self, batch: bytes) -> bool:
+        """Take a batch that is stored; return whether another one follows."""
+        entries: list[tuple[str, int, str, JournalValue]] = json.loads(batch)
+        for path, position, name, value in entries:
+            self._stored.setdefault(path, {})[position] = (name, value)
+        written, self._written = self._written, []
+        for entry in written:
+            entry.is_stored.set()
+        return bool(entries)
+
+    async def store(self, path: str, position: int, name: str, value: JournalValue) -> None:
+        """Store an entry; when this returns, no crash undoes it.
+
+        Raises:
+            JournalError: The value can't be stored, or the call has ended.
+        """
+        try:
+            text = write_json([path, position, name, value])
+        except (TypeError, ValueError, RecursionError) as error:
+            raise JournalError(f"entry '{name}' of run '{self._run_id}/{path}' can't be stored: {error}") from error
+        if self._is_over:
+            raise JournalError(f"entry '{name}' of run '{self._run_id}/{path}' comes after the end of its call")
+        entry = _WaitingEntry(text, anyio.Event())
+        self._waiting.append(entry)
+        self._news.set()
+        with anyio.CancelScope(shield=True):
+            await entry.is_stored.wait()
+
+    def open_log(self, path: str) -> Journal:
+        """Return the log of a loop inside of the calls that the path names.
+
+        Raises:
+            ConfigurationError: The call has ended.
+        """
+        if self._is_over:
+            raise ConfigurationError(f"a loop begins inside of call '{path}', which has ended: await it in its tool")
+        run_id = hashlib.sha256(f"{self._run_id}/{path}".encode()).hexdigest()[:32]
+        return _InnerJournal(self, run_id, path, self._stored.get(path, {}))
+
+
+class _InnerJournal(ReplayJournal):
+    """The log of one loop inside of a call."""
+
+    def __init__(self, logs: _InnerLogs, run_id: str, path: str, stored: Mapping[int, StoredEntry]) -> None:
+        super().__init__(run_id, run_id, stored)
+        self._logs = logs
+        self._path = path
+
+    def nested(self, name: str) -> Journal:
+        return self._logs.open_log(f"{self._path}/{name}")
+
+    async def _store_value(self, position: int, name: str, value: JournalValue) -> None:
+        await self._logs.store(self._path, position, name, value)
