@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, strategies
 
 from toolkit import ApprovalRequest, ToolCall, ToolRegistry, tool
+from toolkit.foreign_text import escape_in_json, escape_in_name, shorten_to_line
 from toolkit.policies import PendingApproval
-from toolkit.visible_text import escape_in_json, escape_in_name, shorten_to_line
 
 HIDDEN = [
     "\n",

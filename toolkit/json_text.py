@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
-from toolkit.text_encodings import replace_surrogates
+from toolkit.foreign_text import replace_surrogates
 
 __all__ = ["canonical_json", "digest_json", "sign_json", "without_addresses", "write_json"]
 

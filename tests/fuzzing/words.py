@@ -76,7 +76,7 @@ def repair_target() -> Callable[[bytes], None]:
 
 
 def readings_target() -> Callable[[bytes], None]:
-    mending = import_module("toolkit.calls.repair.mending")
+    mending = import_module("toolkit.calls.repair.readings")
     errors = import_module("toolkit.errors")
     table = import_module("tests.calls.repair_table")
 

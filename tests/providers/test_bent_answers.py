@@ -21,8 +21,7 @@ from toolkit.providers.failures import Failures
 from toolkit.providers.google.decode import GeminiStreamDecoder, decode_answer
 from toolkit.providers.openai.chat import ChatReading, ChatStreamDecoder, decode_completion
 from toolkit.providers.openai.responses import ResponsesStreamDecoder, decode_response
-from toolkit.testing.conformance import Wire
-from toolkit.testing.conformance.provider_suite import ADD, ADD_MORE, response_of
+from toolkit.testing.conformance import ADD, ADD_MORE, Wire, response_of
 
 ODD: tuple[Any, ...] = (None, -1, 1.5, 10**400, float("nan"), "x", True, [], ["x"], {}, {"a": 1})
 SAID = response_of(ReasoningBlock(text="Hm.", signature="c2VhbA=="), TextBlock("Grüße 🦉"), ADD, ADD_MORE)

@@ -14,7 +14,7 @@ from toolkit.errors import (
     ProviderTimeoutError,
     RateLimitedError,
 )
-from toolkit.providers.credentials import is_loopback
+from toolkit.providers.adapter import is_loopback
 from toolkit.providers.failures import Failures, retry_after_of
 from toolkit.secrets import without_credentials
 

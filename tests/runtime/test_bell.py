@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from toolkit.runtime.bell import Bell
+from toolkit.loop.listener import Bell
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ import anyio.to_thread
 import pytest
 
 from toolkit import ToolFailedError
-from toolkit.runtime.event_loops import OwnerLoop
+from toolkit.runtime.backend import OwnerLoop
 
 pytestmark = pytest.mark.anyio
 

@@ -20,9 +20,9 @@ from toolkit.builtin.root_folder import Found, RootFolder
 from toolkit.builtin.texts import decoded
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import ToolFailedError
+from toolkit.foreign_text import escape_in_name
 from toolkit.tools.decorators import tool_from_function
 from toolkit.tools.function_tool import FunctionTool
-from toolkit.visible_text import escape_in_name
 
 __all__ = ["edit_file_tool"]
 

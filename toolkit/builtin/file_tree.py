@@ -30,10 +30,10 @@ from pydantic import Field
 from toolkit.builtin.root_folder import DEEPEST, RootFolder
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import ConfigurationError, ToolFailedError
+from toolkit.foreign_text import escape_in_name, escape_in_text
 from toolkit.runtime.processes import NO_PATIENCE, BlockingProcess
 from toolkit.tools.decorators import tool_from_function
 from toolkit.tools.function_tool import FunctionTool
-from toolkit.visible_text import escape_in_name, escape_in_text
 
 __all__ = [
     "Deadline",

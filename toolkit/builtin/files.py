@@ -19,9 +19,9 @@ from toolkit.builtin.texts import FileText, decoded, image_type, is_binary
 from toolkit.chat import ImageBlock
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import ToolError, ToolFailedError
+from toolkit.foreign_text import escape_in_name, is_hidden
 from toolkit.tools.decorators import tool_from_function
 from toolkit.tools.function_tool import FunctionTool
-from toolkit.visible_text import escape_in_name, is_hidden
 
 __all__ = [
     "asks_before_writing",

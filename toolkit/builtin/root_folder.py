@@ -26,9 +26,9 @@ from pathlib import Path
 from threading import Lock
 
 from toolkit.errors import ConfigurationError, ToolError, ToolFailedError
+from toolkit.foreign_text import escape_in_name
 from toolkit.settings import check_setting
 from toolkit.suggestions import ask_whether_meant, find_similar
-from toolkit.visible_text import escape_in_name
 
 __all__ = [
     "DEEPEST",

@@ -21,9 +21,9 @@ from toolkit.builtin.root_folder import RootFolder
 from toolkit.builtin.texts import searchable
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import ToolFailedError
+from toolkit.foreign_text import escape_in_name, escape_in_text
 from toolkit.tools.decorators import tool_from_function
 from toolkit.tools.function_tool import FunctionTool
-from toolkit.visible_text import escape_in_name, escape_in_text
 
 if TYPE_CHECKING:
     import regex

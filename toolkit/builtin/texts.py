@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from toolkit.errors import ToolFailedError
-from toolkit.text_encodings import is_text_encoding
-from toolkit.visible_text import escape_in_name, escape_in_text
+from toolkit.foreign_text import escape_in_name, escape_in_text, is_text_encoding
 
 __all__ = ["FileText", "decoded", "image_type", "is_binary", "searchable"]
 

@@ -16,12 +16,12 @@ import anyio
 from toolkit.calls.events import ApprovalRequested
 from toolkit.calls.prepare import Ready, Refused, error_result, permit
 from toolkit.chat import ToolCall, ToolDefinition, ToolResult
-from toolkit.chat.definition import copy_definition
+from toolkit.chat.request import copy_definition
 from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError, ToolDeniedError
+from toolkit.foreign_text import escape_in_json
 from toolkit.runtime.workers import run_in_worker
 from toolkit.settings import Settings, check_fields
-from toolkit.visible_text import escape_in_json
 
 if TYPE_CHECKING:
     from toolkit.calls.policy import Caller, ExecutionPolicy

@@ -17,13 +17,13 @@ from toolkit.calls.permissions import Permissions, find_same, judge
 from toolkit.chat import ToolCall, ToolResult
 from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError, ToolDeniedError, ToolkitError, ToolNotFoundError
+from toolkit.foreign_text import replace_surrogates
 from toolkit.json_text import canonical_json
 from toolkit.schema.arguments import SHARED_BUDGET, TooMuchWorkError, WorkBudget
-from toolkit.text_encodings import replace_surrogates
 
 if TYPE_CHECKING:
     from toolkit.calls.policy import ExecutionPolicy
-    from toolkit.calls.repair.mending import Mended
+    from toolkit.calls.repair.readings import Mended
 
 __all__ = [
     "Ready",
@@ -305,7 +305,7 @@ def _mend_arguments(
     call: ToolCall, registration: Registration[Any], error: InvalidArgumentsError
 ) -> tuple[dict[str, Any], tuple[ToolCallRepaired, ...]]:
     """Read arguments that were refused once, or raise the refusal for the model."""
-    from toolkit.calls.repair.mending import explain_nulls, mend_arguments  # noqa: PLC0415 - few arguments are broken
+    from toolkit.calls.repair.readings import explain_nulls, mend_arguments  # noqa: PLC0415 - few arguments are broken
 
     try:
         arguments, steps = mend_arguments(call.arguments, registration.arguments, error)
@@ -322,7 +322,7 @@ def _mend_arguments(
 def _describe_nulls(
     call: ToolCall, registration: Registration[Any], arguments: dict[str, Any]
 ) -> tuple[ToolCallRepaired, ...]:
-    from toolkit.calls.repair.mending import explain_nulls  # noqa: PLC0415 - as in `_mend_arguments`
+    from toolkit.calls.repair.readings import explain_nulls  # noqa: PLC0415 - as in `_mend_arguments`
 
     step = explain_nulls(call.arguments, registration.arguments)
     return () if step is None else _describe_repairs(call, registration, arguments, [step])

@@ -1,6 +1,5 @@
 """The words spoken with a model: pure data, no I/O."""
 
-from toolkit.chat.definition import ToolDefinition, openai_strict
 from toolkit.chat.messages import (
     AssistantContent,
     AssistantMessage,
@@ -28,7 +27,16 @@ from toolkit.chat.provider import (
     StreamEvent,
     TextDelta,
 )
-from toolkit.chat.request import ChatRequest, ChatResponse, ResponseFormat, StopReason, UnansweredItem, Usage
+from toolkit.chat.request import (
+    ChatRequest,
+    ChatResponse,
+    ResponseFormat,
+    StopReason,
+    ToolDefinition,
+    UnansweredItem,
+    Usage,
+    openai_strict,
+)
 from toolkit.chat.transcript import call_ids_of, repair_call_ids, repair_transcript, validate_transcript
 
 __all__ = [

@@ -12,7 +12,7 @@ from typing import Any, Union, cast, get_args, get_origin
 from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBlock, ToolResult, text_of
 from toolkit.dataclass import dataclass
 from toolkit.errors import ToolError, ToolkitError
-from toolkit.text_encodings import replace_surrogates
+from toolkit.foreign_text import replace_surrogates
 
 __all__ = [
     "ToolOutput",

@@ -15,7 +15,7 @@ import click
 
 from toolkit.cli.commands import command_line
 from toolkit.cli.screen import CommandError, ExitCode
-from toolkit.visible_text import escape_in_text, strip_hidden
+from toolkit.foreign_text import escape_in_text, strip_hidden
 
 __all__ = ["run_command_line"]
 

@@ -34,6 +34,7 @@ from toolkit.cli.sources import OpenedTools, SourceSettings, leave_out_unusable,
 from toolkit.cli.terminal import Approver, Asking, Terminal, WasInterruptedError
 from toolkit.cli.tool_commands import count_tools, show_tools
 from toolkit.errors import ToolkitError
+from toolkit.foreign_text import shorten_to_line
 from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.event_json import dump_event
 from toolkit.loop.events import LoopDetected, LoopEvent, ProviderRetried
@@ -45,7 +46,6 @@ from toolkit.suggestions import ask_whether_meant, find_similar
 from toolkit.testing import RecordingProvider, ReplayProvider
 from toolkit.testing.cassettes import RecordedExchange, read_exchanges
 from toolkit.tools.registry import ToolRegistry
-from toolkit.visible_text import shorten_to_line
 
 __all__ = ["chat_with_model", "replay_cassette"]
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TextIO, TypeAlias
 
 import click
 
-from toolkit.visible_text import escape_in_json, strip_hidden
+from toolkit.foreign_text import escape_in_json, strip_hidden
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

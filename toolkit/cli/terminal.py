@@ -21,8 +21,8 @@ import anyio
 
 from toolkit.calls.approval import Abort, Approval, ApprovalRequest, Approve, Deny
 from toolkit.cli.screen import ExitCode, Screen
+from toolkit.foreign_text import escape_in_name
 from toolkit.runtime.backend import LoopWaker, loop_waker
-from toolkit.visible_text import escape_in_name
 
 __all__ = ["Approver", "Asking", "Terminal", "WasInterruptedError"]
 

@@ -32,6 +32,7 @@ from toolkit.cli.sources import (
 )
 from toolkit.cli.terminal import Approver, Terminal
 from toolkit.errors import UnknownToolNameError
+from toolkit.foreign_text import escape_in_text
 from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.events import LoopEvent
 from toolkit.loop.handle import tool_loop
@@ -40,7 +41,6 @@ from toolkit.schema.nodes import Nodes, is_array
 from toolkit.testing import ScriptedProvider
 from toolkit.tools.linting import Finding
 from toolkit.tools.registry import ToolRegistry
-from toolkit.visible_text import escape_in_text
 
 __all__ = ["call_once", "count_tools", "lint_tools", "list_tools", "read_pairs", "serve_tools", "show_tools"]
 

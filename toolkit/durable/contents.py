@@ -14,9 +14,9 @@ from typing import Any, TypeAlias, cast
 from toolkit.dataclass import dataclass
 from toolkit.durable.errors import DurableError, UnstorableValueError
 from toolkit.errors import JournalError
+from toolkit.foreign_text import replace_surrogates
 from toolkit.json_text import write_json
 from toolkit.settings import check_fields
-from toolkit.text_encodings import replace_surrogates
 
 __all__ = [
     "BESIDE",

@@ -38,7 +38,6 @@ from toolkit.loop.handle import ToolLoopHandle
 from toolkit.loop.journal import Journal
 from toolkit.loop.outcome import AwaitingApproval, Cancelled, Snapshot, ToolLoopResult
 from toolkit.secrets import without_keys
-from toolkit.text_encodings import replace_surrogates
 
 __all__ = [
     "ENDED",

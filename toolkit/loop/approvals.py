@@ -17,11 +17,11 @@ from toolkit.calls.prepare import Ready, Refused, canonical_call, error_result, 
 from toolkit.chat import ToolCall, ToolResult
 from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError, LoopUsageError
+from toolkit.foreign_text import escape_in_json
 from toolkit.json_text import sign_json
 from toolkit.loop.events import LoopEvent
 from toolkit.loop.feeds import CALLS_AS_WRITTEN, CallDecided, CallReopened, CallsPrepared, RunWoundUp
 from toolkit.loop.turn import OpenCall
-from toolkit.visible_text import escape_in_json
 
 if TYPE_CHECKING:
     from toolkit.loop.run import Run

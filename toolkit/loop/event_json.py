@@ -20,12 +20,12 @@ from toolkit.chat import Message
 from toolkit.chat.output import ToolOutput
 from toolkit.chat.serialization import provider_error_from_plain, provider_error_to_plain
 from toolkit.errors import ProviderError, RecordedError
+from toolkit.foreign_text import replace_surrogates
 from toolkit.json_text import canonical_json, write_json
 from toolkit.loop.events import LoopEvent
 from toolkit.loop.outcome import TerminationReason, ToolLoopResult
 from toolkit.plain_values import read_plain
 from toolkit.secrets import without_keys
-from toolkit.text_encodings import replace_surrogates
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from toolkit.dataclass import dataclass
 from toolkit.errors import JournalError
-from toolkit.text_encodings import replace_surrogates
+from toolkit.foreign_text import replace_surrogates
 
 __all__ = ["CutError", "EntryWork", "Journal", "JournalEntry", "JournalValue", "check_entry_name", "storable_id"]
 

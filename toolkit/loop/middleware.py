@@ -31,9 +31,9 @@ from toolkit.chat import (
     ToolDefinition,
     ToolResult,
 )
-from toolkit.chat.definition import copy_definition
 from toolkit.chat.output import ToolOutput
 from toolkit.chat.provider import events_of
+from toolkit.chat.request import copy_definition
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, LoopUsageError, UnknownToolNameError
 from toolkit.loop.events import LoopEvent, SubAgentEvent

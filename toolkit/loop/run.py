@@ -27,7 +27,6 @@ from toolkit.calls.run import CallHost, run
 from toolkit.chat import ChatRequest, Message, Provider, ToolResult, Usage, text_of
 from toolkit.chat.output import copy_result
 from toolkit.errors import ConfigurationError, LoopError, LoopUsageError, ProviderError
-from toolkit.loop.answer import ExpectedAnswer
 from toolkit.loop.approvals import Approvals, describe_call_end, describe_refusal
 from toolkit.loop.budget import Budget
 from toolkit.loop.compaction import ask_compaction
@@ -72,7 +71,7 @@ from toolkit.loop.outcome import (
     TypedAnswer,
 )
 from toolkit.loop.prompt import transcript_of, warn_of_unmatched_names
-from toolkit.loop.requests import ModelRequests
+from toolkit.loop.requests import ExpectedAnswer, ModelRequests
 from toolkit.loop.state import LoopState
 from toolkit.loop.steps import RunTools
 from toolkit.runtime.backend import (

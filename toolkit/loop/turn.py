@@ -14,9 +14,9 @@ from toolkit.calls.run import CutCall
 from toolkit.chat import Message, ToolCall, ToolResult
 from toolkit.dataclass import dataclass
 from toolkit.errors import LoopUsageError
+from toolkit.foreign_text import replace_surrogates
 from toolkit.loop.detection import warning_text
 from toolkit.loop.outcome import LoopDetected
-from toolkit.text_encodings import replace_surrogates
 
 __all__ = [
     "LOST",

@@ -1,9 +1,8 @@
 """Tool calls that a model writes into its text: read, also while they come, and written back."""
 
-from toolkit.parsing.calling_advice import CallingAdvice, advise_calling
+from toolkit.parsing.calling_advice import CallingAdvice, CallingProbe, advise_calling, probe_calling
 from toolkit.parsing.families import CallingWay, ModelFamily, SamplingAdvice, find_family
 from toolkit.parsing.forms import TextFormat
-from toolkit.parsing.probing import CallingProbe, probe_calling
 from toolkit.parsing.provider import TextToolProvider, ToolOffer
 from toolkit.parsing.reply import Reply, ReplyPart, ReplyReader, UnreadCall, read_reply
 from toolkit.parsing.tool_user import ToolCalling, ToolUsage, ToolUsageEvent, to_structured_tools

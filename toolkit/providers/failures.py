@@ -23,10 +23,10 @@ from toolkit.errors import (
     ProviderTimeoutError,
     RateLimitedError,
 )
+from toolkit.foreign_text import shorten_to_line
 from toolkit.http_replies import ReplyTooLargeError
 from toolkit.providers.encoding import as_items, as_text
 from toolkit.secrets import cut_causes, without_secrets
-from toolkit.visible_text import shorten_to_line
 
 __all__ = [
     "Failures",

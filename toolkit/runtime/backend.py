@@ -1,7 +1,7 @@
-"""The one module that knows asyncio by name: for what anyio can't say, or is too slow to say.
+"""The one module that knows asyncio by name: for what anyio can't do with event loops, or does slowly.
 
 Whose cancellation it was, calls that are detached or run at once, copies of the current context, timers, waking an
-event loop from another thread.
+event loop from another thread, and calls into the loop that owns a connection.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from asyncio import CancelledError as AsyncioCancelledError
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
 from contextvars import Context, ContextVar, copy_context
 from functools import cache, partial
-from typing import Any, Protocol, TypeAlias, TypeVar, TypeVarTuple
+from typing import Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, TypeVarTuple
 
 import anyio
 import anyio.to_thread
 from anyio.abc import TaskStatus
 from anyio.lowlevel import checkpoint_if_cancelled, current_token
+
+from toolkit.errors import ToolFailedError
 
 __all__ = [
     "Alarm",
@@ -43,6 +45,7 @@ __all__ = [
     "LoopWaker",
     "make_scope",
     "make_waiter",
+    "OwnerLoop",
     "raise_first",
     "read_loop_time",
     "run_in_own_context",
@@ -492,3 +495,88 @@ async def _gather_in_nursery(calls: Sequence[AsyncCall], limit: int | None) -> N
                 await tasks.start(run_guarded, call)  # in order: a nursery shuffles what is started together
     finally:
         raise_first(failures)
+
+
+P = ParamSpec("P")
+
+
+class OwnerLoop:
+    """The event loop that owns something: the one in which this is made."""
+
+    def __init__(self) -> None:
+        self._token = current_token()
+        self._wake = loop_waker()
+        self._start = detached_starter()
+        self._context = copy_context()
+
+    async def call(self, function: Callable[[], Awaitable[T]]) -> T:
+        """Call a function in the owner, and return or raise what it does; cancelled here, it is cancelled there.
+
+        Raises:
+            ToolFailedError: That event loop has ended.
+        """
+        if self._is_here():
+            return await function()
+        owner_call = _OwnerCall(function, loop_waker())
+
+        def start() -> None:
+            self._context.copy().run(self._start, owner_call.run)
+
+        if self._wake(start):
+            try:
+                await owner_call.ended.wait()
+            finally:
+                if not owner_call.ended.is_set():
+                    self._wake(owner_call.cancel)
+        return owner_call.outcome()
+
+    def wrap_callback(self, function: Callable[P, object]) -> Callable[P, object]:
+        """Return what the owner can call to have a function called in the event loop that is running now."""
+        if self._is_here():
+            return function
+        wake = loop_waker()
+
+        def call(*args: P.args, **options: P.kwargs) -> None:
+            wake(partial(function, *args, **options))
+
+        return call
+
+    def _is_here(self) -> bool:
+        return current_token() == self._token
+
+
+class _OwnerCall(Generic[T]):
+    """A call from elsewhere: made and read there, run and cancelled in the owner."""
+
+    def __init__(self, function: Callable[[], Awaitable[T]], wake: LoopWaker) -> None:
+        self.ended = anyio.Event()
+        self._function = function
+        self._wake = wake
+        self._scope: anyio.CancelScope | None = None
+        self._is_cancelled = False
+        self._outcome: tuple[T] | Exception | None = None
+
+    async def run(self) -> None:
+        try:
+            with anyio.CancelScope() as self._scope:
+                if not self._is_cancelled:
+                    self._outcome = (await self._function(),)
+        except Exception as error:  # noqa: BLE001 - carried to the caller
+            self._outcome = error
+        finally:
+            self._wake(self.ended.set)
+
+    def cancel(self) -> None:
+        self._is_cancelled = True
+        if self._scope is not None:
+            self._scope.cancel()
+
+    def outcome(self) -> T:
+        outcome, self._outcome = self._outcome, None  # an exception's traceback holds this
+        match outcome:
+            case (value,):
+                return value
+            case None:
+                raise ToolFailedError("The event loop in which this has to be done has ended.")
+            case error:
+                raise error

@@ -6,10 +6,16 @@ Nothing here imports pytest. `toolkit.testing.conformance` is the suite that eve
 """
 
 from toolkit.testing.cassettes import Matching, RecordingProvider, ReplayProvider
-from toolkit.testing.events import EventCollector
-from toolkit.testing.faults import FAULTS, Fault, FlakyProvider
-from toolkit.testing.scripted import FunctionProvider, ModelFunction, ScriptedProvider, ScriptedReply
-from toolkit.testing.transcripts import check_transcript
+from toolkit.testing.scripted import (
+    FAULTS,
+    Fault,
+    FlakyProvider,
+    FunctionProvider,
+    ModelFunction,
+    ScriptedProvider,
+    ScriptedReply,
+)
+from toolkit.testing.transcripts import EventCollector, check_transcript
 
 __all__ = [
     "FAULTS",

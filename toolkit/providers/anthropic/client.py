@@ -19,7 +19,7 @@ from anthropic.types import (
 from toolkit.chat import ChatRequest, ChatResponse, ResponseDone, StreamEvent, Usage
 from toolkit.chat.provider import closing
 from toolkit.http_replies import ACCEPTED_ENCODINGS, BoundedClient
-from toolkit.providers.adapter import Adapter, Decoder
+from toolkit.providers.adapter import Adapter, Decoder, checked_key, headers_kept_home, is_of, key_for
 from toolkit.providers.anthropic.decode import (
     AnthropicStreamDecoder,
     continue_request,
@@ -29,7 +29,6 @@ from toolkit.providers.anthropic.decode import (
 )
 from toolkit.providers.anthropic.encode import ANTHROPIC_DIALECT, CacheTime, MessagesEncoder
 from toolkit.providers.connection import ClientOfLoop, Exchange, WholeAnswer
-from toolkit.providers.credentials import checked_key, headers_kept_home, is_of, key_for
 from toolkit.providers.failures import Failures
 from toolkit.secrets import without_credentials
 from toolkit.settings import Duration, check_setting

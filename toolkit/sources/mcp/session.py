@@ -28,8 +28,7 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from toolkit.backoff import backoff_pause
 from toolkit.errors import McpError, ToolkitError
 from toolkit.loop.depth import LoopFrame
-from toolkit.runtime.backend import start_detached
-from toolkit.runtime.event_loops import OwnerLoop
+from toolkit.runtime.backend import OwnerLoop, start_detached
 from toolkit.secrets import cut_causes
 from toolkit.sources.mcp.failures import McpConnectionError, innermost, is_ended_session, is_loss, to_mcp_error
 from toolkit.sources.mcp.http_client import HttpFault, faults_of_call

@@ -17,13 +17,12 @@ from toolkit.calls.context import ToolContext
 from toolkit.calls.options import ToolOptionKeywords
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import ConfigurationError, PluginError, SchemaError
-from toolkit.runtime.event_loops import OwnerLoop
+from toolkit.runtime.backend import OwnerLoop
 from toolkit.runtime.gates import enter_gate
 from toolkit.runtime.processes import inherited_environment
 from toolkit.secrets import program_name, secrets_in_arguments, secrets_of, without_secrets
 from toolkit.settings import check_setting
-from toolkit.sources.plugin.protocol import Description, PluginToolDefinition
-from toolkit.sources.plugin.session import PluginSession
+from toolkit.sources.plugin.session import Description, PluginSession, PluginToolDefinition
 from toolkit.tool_names import legal_names
 from toolkit.tools.decorators import tool_from_schema_with_ctx
 from toolkit.tools.function_tool import FunctionTool
