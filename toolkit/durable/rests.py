@@ -31,6 +31,7 @@ from toolkit.dataclass import dataclass
 from toolkit.durable.errors import DurableError
 from toolkit.durable.loops import DurableLoop, RunPlace
 from toolkit.errors import ConfigurationError, LoopUsageError, ProviderError, TranscriptError
+from toolkit.foreign_text import replace_surrogates
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.event_json import dump_result, load_result
