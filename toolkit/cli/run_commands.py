@@ -8,7 +8,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 
@@ -16,15 +16,7 @@ from toolkit.cli.screen import CommandError, ExitCode, OutputFormat, Screen, Sty
 from toolkit.cli.sources import find_member, import_module
 from toolkit.cli.terminal import Terminal
 from toolkit.loop.middleware import Middleware
-from toolkit.run_log import (
-    RunLog,
-    RunStep,
-    RunSummary,
-    Timeline,
-    export_lines,
-    export_markdown,
-    export_test,
-)
+from toolkit.run_log import ExportForm, RunLog, RunStep, RunSummary, Timeline, export_run as export_text
 
 __all__ = ["export_run", "list_runs", "log_runs", "run_worker", "show_run", "view_runs"]
 
@@ -72,30 +64,23 @@ def show_run(run: str, log: str, output: OutputFormat) -> int:
     """Write the steps of a run, each indented below its parent."""
     screen, opened = Screen(output), _open_log(log)
     summary = opened.summary(_find_run(opened, run))
-    timeline = Timeline()
-    for entry in opened.read(summary.id):
-        timeline.add(entry)
-    if summary.state != "running":
-        timeline.close()
+    timeline = Timeline.of_entries(opened.read(summary.id), summary.state)
     if screen.is_json:
         screen.document({"run": asdict(summary), "steps": [asdict(step) for step in timeline.steps]})
         return ExitCode.DONE
     _write_summary(screen, summary)
     if summary.error:
         screen.paragraph(summary.error, indent=2, style="bad")
-    depths: dict[int | None, int] = {None: 0}
     for step in timeline.steps:
-        depths[step.id] = depths.get(step.parent, 0) + 1
-        _write_step(screen, step, depths[step.id], summary.started)
+        _write_step(screen, step, summary.started)
     return ExitCode.DONE
 
 
-def export_run(run: str, log: str, form: Literal["lines", "markdown", "test"], output: OutputFormat) -> int:
+def export_run(run: str, log: str, form: ExportForm, output: OutputFormat) -> int:
     """Write a run in another form; as JSON, one document with the lines, or with the text."""
     screen, opened = Screen(output), _open_log(log)
     found = _find_run(opened, run)
-    exports = {"markdown": export_markdown, "test": export_test}
-    pieces = export_lines(opened, found) if form == "lines" else [exports[form](opened, found)]
+    pieces = export_text(opened, found, form)
     if screen.is_json:
         content = {"entries": list(map(json.loads, pieces))} if form == "lines" else {"text": "".join(pieces)}
         screen.document({"run": found, "form": form, **content})
@@ -164,10 +149,10 @@ def _write_summary(screen: Screen, run: RunSummary) -> None:
         screen.paragraph(run.problem or about, indent=4, style="bad" if run.problem else "faint")
 
 
-def _write_step(screen: Screen, step: RunStep, depth: int, began: float) -> None:
+def _write_step(screen: Screen, step: RunStep, began: float) -> None:
     seconds = "" if step.end is None else f"  {step.end - step.start:.2f} s"
     note = f"  {' '.join(step.note.split())}" if step.note else ""
-    screen.stream(f"{max(step.start - began, 0):7.2f} {'  ' * depth}", "faint")
+    screen.stream(f"{max(step.start - began, 0):7.2f} {'  ' * (step.depth + 1)}", "faint")
     screen.stream(f"{step.title} ", "call" if step.kind == "tool" else "plain")
     screen.stream(step.status, _STYLES.get(step.status, "plain"))
     screen.say(f"{seconds}{note}", "faint")

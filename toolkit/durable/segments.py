@@ -49,7 +49,7 @@ class _EventMiddleware(Middleware[object]):
     def for_run(self, run: RunInfo[object]) -> Middleware[object]:
         if run.parent_loop_id is None:
             self._events.loop_id = run.loop_id
-        return RunRecorder(self._events, run)
+        return RunRecorder(self._events.put, run)
 
 
 class SegmentRunner:

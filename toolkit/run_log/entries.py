@@ -27,7 +27,6 @@ __all__ = [
     "LogEntry",
     "LogRecord",
     "make_header",
-    "make_record",
     "read_header",
     "read_line",
     "RECORDS",
@@ -94,12 +93,6 @@ def make_header(run_id: str, time: float, content: str) -> dict[str, Any]:
     return {"toolkit_run": RUN_LOG_VERSION, "event": "run_opened", "run_id": run_id, "time": time, "content": content}
 
 
-def make_record(kind: str, run_id: str, loop_id: str, time: float, **fields: Any) -> dict[str, Any]:
-    """Return an entry that only a log has."""
-    stamps = {"run_id": run_id, "loop_id": loop_id, "time": time}
-    return {"v": EVENT_VERSION, "event": kind, **stamps, **fields}
-
-
 def write_line(plain: Mapping[str, Any]) -> bytes:
     """Return an entry as a line."""
     return write_json(plain).encode() + b"\n"
@@ -163,7 +156,8 @@ def dump_item(item: LogItem, cleaner: EntryCleaner) -> dict[str, Any]:
                 if "definitions" in fields:
                     cleaner.learn_tools(fields["definitions"])
                     fields["definitions"] = [_dump_definition(each) for each in fields["definitions"]]
-            return make_record(item.kind, item.run_id, item.loop_id, item.time, **fields)
+            stamps = {"run_id": item.run_id, "loop_id": item.loop_id, "time": item.time}
+            return {"v": EVENT_VERSION, "event": item.kind, **stamps, **fields}
         case Done(result):
             # The requests and replies before contain all of it.
             return dump_event(replace(item, result=replace(result, messages=[], snapshot=None)))
@@ -249,11 +243,33 @@ class RunTally:
 
     def add(self, plain: Mapping[str, Any]) -> None:
         """Count an entry."""
-        counts, kind = self._counts, plain["event"]
+        counts = self._counts
         counts["ended"] = max(plain.get("time") or 0.0, counts["ended"] or 0.0)
-        counter = _COUNTERS.get(kind)
-        if counter is not None:
-            counter(counts, plain)
+        is_outermost = plain.get("loop_id") == counts["id"]
+        match plain["event"]:
+            case "run_opened":
+                counts.update(state="running", started=counts["started"] or plain.get("time") or 0.0)
+            case "loop_opened" if is_outermost:
+                counts["agent"] = counts["agent"] or plain.get("agent") or ""
+            case "run_start" if is_outermost:
+                counts.update(state="running", ending="", error="")  # a run that awaited a decision goes on
+            case "run_start":
+                counts["sub_agents"] += 1
+            case "request_made":
+                counts["prompt"] = counts["prompt"] or _find_prompt(plain)
+            case "response_received":
+                _count_response(counts, read_object(plain, "response"))
+            case "tool_execution_end" | "tool_call_refused":
+                counts["tool_calls"] += 1
+                counts["tool_errors"] += bool(read_object(plain, "result").get("is_error"))
+            case "done" if is_outermost:
+                reason = read_object(read_object(plain, "result"), "reason")
+                counts.update(state="ended", ending=reason.get("kind") or "")
+            case "failed" if is_outermost:
+                error = read_object(plain, "error")
+                counts.update(state="failed", ending=error.get("type") or "", error=error.get("message") or "")
+            case _:
+                pass
 
     def summarize(self) -> RunSummary:
         """Return the counts so far."""
@@ -264,34 +280,13 @@ class RunTally:
         return asdict(self.summarize())
 
 
-def _count_opening(counts: dict[str, Any], plain: Mapping[str, Any]) -> None:
-    counts["started"] = counts["started"] or plain.get("time") or 0.0
-    counts["state"] = "running"
+def _find_prompt(plain: Mapping[str, Any]) -> str:
+    """Return the start of the first message of the user in a request."""
+    texts = (join_texts(each.get("content")) for each in plain.get("messages") or () if each.get("role") == "user")
+    return next(texts, "")[:_LONGEST_PROMPT]
 
 
-def _count_loop(counts: dict[str, Any], plain: Mapping[str, Any]) -> None:
-    if plain.get("loop_id") == counts["id"]:
-        counts["agent"] = counts["agent"] or plain.get("agent") or ""
-
-
-def _count_start(counts: dict[str, Any], plain: Mapping[str, Any]) -> None:
-    if plain.get("loop_id") == counts["id"]:
-        counts.update(state="running", ending="", error="")  # a run that awaited a decision goes on
-    else:
-        counts["sub_agents"] += 1
-
-
-def _count_request(counts: dict[str, Any], plain: Mapping[str, Any]) -> None:
-    if counts["prompt"]:
-        return
-    for message in plain.get("messages") or ():
-        if message.get("role") == "user":
-            counts["prompt"] = join_texts(message.get("content"))[:_LONGEST_PROMPT]
-            return
-
-
-def _count_response(counts: dict[str, Any], plain: Mapping[str, Any]) -> None:
-    response = read_object(plain, "response")
+def _count_response(counts: dict[str, Any], response: Mapping[str, Any]) -> None:
     usage = read_object(response, "usage")
     counts["requests"] += 1
     counts["model"] = counts["model"] or response.get("model") or ""
@@ -301,39 +296,9 @@ def _count_response(counts: dict[str, Any], plain: Mapping[str, Any]) -> None:
         counts["cost"] = (counts["cost"] or 0.0) + usage["cost"]
 
 
-def _count_result(counts: dict[str, Any], plain: Mapping[str, Any]) -> None:
-    counts["tool_calls"] += 1
-    counts["tool_errors"] += bool(read_object(plain, "result").get("is_error"))
-
-
-def _count_end(counts: dict[str, Any], plain: Mapping[str, Any]) -> None:
-    if plain.get("loop_id") == counts["id"]:
-        reason = read_object(read_object(plain, "result"), "reason")
-        counts.update(state="ended", ending=reason.get("kind") or "")
-
-
-def _count_failure(counts: dict[str, Any], plain: Mapping[str, Any]) -> None:
-    if plain.get("loop_id") == counts["id"]:
-        error = read_object(plain, "error")
-        counts.update(state="failed", ending=error.get("type") or "", error=error.get("message") or "")
-
-
 def join_texts(content: object) -> str:
     """Return the text of a message's content, as JSON has it."""
     if isinstance(content, str):
         return content
     blocks: Any = content or ()
     return "\n".join([block["text"] for block in blocks if block.get("type") == "text"])
-
-
-_COUNTERS = {
-    "run_opened": _count_opening,
-    "loop_opened": _count_loop,
-    "run_start": _count_start,
-    "request_made": _count_request,
-    "response_received": _count_response,
-    "tool_execution_end": _count_result,
-    "tool_call_refused": _count_result,
-    "done": _count_end,
-    "failed": _count_failure,
-}

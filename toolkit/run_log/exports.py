@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pprint import pformat
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 from toolkit.calls.output import READER
 from toolkit.errors import ConfigurationError
@@ -14,11 +14,30 @@ from toolkit.run_log.entries import LogEntry, RunSummary, join_texts, write_line
 from toolkit.run_log.log import RunLog
 from toolkit.run_log.timeline import RunStep, Section, Timeline, describe_step
 
-__all__ = ["export_lines", "export_markdown", "export_test"]
+__all__ = ["export_lines", "export_markdown", "export_run", "export_test", "ExportForm"]
+
+ExportForm: TypeAlias = Literal["lines", "markdown", "test"]
 
 _WIDTH = 100
 _PLAYABLE = ("complete", "result_as_answer", "max_iterations")
 _OFFERED_BY_LOOP = (ANSWER_TOOL, READER)
+
+
+def export_run(log: RunLog, run_id: str, form: ExportForm) -> Iterator[str]:
+    """Return the pieces of the text of a run in a form.
+
+    Raises:
+        ConfigurationError: There is no such form or run, it is no run log, or it can't be played again.
+    """
+    match form:
+        case "lines":
+            return export_lines(log, run_id)
+        case "markdown":
+            return iter((export_markdown(log, run_id),))
+        case "test":
+            return iter((export_test(log, run_id),))
+        case _:
+            raise ConfigurationError(f"a run can be exported as {', '.join(get_args(ExportForm))}, not as {form!r}")
 
 
 def export_lines(log: RunLog, run_id: str) -> Iterator[str]:
@@ -37,21 +56,13 @@ def export_markdown(log: RunLog, run_id: str) -> str:
     Raises:
         ConfigurationError: There is no such run, or it is no run log.
     """
-    summary, timeline = log.summary(run_id), Timeline()
-    belonging: dict[int, list[LogEntry]] = {}
-    for entry in log.read(run_id):
-        timeline.add(entry)
-        number = timeline.step_at.get(entry.position)
-        if number is not None:
-            belonging.setdefault(number, []).append(entry)
-    if summary.state != "running":
-        timeline.close()
-    parts = [_head_of(summary)]
-    depths: dict[int, int] = {}
-    for step in timeline.steps:
-        depth = depths[step.id] = 0 if step.parent is None else depths[step.parent] + 1
-        parts.append(_step_as_markdown(step, describe_step(belonging.get(step.id, ())), depth))
-    return "\n".join(parts)
+    summary, entries = log.summary(run_id), list(log.read(run_id))
+    timeline = Timeline.of_entries(entries, summary.state)
+    belonging: dict[int | None, list[LogEntry]] = {}
+    for entry in entries:
+        belonging.setdefault(timeline.step_at.get(entry.position), []).append(entry)
+    steps = [_step_as_markdown(step, describe_step(belonging.get(step.id, ()))) for step in timeline.steps]
+    return "\n".join([_head_of(summary), *steps])
 
 
 def _head_of(summary: RunSummary) -> str:
@@ -72,9 +83,9 @@ def _head_of(summary: RunSummary) -> str:
     return "\n".join(lines)
 
 
-def _step_as_markdown(step: RunStep, sections: Iterable[Section], depth: int) -> str:
+def _step_as_markdown(step: RunStep, sections: Iterable[Section]) -> str:
     took = "" if step.end is None else f", {step.end - step.start:.3f} s"
-    heading = "#" * min(6, depth + 2)
+    heading = "#" * min(6, step.depth + 2)
     lines = [f"{heading} {step.kind} {step.title} ({step.status}{took})".replace("\n", " "), ""]
     for section in sections:
         if section.kind == "facts":

@@ -24,9 +24,9 @@ from toolkit.errors import ConfigurationError
 from toolkit.json_text import write_json
 from toolkit.loop.middleware import Middleware, RunInfo
 from toolkit.run_log.cleaning import ContentPolicy
-from toolkit.run_log.entries import LogEntry, LogRecord, RunSummary, RunTally, read_header, read_line, read_object
+from toolkit.run_log.entries import LogEntry, RunSummary, RunTally, read_header, read_line, read_object
 from toolkit.run_log.stores import DatabaseStore, FolderStore, RunStore, StoredLine, StoredRun
-from toolkit.run_log.writer import RunRecorder, RunWriter, recorded_run
+from toolkit.run_log.writer import RunRecorder, RunWriter, make_record, recorded_run
 from toolkit.settings import check_setting
 
 __all__ = ["answer_question", "ask_on_page", "QuestionAnswer", "RunLog"]
@@ -104,7 +104,7 @@ class RunLog(Middleware[object]):
 
     def for_run(self, run: RunInfo[object]) -> Middleware[object]:
         """Return the middleware that logs this run."""
-        return RunRecorder(self._writer, run)
+        return RunRecorder(self._writer.put, run)
 
     def flush(self, timeout: float = 3.0) -> bool:
         """Wait until everything that was logged so far is written.
@@ -319,13 +319,13 @@ def ask_on_page(log: RunLog) -> Callable[[ApprovalRequest], Awaitable[Approval]]
         question = os.urandom(8).hex()
         facts: dict[str, Any] = {"question": question, "call_id": request.call_id, "tool_name": request.tool_name}
         shown = {"preview": request.preview, "reason": request.reason, "agent": request.agent}
-        _record_entry(log, run, "question_asked", **facts, **shown)
+        log.writer.put(make_record(run, "question_asked", {**facts, **shown}))
         answer: dict[str, Any] = {"answer": "withdrawn"}
         try:
             answer = await _wait_for_answer(log, run.run_id, question)
         finally:
             decision = {"answer": answer["answer"], "reason": answer.get("reason", "")}
-            _record_entry(log, run, "question_answered", **facts, **decision)
+            log.writer.put(make_record(run, "question_answered", {**facts, **decision}))
         return Approve() if answer["answer"] == "approve" else Deny(answer["reason"] or "Tool call denied.")
 
     return ask
@@ -371,7 +371,3 @@ def _find_answer(log: RunLog, run_id: str, question: str) -> dict[str, Any] | No
         if plain is not None and plain.get("question") == question and plain.get("answer") in ("approve", "deny"):
             return plain
     return None
-
-
-def _record_entry(log: RunLog, run: RunInfo[Any], kind: str, **fields: Any) -> None:
-    log.writer.put(LogRecord(kind=kind, run_id=run.run_id, loop_id=run.loop_id, time=time.time(), fields=fields))

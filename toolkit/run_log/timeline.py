@@ -8,7 +8,7 @@ from dataclasses import field, replace
 from typing import Any, Literal, TypeAlias
 
 from toolkit.dataclass import dataclass
-from toolkit.run_log.entries import LogEntry, read_object
+from toolkit.run_log.entries import LogEntry, RunState, read_object
 
 __all__ = [
     "describe_message",
@@ -27,6 +27,17 @@ StepKind: TypeAlias = Literal["loop", "model", "tool", "retry", "note"]
 StepStatus: TypeAlias = Literal["running", "waiting", "done", "error", "refused", "unended"]
 """``waiting`` is for somebody's decision; an ``unended`` step was open when its loop or process ended."""
 
+_CALL_KINDS = (
+    "tool_call_repaired",
+    "approval_requested",
+    "question_asked",
+    "question_answered",
+    "tool_call_refused",
+    "tool_execution_start",
+    "tool_execution_update",
+    "tool_progress",
+    "tool_execution_end",
+)
 _MOST_ENTRIES = 2_000  # that a step keeps the places of; a call that reports without end is shown by its newest
 
 
@@ -37,6 +48,7 @@ class RunStep:
     Attributes:
         id: Its number in the run, from 0, in the order in which steps began.
         parent: The step inside which it happened; None for the outermost loop.
+        depth: How many steps it is inside of.
         kind: The kind of step.
         title: The title of its row: the agent, the model, the tool.
         status: How it stands.
@@ -53,6 +65,7 @@ class RunStep:
 
     id: int
     parent: int | None
+    depth: int = 0
     kind: StepKind
     title: str
     status: StepStatus = "running"
@@ -94,18 +107,8 @@ class Timeline:
             "reasoning_delta": self._handle_delta,
             "response_received": self._handle_response,
             "provider_retried": self._retry_request,
-            "tool_call_repaired": self._handle_repair,
-            "approval_requested": self._ask_approval,
-            "question_asked": self._ask_question,
-            "question_answered": self._answer_question,
-            "tool_call_refused": self._refuse_call,
-            "tool_execution_start": self._start_call,
-            "tool_execution_update": self._handle_report,
-            "tool_progress": self._handle_report,
-            "tool_execution_end": self._end_call,
-            "loop_detected": self._note_detection,
-            "compacted": self._note_compaction,
-            "entries_dropped": self._note_gap,
+            **dict.fromkeys(_CALL_KINDS, self._change_call),
+            **dict.fromkeys(("loop_detected", "compacted", "entries_dropped"), self._add_note),
             "done": self._end_loop,
             "failed": self._end_loop,
         }
@@ -124,6 +127,16 @@ class Timeline:
             self.step_at[entry.position] = step.id
             self.changes.append(step.id)
 
+    @classmethod
+    def of_entries(cls, entries: Iterable[LogEntry], state: RunState) -> Timeline:
+        """Return the steps of a run in the given state, from all of its entries."""
+        timeline = cls()
+        for entry in entries:
+            timeline.add(entry)
+        if state != "running":
+            timeline.close()
+        return timeline
+
     def close(self) -> None:
         """Mark open steps as unended: the process of the run has ended, and no more entries will come."""
         for step in self.steps:
@@ -135,6 +148,7 @@ class Timeline:
         step = RunStep(
             id=len(self.steps),
             parent=None if parent is None else parent.id,
+            depth=0 if parent is None else parent.depth + 1,
             kind=kind,
             title=title,
             start=entry.time,
@@ -207,11 +221,9 @@ class Timeline:
     def _handle_response(self, entry: LogEntry, plain: Mapping[str, Any]) -> RunStep:
         step = self._requests.get(entry.loop_id) or self._start_request(entry, plain)
         response = read_object(plain, "response")
-        usage = read_object(response, "usage")
         step.title = str(response.get("model") or step.title)
         step.status, step.end = "done", entry.time
-        step.tokens = int(usage.get("input_tokens") or 0) + int(usage.get("output_tokens") or 0)
-        step.cost = usage.get("cost")
+        _set_usage(step, read_object(response, "usage"))
         step.note = str(response.get("stop_reason") or "")
         return step
 
@@ -222,65 +234,41 @@ class Timeline:
         step.note = f"attempt {plain.get('attempt')}"
         return step
 
-    def _handle_repair(self, entry: LogEntry, plain: Mapping[str, Any]) -> RunStep:
+    def _change_call(self, entry: LogEntry, plain: Mapping[str, Any]) -> RunStep:
         step = self._find_call(entry, plain)
-        step.note = f"{plain.get('kind')} repaired"
+        match entry.kind:
+            case "tool_call_repaired":
+                step.note = f"{plain.get('kind')} repaired"
+            case "approval_requested" | "question_asked":
+                step.status, step.note = "waiting", "approval"
+                step.question = str(plain.get("question") or step.question)
+            case "question_answered":
+                step.status = "running" if step.status == "waiting" else step.status
+                step.note, step.question = str(plain.get("answer") or ""), ""
+            case "tool_call_refused":
+                step.status, step.end, step.question = "refused", entry.time, ""
+            case "tool_execution_start":
+                step.status, step.question = "running", ""
+            case "tool_execution_end":
+                step.status = "error" if read_object(plain, "result").get("is_error") else "done"
+                step.end, step.question = entry.time, ""
+                step.note = "cached" if plain.get("is_cached") else ""
+            case _:
+                step.note = str(plain.get("text") or step.note)[:100]
         return step
 
-    def _ask_approval(self, entry: LogEntry, plain: Mapping[str, Any]) -> RunStep:
-        step = self._find_call(entry, plain)
-        step.status = "waiting"
-        step.note = "approval"
-        return step
-
-    def _ask_question(self, entry: LogEntry, plain: Mapping[str, Any]) -> RunStep:
-        step = self._ask_approval(entry, plain)
-        step.question = str(plain.get("question") or "")
-        return step
-
-    def _answer_question(self, entry: LogEntry, plain: Mapping[str, Any]) -> RunStep:
-        step = self._find_call(entry, plain)
-        step.question = ""
-        step.note = str(plain.get("answer") or "")
-        if step.status == "waiting":
-            step.status = "running"
-        return step
-
-    def _refuse_call(self, entry: LogEntry, plain: Mapping[str, Any]) -> RunStep:
-        step = self._find_call(entry, plain)
-        step.status, step.end, step.question = "refused", entry.time, ""
-        return step
-
-    def _start_call(self, entry: LogEntry, plain: Mapping[str, Any]) -> RunStep:
-        step = self._find_call(entry, plain)
-        step.status, step.question = "running", ""
-        return step
-
-    def _handle_report(self, entry: LogEntry, plain: Mapping[str, Any]) -> RunStep:
-        step = self._find_call(entry, plain)
-        step.note = str(plain.get("text") or step.note)[:100]
-        return step
-
-    def _end_call(self, entry: LogEntry, plain: Mapping[str, Any]) -> RunStep:
-        step = self._find_call(entry, plain)
-        result = read_object(plain, "result")
-        step.status = "error" if result.get("is_error") else "done"
-        step.end, step.question = entry.time, ""
-        step.note = "cached" if plain.get("is_cached") else ""
-        return step
-
-    def _note_detection(self, entry: LogEntry, plain: Mapping[str, Any]) -> RunStep:
-        return self._add_note(entry, f"{plain.get('tool_name')} repeated {plain.get('count')} times", "error")
-
-    def _note_compaction(self, entry: LogEntry, plain: Mapping[str, Any]) -> RunStep:
-        return self._add_note(
-            entry, f"transcript shortened from {plain.get('before')} to {plain.get('after')} messages"
-        )
-
-    def _note_gap(self, entry: LogEntry, plain: Mapping[str, Any]) -> RunStep | None:
-        return self._add_note(entry, f"{plain.get('count')} entries are missing here", "error") if self.steps else None
-
-    def _add_note(self, entry: LogEntry, title: str, status: StepStatus = "done") -> RunStep:
+    def _add_note(self, entry: LogEntry, plain: Mapping[str, Any]) -> RunStep | None:
+        status: StepStatus = "error"
+        match entry.kind:
+            case "loop_detected":
+                title = f"{plain.get('tool_name')} repeated {plain.get('count')} times"
+            case "compacted":
+                title = f"transcript shortened from {plain.get('before')} to {plain.get('after')} messages"
+                status = "done"
+            case _:
+                title = f"{plain.get('count')} entries are missing here"
+        if entry.kind == "entries_dropped" and not self.steps:
+            return None
         parent = self._find_loop(entry) if entry.loop_id else self.steps[0]
         return self._begin_step("note", title, entry, parent, status=status, end=entry.time)
 
@@ -288,12 +276,10 @@ class Timeline:
         step = self._find_loop(entry)
         failure: Mapping[str, Any] | None = plain.get("error")
         result = read_object(plain, "result")
-        usage = read_object(plain if failure is not None else result, "usage")
-        step.status, step.end = ("done" if failure is None else "error"), entry.time
         reason = read_object(result, "reason")
+        step.status, step.end = ("done" if failure is None else "error"), entry.time
         step.note = str(reason.get("kind", "") if failure is None else failure.get("type", ""))
-        step.tokens = int(usage.get("input_tokens") or 0) + int(usage.get("output_tokens") or 0)
-        step.cost = usage.get("cost")
+        _set_usage(step, read_object(plain if failure is not None else result, "usage"))
         self._end_open_steps(entry)
         return step
 
@@ -306,6 +292,11 @@ class Timeline:
             if step.end is None:
                 step.end, step.status, step.question = entry.time, "unended", ""
                 self.changes.append(step.id)
+
+
+def _set_usage(step: RunStep, usage: Mapping[str, Any]) -> None:
+    step.tokens = int(usage.get("input_tokens") or 0) + int(usage.get("output_tokens") or 0)
+    step.cost = usage.get("cost")
 
 
 SectionKind: TypeAlias = Literal["facts", "text", "json", "message", "error", "question"]
@@ -359,10 +350,6 @@ def _add_section(sections: list[Section], section: Section) -> None:
 
 
 _REPORTS = ("Progress", "Update")
-
-
-def _describe_opening(plain: Mapping[str, Any]) -> list[Section]:
-    return [_list_facts("Loop", plain, ("agent", "provider", "model", "loop_id", "parent_loop_id", "parent_call_id"))]
 
 
 def _describe_asked(plain: Mapping[str, Any]) -> list[Section]:
@@ -432,27 +419,6 @@ def _describe_asking(plain: Mapping[str, Any]) -> list[Section]:
     return [Section(title="Approval", kind="text", text=f"{who}{reason}")]
 
 
-def _describe_question(plain: Mapping[str, Any]) -> list[Section]:
-    return [Section(title="Arguments to approve", kind="question", text=lay_out_json(plain.get("preview")))]
-
-
-def _describe_answer(plain: Mapping[str, Any]) -> list[Section]:
-    decision = f"{plain.get('answer')}. {plain.get('reason') or ''}".strip()
-    return [Section(title="Decision", kind="text", text=decision)]
-
-
-def _describe_start(plain: Mapping[str, Any]) -> list[Section]:
-    return [Section(title="Arguments", kind="json", text=lay_out_json(plain.get("arguments")))]
-
-
-def _describe_update(plain: Mapping[str, Any]) -> list[Section]:
-    return describe_message({"role": "Update", "content": read_object(plain, "output").get("content")})
-
-
-def _describe_progress(plain: Mapping[str, Any]) -> list[Section]:
-    return [Section(title="Progress", kind="text", text=str(plain.get("text", "")))]
-
-
 def _describe_result(plain: Mapping[str, Any]) -> list[Section]:
     result = read_object(plain, "result")
     is_error = bool(result.get("is_error"))
@@ -506,20 +472,29 @@ def lay_out_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2)
 
 
-_DESCRIBERS = {
-    "loop_opened": _describe_opening,
+_DESCRIBERS: dict[str, Callable[[Mapping[str, Any]], list[Section]]] = {
+    "loop_opened": lambda plain: [_list_facts("Loop", plain, _LOOP_FACTS)],
     "request_made": _describe_asked,
     "response_received": _describe_reply,
     "provider_retried": _describe_retry,
     "tool_call_repaired": _describe_repair,
     "approval_requested": _describe_asking,
-    "question_asked": _describe_question,
-    "question_answered": _describe_answer,
-    "tool_execution_start": _describe_start,
-    "tool_execution_update": _describe_update,
-    "tool_progress": _describe_progress,
+    "question_asked": lambda plain: [
+        Section(title="Arguments to approve", kind="question", text=lay_out_json(plain.get("preview")))
+    ],
+    "question_answered": lambda plain: [
+        Section(title="Decision", kind="text", text=f"{plain.get('answer')}. {plain.get('reason') or ''}".strip())
+    ],
+    "tool_execution_start": lambda plain: [
+        Section(title="Arguments", kind="json", text=lay_out_json(plain.get("arguments")))
+    ],
+    "tool_execution_update": lambda plain: describe_message(
+        {"role": "Update", "content": read_object(plain, "output").get("content")}
+    ),
+    "tool_progress": lambda plain: [Section(title="Progress", kind="text", text=str(plain.get("text", "")))],
     "tool_execution_end": _describe_result,
     "tool_call_refused": _describe_result,
     "done": _describe_end,
     "failed": _describe_end,
 }
+_LOOP_FACTS = ("agent", "provider", "model", "loop_id", "parent_loop_id", "parent_call_id")

@@ -7,10 +7,10 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import field
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakSet
 
 from toolkit.chat import ArgumentsDelta, ChatResponse, Message, ReasoningDelta, TextDelta, ToolDefinition
@@ -25,36 +25,27 @@ from toolkit.run_log.entries import (
     RunTally,
     dump_item,
     make_header,
-    make_record,
     read_line,
     write_line,
 )
 from toolkit.run_log.stores import RunStore
 
-__all__ = ["ItemWriter", "recorded_run", "RunRecorder", "RunWriter"]
+__all__ = ["make_record", "recorded_run", "RunRecorder", "RunWriter"]
 
 recorded_run: ContextVar[RunInfo[Any] | None] = ContextVar("toolkit_recorded_run", default=None)
 """The loop that is being logged, for questions to a person on its behalf."""
-
-
-class ItemWriter(Protocol):
-    """Logs the items of a loop."""
-
-    def put(self, item: LogItem, /) -> None:
-        """Add an event or a record; return at once."""
-        ...
 
 
 class RunRecorder(Middleware[object]):
     """Serves one loop.
 
     Args:
-        writer: Writes.
+        put: Takes an event or a record, and returns at once.
         run: The loop.
     """
 
-    def __init__(self, writer: ItemWriter, run: RunInfo[object]) -> None:
-        self._writer = writer
+    def __init__(self, put: Callable[[LogItem], None], run: RunInfo[object]) -> None:
+        self._put = put
         self._run = run
         self._last: Message | None = None
         self._count = 0
@@ -101,11 +92,15 @@ class RunRecorder(Middleware[object]):
 
     def on_event(self, event: LoopEvent) -> None:
         """Write an event."""
-        self._writer.put(event)
+        self._put(event)
 
     def _record_entry(self, kind: str, **fields: Any) -> None:
-        run = self._run
-        self._writer.put(LogRecord(kind=kind, run_id=run.run_id, loop_id=run.loop_id, time=time.time(), fields=fields))
+        self._put(make_record(self._run, kind, fields))
+
+
+def make_record(run: RunInfo[Any], kind: str, fields: dict[str, Any]) -> LogRecord:
+    """Return a record of a loop, of now."""
+    return LogRecord(kind=kind, run_id=run.run_id, loop_id=run.loop_id, time=time.time(), fields=fields)
 
 
 _logger = logging.getLogger("toolkit.run_log")
@@ -248,7 +243,8 @@ class RunWriter:
         self._add_entry(run, run.cleaner.clean(dump_item(item, run.cleaner)))
         if isinstance(item, (Done, Failed)) and item.loop_id == run_id:
             summary = {"summary": run.tally.dump_summary()}
-            self._add_entry(run, make_record("run_ended", run_id, item.loop_id, item.time, **summary))
+            ended = LogRecord(kind="run_ended", run_id=run_id, loop_id=item.loop_id, time=item.time, fields=summary)
+            self._add_entry(run, dump_item(ended, run.cleaner))
             self._append_lines()
             self._runs.pop(run_id, None)
             self._store.close_run(run_id)
@@ -292,8 +288,9 @@ class RunWriter:
                 continue
             lines = run.lines
             if run.dropped:
-                gap = make_record("entries_dropped", run_id, "", time.time(), count=run.dropped)
-                lines = [write_line(gap), *lines]
+                count = {"count": run.dropped}
+                gap = LogRecord(kind="entries_dropped", run_id=run_id, loop_id="", time=time.time(), fields=count)
+                lines = [write_line(dump_item(gap, run.cleaner)), *lines]
             run.lines = []
             try:
                 self._store.append(run_id, b"".join(lines))

@@ -6,9 +6,9 @@ import hmac
 import os
 import secrets
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from http.cookies import CookieError, SimpleCookie
 from importlib.resources import files
 from json import JSONDecodeError, dumps, loads
@@ -40,29 +40,19 @@ from toolkit.run_log import (
     Timeline,
     answer_question,
     describe_step,
-    export_lines,
-    export_markdown,
-    export_test,
+    export_run,
 )
 from toolkit.runtime.backend import cancellation_mark
 from toolkit.web_server import serve_app
 
-__all__ = [
-    "Changes",
-    "dump_section",
-    "LiveRun",
-    "LiveRuns",
-    "serve_viewer",
-    "StepRow",
-    "TokenGate",
-    "viewer_app",
-]
+__all__ = ["serve_viewer", "viewer_app"]
 
 _LOOPBACK = "127.0.0.1"
 _LAST_PORT = 65_535
 _PAGE_SECONDS = 0.25
 _KEEP_ALIVE_SECONDS = 15.0
 _MOST_LISTED = 500
+_MOST_OPEN = 20
 _LARGEST_BODY = 64 * 1024
 _POLICY = (
     "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; img-src data:; "
@@ -137,7 +127,7 @@ def _make_app(viewer: _Viewer, token: str) -> Starlette:
         ],
         exception_handlers={ConfigurationError: _report_problem},
     )
-    app.add_middleware(cast("Any", TokenGate), token=token)
+    app.add_middleware(cast("Any", _TokenGate), token=token)
     return app
 
 
@@ -146,7 +136,7 @@ class _Viewer:
 
     def __init__(self, log: RunLog) -> None:
         self._log = log
-        self._live = LiveRuns(log)
+        self._open_run = lru_cache(_MOST_OPEN)(partial(_LiveRun, log))
         self._is_ending = False
 
     def end_streams(self) -> None:
@@ -175,24 +165,21 @@ class _Viewer:
 
     async def show_step(self, request: Request) -> Response:
         """Return the details of a step."""
-        run = self._live.get(await self._find_run(request))
+        run = self._open_run(await self._find_run(request))
         sections = await to_thread.run_sync(run.describe, request.path_params["number"])
-        return _as_json({"sections": [dump_section(section) for section in sections]})
+        return _as_json({"sections": [asdict(section) for section in sections]})
 
     async def search_run(self, request: Request) -> Response:
         """Return the steps in which a text stands."""
-        run, text = self._live.get(await self._find_run(request)), request.query_params.get("text", "")
+        run, text = self._open_run(await self._find_run(request)), request.query_params.get("text", "")
         found = await to_thread.run_sync(run.find_steps, text) if text else []
         return _as_json({"steps": found})
 
     async def export_run(self, request: Request) -> Response:
         """Return a run as lines, Markdown or a test."""
         run_id, form = await self._find_run(request), request.path_params["form"]
-        export = _EXPORTS.get(form)
-        if export is None:
-            raise ConfigurationError(f"a run can be exported as {', '.join(_EXPORTS)}, not as {form!r}")
+        text = await to_thread.run_sync(lambda: "".join(export_run(self._log, run_id, form)))
         name = f'attachment; filename="run-{run_id[:12]}.{_FILE_ENDINGS[form]}"'
-        text = await to_thread.run_sync(export, self._log, run_id)
         return PlainTextResponse(text, headers={**_SAFE, "Content-Disposition": name})
 
     async def take_answer(self, request: Request) -> Response:
@@ -210,7 +197,7 @@ class _Viewer:
 
     async def _stream_changes(self, run_id: str, known: str) -> AsyncIterator[str]:
         """Yield the changes of a run, as server-sent events, until it has ended."""
-        run = self._live.get(run_id)
+        run = self._open_run(run_id)
         mark, _, count = known.partition("-")
         sent = int(count) if mark == run.mark and count.isdigit() else 0
         yield _as_event("begin", {"is_new": sent == 0})
@@ -237,16 +224,6 @@ class _Viewer:
                 quiet = 0.0
 
 
-def _join_lines(log: RunLog, run_id: str) -> str:
-    lines: Iterator[str] = export_lines(log, run_id)
-    return "".join(lines)
-
-
-_EXPORTS: dict[str, Callable[[RunLog, str], str]] = {
-    "lines": _join_lines,
-    "markdown": export_markdown,
-    "test": export_test,
-}
 _FILE_ENDINGS = {"lines": "jsonl", "markdown": "md", "test": "py"}
 
 
@@ -284,16 +261,15 @@ def _as_event(kind: str, content: object, event_id: str = "") -> str:
     return f"{head}event: {kind}\ndata: {dumps(content, separators=(',', ':'))}\n\n"
 
 
-StepRow: TypeAlias = list[Any]
+_StepRow: TypeAlias = list[Any]
 """A step as the page has it: id, parent, kind, title, status, start, end, note, tokens, cost, question."""
 
 _CHUNK = 5_000
-_MOST_OPEN = 20
 _LONGEST_TITLE = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
+class _Changes:
     """The changes of a run.
 
     Args:
@@ -302,12 +278,12 @@ class Changes:
         has_more: True where there is more to read at once.
     """
 
-    rows: list[StepRow]
+    rows: list[_StepRow]
     count: int
     has_more: bool
 
 
-class LiveRun:
+class _LiveRun:
     """One run, read as far as it goes.
 
     Attributes:
@@ -321,7 +297,7 @@ class LiveRun:
         self._lock = threading.Lock()
         self.mark: str = os.urandom(4).hex()
 
-    def read_on(self, known: int) -> Changes:
+    def read_on(self, known: int) -> _Changes:
         """Read the next entries, some thousands at most, and return the steps that have changed.
 
         Args:
@@ -335,7 +311,7 @@ class LiveRun:
             # Not all at once: a page that comes to a run that was read already gets it in parts, too.
             upto = min(len(changes), known + _CHUNK)
             rows = [_to_row(steps[number]) for number in sorted(set(changes[known:upto]))]
-            return Changes(rows=rows, count=upto, has_more=bool(entries) or upto < len(changes))
+            return _Changes(rows=rows, count=upto, has_more=bool(entries) or upto < len(changes))
 
     def describe(self, number: int) -> list[Section]:
         """Return the details of a step; none if there is no such step."""
@@ -355,34 +331,7 @@ class LiveRun:
         return [entry for position in positions for entry in self._log.read_chunk(self._run_id, position, 1)]
 
 
-class LiveRuns:
-    """The runs that pages look at, the latest of them.
-
-    Args:
-        log: Where they are.
-    """
-
-    def __init__(self, log: RunLog) -> None:
-        self._log = log
-        self._runs: dict[str, LiveRun] = {}
-        self._lock = threading.Lock()
-
-    def get(self, run_id: str) -> LiveRun:
-        """Return a run; read so far as somebody has looked at it."""
-        with self._lock:
-            run = self._runs.pop(run_id, None) or LiveRun(self._log, run_id)
-            self._runs[run_id] = run
-            if len(self._runs) > _MOST_OPEN:
-                del self._runs[next(iter(self._runs))]
-            return run
-
-
-def dump_section(section: Section) -> Mapping[str, Any]:
-    """Return a section as JSON values."""
-    return {"title": section.title, "kind": section.kind, "text": section.text, "facts": dict(section.facts)}
-
-
-def _to_row(step: RunStep) -> StepRow:
+def _to_row(step: RunStep) -> _StepRow:
     title = step.title if len(step.title) <= _LONGEST_TITLE else f"{step.title[:_LONGEST_TITLE]}..."
     facts = [step.id, step.parent, step.kind, title, step.status, round(step.start, 4)]
     end = None if step.end is None else round(step.end, 4)
@@ -392,7 +341,7 @@ def _to_row(step: RunStep) -> StepRow:
 _OWN_SITES = ("same-origin", "none", "")
 
 
-class TokenGate:
+class _TokenGate:
     """Lets pass only requests that have the token: in the link, which sets a cookie, and then in that cookie.
 
     A page of another site, or of another server on this machine, that the browser has open must reach nothing: the host
