@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from toolkit.guided.written_words import (
+from toolkit.guided.turn import (
     describe_shape,
     has_values_alike,
     list_codes,

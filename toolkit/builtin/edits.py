@@ -15,9 +15,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from toolkit.builtin.files import Encoding, asks_before_writing, guard_link
+from toolkit.builtin.files import Encoding, asks_before_writing, decoded, guard_link
 from toolkit.builtin.root_folder import Found, RootFolder
-from toolkit.builtin.texts import decoded
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import ToolFailedError
 from toolkit.foreign_text import escape_in_name

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from toolkit.builtin.file_tree import Deadline, FileTree, has_ripgrep, name_pattern, require_extra
+from toolkit.builtin.files import searchable
 from toolkit.builtin.root_folder import RootFolder
-from toolkit.builtin.texts import searchable
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import ToolFailedError
 from toolkit.foreign_text import escape_in_name, escape_in_text

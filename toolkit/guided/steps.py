@@ -16,8 +16,10 @@ from toolkit.dataclass import dataclass
 from toolkit.errors import ContextTooLongError, ProviderError
 from toolkit.guided.folding import FoldedSchema, fold_schema
 from toolkit.guided.holding import make_check
-from toolkit.guided.turn import GuidedTurn, PastCall, StepVerdict
-from toolkit.guided.written_words import (
+from toolkit.guided.turn import (
+    GuidedTurn,
+    PastCall,
+    StepVerdict,
     describe_shape,
     has_values_alike,
     list_codes,

@@ -35,8 +35,7 @@ from toolkit.chat.provider import ProviderWrapper, closing
 from toolkit.chat.request import callable_tools
 from toolkit.errors import BadResponseError
 from toolkit.parsing.forms import TextFormat
-from toolkit.parsing.place import GivenTexts
-from toolkit.parsing.reply import Reply, ReplyPart, ReplyReader, UnreadCall
+from toolkit.parsing.reply import GivenTexts, Reply, ReplyPart, ReplyReader, UnreadCall
 from toolkit.parsing.wording import ParsingLimits, Wording, wording_of
 from toolkit.settings import check_setting
 

@@ -27,7 +27,7 @@ from toolkit.chat import (
 from toolkit.errors import ProviderError
 from toolkit.loop.depth import LoopFrame
 from toolkit.settings import PositiveInt, check_fields
-from toolkit.sources.mcp.blocks import read_block
+from toolkit.sources.mcp.native_tool import read_block
 
 __all__ = [
     "Elicitation",

@@ -15,9 +15,8 @@ from toolkit.chat import ContentBlock, Message
 from toolkit.errors import ConfigurationError, McpError, SchemaError, UnknownToolNameError
 from toolkit.loop.depth import LoopFrame
 from toolkit.settings import Duration, Seconds, check_fields, to_seconds
-from toolkit.sources.mcp.blocks import read_prompt, read_resource_contents
 from toolkit.sources.mcp.callbacks import ElicitationCallback, Questions, Sampler, Sampling
-from toolkit.sources.mcp.native_tool import MCPNativeTool
+from toolkit.sources.mcp.native_tool import MCPNativeTool, read_prompt, read_resource_contents
 from toolkit.sources.mcp.servers import McpServer
 from toolkit.sources.mcp.session import McpSession, SessionSettings, read_all_pages
 from toolkit.tool_names import legal_names
