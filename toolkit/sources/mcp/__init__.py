@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from toolkit.sources.mcp.on_demand import McpService, register_mcp_service, register_mcp_tools_by_name
+from toolkit.sources.mcp.services import McpService, register_mcp_service, register_mcp_tools_by_name
 
 if TYPE_CHECKING:
     from toolkit.sources.mcp.callbacks import (

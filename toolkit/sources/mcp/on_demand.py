@@ -1,21 +1,18 @@
-"""Tools of MCP servers without a session of ours: connected for each call, or by an application's own client."""
+"""Tools of a server to which nothing is connected between calls."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import anyio
 import mcp.types as wire
 
 from toolkit.backoff import backoff_pause, run_again
 from toolkit.calls.context import ToolContext
-from toolkit.calls.handler import Ctx
 from toolkit.calls.options import ToolOptions
 from toolkit.chat import ToolDefinition
 from toolkit.chat.output import ToolOutput
-from toolkit.errors import ConfigurationError, McpError, ToolFailedError, UnknownToolNameError
+from toolkit.errors import McpError, ToolFailedError
 from toolkit.schema import ArgumentsParser, raw_arguments
 from toolkit.settings import Duration, to_seconds
 from toolkit.sources.mcp.failures import McpConnectionError
@@ -23,17 +20,8 @@ from toolkit.sources.mcp.native_tool import call_tool, make_definition, read_opt
 from toolkit.sources.mcp.servers import McpServer
 from toolkit.sources.mcp.session import McpSession, SessionSettings
 from toolkit.sources.mcp.tools import mcp_tools
-from toolkit.tool_names import legal_names
-from toolkit.tools.decorators import tool_from_schema
-from toolkit.tools.registry import ToolRegistry
 
-__all__ = [
-    "McpService",
-    "MCPToolWrapper",
-    "register_mcp_service",
-    "register_mcp_tools_by_name",
-]
-
+__all__ = ["MCPToolWrapper"]
 
 _TRIES = 3
 _LONGEST_TRY_PAUSE = 60.0
@@ -144,92 +132,3 @@ class MCPToolWrapper:
 
     def _make_settings(self) -> SessionSettings:
         return SessionSettings(connect_timeout=self._connect_timeout, on_listed=lambda _: None)
-
-
-class McpService(Protocol):
-    """A client of some MCP server, whoever wrote it."""
-
-    async def list_tools(self) -> Sequence[ToolDefinition]:
-        """Return what the server offers."""
-        ...
-
-    async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> Any:
-        """Call a tool by the name that `list_tools` gave; returns and raises what a tool may."""
-        ...
-
-
-async def register_mcp_service(
-    registry: ToolRegistry[Ctx], service: McpService, *, prefix: str | None = None, replace: bool = False
-) -> int:
-    """Register all tools of a service and return how many there are; all or, when something is wrong, none.
-
-    Args:
-        registry: Where to.
-        service: The service with the tools; it must live as long as they are used.
-        prefix: Put before each name, as ``{prefix}__{name}``.
-        replace: True to replace tools of the same names.
-
-    Raises:
-        McpError: A name is taken, or is there twice.
-    """
-    return _register_tools(registry, service, await service.list_tools(), prefix=prefix, replace=replace)
-
-
-async def register_mcp_tools_by_name(
-    registry: ToolRegistry[Ctx],
-    service: McpService,
-    names: Iterable[str],
-    *,
-    prefix: str | None = None,
-    replace: bool = False,
-    missing_ok: bool = False,
-) -> int:
-    """Do what `register_mcp_service` does, for the tools that the service has under these names.
-
-    Raises:
-        McpError: A name is taken, or is there twice.
-        UnknownToolNameError: The service has no tool of a name, unless `missing_ok`.
-    """
-    if isinstance(names, str):
-        raise ConfigurationError(f"give several names, such as [{names!r}], not one string")
-    wanted = frozenset(names)
-    listed = await service.list_tools()
-    known = [definition.name for definition in listed]
-    if not missing_ok:
-        for name in sorted(wanted):
-            if name not in known:
-                raise UnknownToolNameError(name, known)
-    chosen = [definition for definition in listed if definition.name in wanted]
-    return _register_tools(registry, service, chosen, prefix=prefix, replace=replace)
-
-
-def _register_tools(
-    registry: ToolRegistry[Any],
-    service: McpService,
-    definitions: Sequence[ToolDefinition],
-    *,
-    prefix: str | None,
-    replace: bool,
-) -> int:
-    originals = [definition.name for definition in definitions]
-    names = legal_names([f"{prefix}__{name}" if prefix else name for name in originals])
-    taken = set[str]() if replace else set(registry.names)
-    for name in names:
-        if name in taken:
-            raise McpError(
-                f"a tool named '{name}' is there already: give prefix= to keep both, or replace=True to replace it"
-            )
-        taken.add(name)
-    tools = [
-        tool_from_schema(
-            name,
-            definition.description or "MCP tool (no description)",
-            definition.parameters or {"type": "object", "properties": {}},
-            partial(service.call_tool, definition.name),
-            cache=False,
-        )
-        for name, definition in zip(names, definitions, strict=True)
-    ]
-    for tool in tools:
-        registry.register_or_replace(tool)
-    return len(tools)
