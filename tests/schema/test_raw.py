@@ -318,6 +318,49 @@ def test_a_pattern_that_looks_ahead_or_back_is_matched_in_bounded_steps() -> Non
             parser.parse(wrong)
 
 
+GIVEN_UP = {"pattern": r"^(?:(?=a)a|aa)+$"}
+ALSO_GIVEN_UP = {"pattern": r"^(?:(?=a)a|aa|(?=b)b)+$"}
+
+
+DEPEND_ON_GIVEN_UP: list[dict[str, Any]] = [
+    GIVEN_UP,
+    {"not": GIVEN_UP},
+    {"not": {"not": GIVEN_UP}},
+    {"if": GIVEN_UP, "then": False},
+    {"if": GIVEN_UP, "else": False},
+    {"if": {"not": GIVEN_UP}, "then": False},
+    {"not": {"if": GIVEN_UP, "else": False}},
+    {"oneOf": [GIVEN_UP, {"type": "string"}]},
+    {"oneOf": [{"not": GIVEN_UP}, {"type": "integer"}]},
+    {"oneOf": [GIVEN_UP, {"not": ALSO_GIVEN_UP}]},
+    {"anyOf": [{"not": GIVEN_UP}, {"type": "integer"}]},
+    {"not": {"anyOf": [GIVEN_UP, {"type": "integer"}]}},
+    {"not": {"allOf": [GIVEN_UP, {"not": ALSO_GIVEN_UP}]}},
+    {"not": {"$ref": "#/$defs/given_up"}},
+    {"items": {"not": GIVEN_UP}},
+    {"not": {"items": GIVEN_UP}},
+    {"not": {"contains": GIVEN_UP}},
+    {"contains": GIVEN_UP, "minContains": 0, "maxContains": 0},
+    {"contains": GIVEN_UP, "minContains": 0, "unevaluatedItems": False},
+    {"not": {"propertyNames": GIVEN_UP}},
+    {"patternProperties": {GIVEN_UP["pattern"]: False}},
+    {"patternProperties": {GIVEN_UP["pattern"]: {}}, "additionalProperties": False},
+    {"not": {"patternProperties": {GIVEN_UP["pattern"]: {}}, "additionalProperties": False}},
+    {"not": {"allOf": [{"patternProperties": {GIVEN_UP["pattern"]: {}}}], "unevaluatedProperties": False}},
+]
+
+
+@pytest.mark.parametrize("schema", DEPEND_ON_GIVEN_UP, ids=json.dumps)
+def test_a_match_that_was_given_up_accepts_nothing_wherever_it_stands(schema: dict[str, Any]) -> None:
+    about = {"properties": {"v": schema}, "$defs": {"given_up": GIVEN_UP}}
+    text = "a" * 2_000 + "!"
+    keyword = json.dumps(schema)
+    value: Any = {text: "x"} if "roperties" in keyword or "propertyNames" in keyword else text
+    value = [text] if "items" in keyword or "ontains" in keyword else value
+    with pytest.raises(InvalidArgumentsError):
+        raw_arguments(about, subject="walk").parse({"v": value})
+
+
 def test_the_nearest_of_some_alternatives_tells_what_is_wrong() -> None:
     cat = {
         "type": "object",

@@ -279,7 +279,7 @@ class Fields:
         hints = {name: self._find_annotated(name) for name in self._hints}
         adapter, generated = self._compile_hints(hints)
         if generated.skipped:
-            narrowed = [name for name in self._hints_to_compile(hints) if self._narrow(name, hints)]
+            narrowed = [name for name in self._hints_to_compile(hints) if self._narrow_union(name, hints)]
             adapter, generated = self._compile_hints(hints) if narrowed else (adapter, generated)
         self.warnings += [
             f"a choice inside a type is left out, for JSON can't carry it: {s}" for s in generated.skipped
@@ -319,7 +319,7 @@ class Fields:
             if reason is None:
                 continue
             found = True
-            if self._narrow(name, hints):
+            if self._narrow_union(name, hints):
                 reason = self._find_reason(name, hints)
             if reason is not None and not self._is_dispensable(name, reason):
                 raise SchemaError(self._signature.subject, reason, parameter=name)
@@ -338,7 +338,7 @@ class Fields:
             return explain_failure(error, hint)
         return None
 
-    def _narrow(self, name: str, hints: dict[str, Any]) -> bool:
+    def _narrow_union(self, name: str, hints: dict[str, Any]) -> bool:
         """Keep of a union what JSON can carry; return whether there was more in it."""
         dropped: list[Any] = []
         narrowed = narrow_hint(hints.get(name, self._extra), self._signature.namespace, dropped)

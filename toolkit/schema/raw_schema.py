@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import unquote, urldefrag, urljoin
 
-from toolkit.dataclass import dataclass
 from toolkit.errors import SchemaError
 from toolkit.schema.arguments import MAX_DEPTH, TooMuchWorkError, WorkBudget, open_budget
 from toolkit.schema.nodes import (
@@ -30,16 +30,16 @@ from toolkit.schema.nodes import (
 if TYPE_CHECKING:
     from jsonschema_rs import ValidationError, Validator
 
-__all__ = ["RawSchema"]
+__all__ = ["RawSchema", "measure"]
 
 _NEWEST_DRAFT = 2020
 _DRAFTS = {
+    "json-schema.org/draft-03/schema": 3,
     "json-schema.org/draft-04/schema": 4,
     "json-schema.org/draft-06/schema": 6,
     "json-schema.org/draft-07/schema": 7,
     "json-schema.org/draft/2019-09/schema": 2019,
     "json-schema.org/draft/2020-12/schema": 2020,
-    "json-schema.org/draft-03/schema": 3,
 }
 _STANDARD = ("https://json-schema.org/", "http://json-schema.org/")
 # The first and the last draft that know a keyword; the others are in all of them.
@@ -50,12 +50,18 @@ _KNOWN_FROM = {
     "$dynamicRef": 2020, "$dynamicAnchor": 2020, "contentSchema": 2019,
 }  # fmt: skip
 _KNOWN_TO = {"additionalItems": 2019, "$recursiveRef": 2019, "$recursiveAnchor": 2019}
-_HOLDING_SCHEMAS = frozenset({*SCHEMA_MAPS, *SCHEMA_LISTS, *SCHEMA_KEYWORDS})
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
-# They say nothing about values, and published schemas get them wrong.
-_UNCHECKED = frozenset(
-    {"default", "example", "examples", "deprecated", "readOnly", "writeOnly", "contentEncoding", "contentMediaType"}
-)
+_NAMES = ("$id", "id", "$anchor", "$dynamicAnchor")
+# What the newest draft has no need of or no word for.
+_OUTDATED = frozenset({*_REFERENCES, *_NAMES, *_KNOWN_TO})
+_HERE = frozenset(
+    {"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"}
+)  # applied to the same value as the schema that they stand in
+_NOWHERE = frozenset({"$defs", "definitions", "contentSchema"})
+# They say nothing about values, and published schemas get their types wrong.
+_ANNOTATIONS = {"examples": list, "deprecated": bool, "readOnly": bool, "writeOnly": bool}
+_CONTENT = ("contentEncoding", "contentMediaType")
+_MENDED = frozenset({*_ANNOTATIONS, *_CONTENT, "$schema", "required", "pattern", "patternProperties"})
 _TYPE_AND_WORDS = frozenset({"type", "default", "title", "description"})
 _PYTHON_END = re.compile(r"(?<!\\)((?:\\\\)*)\\Z")
 _BACKTRACK_LIMIT = 100_000
@@ -70,6 +76,7 @@ _MOST_STEPS_AT_ONCE = 200_000
 _STEPS_NOT_WORTH_MEASURING = 5_000
 _MOST_LETTERS_ESTIMATED = 20_000
 _MOST_WAYS_FOLLOWED = 50_000
+_LONG_NUMBER = 2**64
 _PLAIN_URI = "urn:toolkit:schema"
 # What each keyword must be set to, for errors; in the words of JSON Schema elsewhere.
 _OPERANDS: Mapping[str, str] = {
@@ -110,17 +117,18 @@ class RawSchema:
     __slots__ = ("_bound", "_formats", "_parts", "_registry", "_validator", "has_defaults", "plain")
 
     def __init__(self, schema: Mapping[str, Any], *, subject: str, formats: bool = False) -> None:
-        copied = _copy_json(schema, subject)
-        document = _Document(copied, subject)
+        document = _Document(_copy_json(schema, subject), subject)
         self._formats = formats
         self._bound = _WorkBound(document)
         self._parts: dict[str, Validator] = {}
         self._registry: Any = None
-        self.plain: dict[str, Any] = document.write_plainly()
-        has_defaults = any("default" in part for part in document.parts)
-        _prepare_for_library(document)
-        self._validator = self._compile(copied, document)
-        self.has_defaults = has_defaults and _drop_wrong_defaults(self, self.plain)
+        self._validator = self._compile_part(document.root.node, document)
+        document.modernize()
+        self.plain: dict[str, Any] = document.root.node
+        defaulted = [part for part in document.parts if "default" in part.node]
+        self.has_defaults = bool(defaulted)
+        for part in [part for part in defaulted if not self._accepts_default(part)]:
+            del part.node["default"]
 
     def is_valid(self, value: object, *, length: int | None = None, budget: WorkBudget | None = None) -> bool:
         """Return whether the schema accepts a value.
@@ -162,17 +170,17 @@ class RawSchema:
         Raises:
             ValueError: There is none.
         """
-        from jsonschema_rs import Registry  # noqa: PLC0415 - as in `_compile`
-
         if self._registry is None:
+            from jsonschema_rs import Registry  # noqa: PLC0415 - as in `_compile_part`
+
             root: Any = {key: value for key, value in self.plain.items() if key != "$schema"}
             self._registry = Registry([(_PLAIN_URI, root)])
         found = self._parts.get(pointer)
         if found is None:
-            found = self._parts[pointer] = self._compile({"$ref": f"{_PLAIN_URI}#{pointer}"})
+            found = self._parts[pointer] = self._compile_part({"$ref": f"{_PLAIN_URI}#{pointer}"})
         return found
 
-    def _compile(self, schema: dict[str, Any], document: _Document | None = None) -> Validator:
+    def _compile_part(self, schema: dict[str, Any], document: _Document | None = None) -> Validator:
         # Importing it takes 20 ms, and most tools are functions, which don't need it.
         from jsonschema_rs import FancyRegexOptions, ValidationError, validator_for  # noqa: PLC0415
 
@@ -189,6 +197,18 @@ class RawSchema:
             if document is None:
                 raise
             raise document.explain_error(error) from None
+
+    def _accepts_default(self, part: _Part) -> bool:
+        """Return whether the default of a part is right by the part itself, as far as that is found out cheaply."""
+        node, default = part.node, part.node["default"]
+        kind = node.get("type")
+        if node.keys() <= _TYPE_AND_WORDS and isinstance(kind, str) and kind in types_of(default):
+            return True
+        try:
+            is_cheap = self.count_visits(measure(default)) <= _STEPS_NOT_WORTH_MEASURING
+            return is_cheap and self.part(part.pointer).is_valid(default)
+        except (TypeError, ValueError, TooMuchWorkError, RecursionError):
+            return False
 
 
 def _copy_json(schema: Mapping[str, Any], subject: str) -> dict[str, Any]:
@@ -214,47 +234,74 @@ def _copy_json(schema: Mapping[str, Any], subject: str) -> dict[str, Any]:
         raise SchemaError(subject, f"its parameters are not JSON: {error}") from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
-    """Where a part of a schema stands.
+class _Part:
+    """One schema in a document: where it stands, and the parts that are applied with it, by where they look.
 
-    Args:
+    Attributes:
         base: The URI against which its references are read.
         draft: The draft that it is written in: 4, 6, 7, 2019 or 2020.
-        steps: The keys that lead to it in its document.
-        pointer: The JSON pointer to it in the same document written in the newest draft.
+        targets: The parts that its references lead to, in the order of `_REFERENCES`.
+        here: Parts that are applied to the same value; those of its references are among them.
+        keyed: Parts that are applied to a member or an item, by its key.
+        others: Parts that are applied to members or items of any key.
+        load: What it costs to apply it by itself.
     """
 
-    base: str
-    draft: int
-    steps: tuple[str | int, ...]
-    pointer: str
+    __slots__ = (
+        "_parent", "_steps", "_written", "base", "draft", "here", "keyed", "load", "node", "others", "targets",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        node: dict[str, Any],
+        *,
+        base: str = "",
+        draft: int = _NEWEST_DRAFT,
+        parent: _Part | None = None,
+        steps: tuple[str | int, ...] = (),
+        written: str | None = None,
+    ) -> None:
+        self.node = node
+        self.base = base
+        self.draft = draft
+        self._parent = parent
+        self._steps = steps
+        self._written = written
+        self.targets: list[_Part] = []
+        self.here: list[_Part] = []
+        self.keyed: list[tuple[str | int, _Part]] = []
+        self.others: list[_Part] = []
+        self.load = _LIGHT
+
+    @property
+    def steps(self) -> tuple[str | int, ...]:
+        """The keys that lead to it in its document."""
+        return self._steps if self._parent is None else (*self._parent.steps, *self._steps)
+
+    @property
+    def pointer(self) -> str:
+        """The JSON pointer to it in the same document written in the newest draft."""
+        if self._parent is None:
+            return ""
+        steps = self._steps if self._written is None else (self._written, *self._steps[1:])
+        return self._parent.pointer + "".join([f"/{_escape_step(str(step))}" for step in steps])
 
 
 class _Document:
     """A schema with all parts of it that can be referred to."""
 
     def __init__(self, root: dict[str, Any], subject: str) -> None:
-        self.root = root
-        self.parts: list[dict[str, Any]] = []
+        self.parts: list[_Part] = []
+        self.has_references = False
         self._subject = subject
-        self._places: dict[int, _Place] = {}
+        self._known: dict[int, _Part] = {}
         self._roots: dict[str, dict[str, Any]] = {"": root}
         self._anchors: dict[tuple[str, str], dict[str, Any]] = {}
         self._dynamic: dict[str, list[dict[str, Any]]] = {}
-        self._targets: dict[int, list[dict[str, Any]]] = {}
-        draft = self._read_draft(root, _NEWEST_DRAFT)
-        self._index_parts(root, _Place(base="", draft=draft, steps=(), pointer=""))
+        self.root = self._index_parts(_Part(root, draft=self._read_draft(root, _NEWEST_DRAFT)))
         for part in self.parts:  # which grow: what a reference leads to under no keyword of schemas becomes a part
-            self._targets[id(part)] = self._find_targets(part)
-
-    def place_of(self, part: Node) -> _Place:
-        """Return where a part stands."""
-        return self._places[id(part)]
-
-    def targets_of(self, part: Node) -> list[dict[str, Any]]:
-        """Return the parts that the references of a part may lead to."""
-        return self._targets[id(part)]
+            if not part.node.keys().isdisjoint(_REFERENCES):
+                self._follow_references(part)
 
     def explain_error(self, error: ValidationError) -> SchemaError:
         """Return the error for an author about what the library refuses in a schema."""
@@ -264,23 +311,17 @@ class _Document:
         if steps and (steps[-1] == "pattern" or "patternProperties" in steps[-2:]) and error.kind.name == "format":
             return self.refuse_pattern(steps, "it is no regular expression")
         # What is wrong may stand further inside of what the keyword is set to.
-        while steps and (steps[-1] not in _OPERANDS or steps[-2:-1] in [[name] for name in SCHEMA_MAPS]):
+        while steps and (steps[-1] not in _OPERANDS or (len(steps) > 1 and steps[-2] in SCHEMA_MAPS)):
             steps.pop()
-        found = self._find_at(steps)
-        reason = f"{_shorten_value(found)} is not {_OPERANDS[str(steps[-1])]}" if steps else error.message
-        return SchemaError(self._subject, f"its parameters are no JSON Schema, at {write_steps(steps)}: {reason}")
-
-    def _find_at(self, steps: Sequence[str | int]) -> Any:
-        found: Any = self.root
-        for step in steps:
-            found = found[step]
-        return found
+        wanted = f"{_shorten_value(self._find_at(steps))} is not {_OPERANDS[str(steps[-1])]}" if steps else None
+        reason = wanted or error.message
+        return SchemaError(self._subject, f"its parameters are no JSON Schema, at {_write_steps(steps)}: {reason}")
 
     def refuse_pattern(self, steps: Sequence[str | int], reason: str) -> SchemaError:
         """Return the error about a pattern, which stands at some steps or is the last of them."""
         is_name = len(steps) > 1 and steps[-2] == "patternProperties"
         pattern = steps[-1] if is_name else self._find_at(steps)
-        path = write_steps(steps[:-1] if is_name else steps)
+        path = _write_steps(steps[:-1] if is_name else steps)
         reason = f"{_shorten_value(pattern)} can't be read: {reason}"
         return SchemaError(self._subject, f"its parameters are no JSON Schema, at {path}: {reason}")
 
@@ -288,49 +329,108 @@ class _Document:
         """Return an error about the schema as a whole."""
         return SchemaError(self._subject, reason)
 
-    def write_plainly(self) -> dict[str, Any]:
-        """Return the schema with each reference in it written as a pointer from its root, and in the newest draft.
+    def modernize(self) -> None:
+        """Write each part as the newest draft does, with pointers from the root for references.
 
-        A dynamic reference is written as what it leads to from there; schemas of JSON Schema itself are any value.
+        A dynamic reference is written as what it leads to from there; schemas of JSON Schema itself are any value. In
+        draft 4, ``{"minimum": 1, "exclusiveMinimum": true}`` becomes ``{"exclusiveMinimum": 1}``.
         """
+        for part in self.parts:
+            node, draft = part.node, part.draft
+            if draft == _NEWEST_DRAFT and node.keys().isdisjoint(_OUTDATED):
+                continue
+            written = _write_references(part)
+            if draft == 4:
+                for limit, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
+                    if written.pop(exclusive, None) is True and limit in written:
+                        written[exclusive] = written.pop(limit)
+            if draft < 2020 and is_array(written.get("items")):
+                written["prefixItems"] = written.pop("items")
+                if "additionalItems" in written:
+                    written["items"] = written.pop("additionalItems")
+            node.clear()
+            node.update(written)
 
-        def plain(node: Any) -> Any:
-            if is_array(node):
-                return [plain(item) for item in node]
-            if not is_object(node):
-                return node
-            written = self._modernize_node(node) if id(node) in self._places else node
-            return {name: plain(item) for name, item in written.items()}
-
-        return plain(self.root)
-
-    def _find_targets(self, part: dict[str, Any]) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
-        if "$ref" not in part and "$dynamicRef" not in part and "$recursiveRef" not in part:
-            return found
-        place = self.place_of(part)
-        for keyword in _REFERENCES:
-            reference = part.get(keyword)
-            if isinstance(reference, str) and _applies(keyword, place.draft):
-                target = self._resolve(reference, place)
-                if is_object(target):
-                    found.append(target)
-                if keyword == "$dynamicRef":  # may lead to any of its name, as the check has come
-                    others = self._dynamic.get(reference.rpartition("#")[2], ())
-                    found += [other for other in others if other is not target]
+    def _find_at(self, steps: Sequence[str | int]) -> Any:
+        found: Any = self.root.node
+        for step in steps:
+            found = found[step]
         return found
 
-    def _resolve(self, reference: str, place: _Place) -> Any:
+    def _read_draft(self, node: Node, otherwise: int) -> int:
+        given = node.get("$schema")
+        draft = _DRAFTS.get(_name_draft(given), otherwise) if isinstance(given, str) else otherwise
+        if draft == 3:
+            raise self.refuse("it is of draft 3; the drafts 4, 6, 7, 2019-09 and 2020-12 are read")
+        return draft
+
+    def _index_parts(self, first: _Part) -> _Part:
+        """Note a part and all parts inside it, each with those that are applied with it."""
+        self._known[id(first.node)] = first
+        waiting = [first]
+        while waiting:
+            part = waiting.pop()
+            self.parts.append(part)
+            if not _MENDED.isdisjoint(part.node) or is_array(part.node.get("type")):
+                _mend_details(part.node)
+            if not part.node.keys().isdisjoint(_NAMES):
+                self._note_names(part)
+            for steps, written, node in _list_schemas(part.node, part.draft):
+                inner = self._known.get(id(node))
+                if inner is None:
+                    inner = _Part(node, base=part.base, draft=part.draft, parent=part, steps=steps, written=written)
+                    self._known[id(node)] = inner
+                    waiting.append(inner)
+                keyword, *key = steps
+                if keyword in _HERE:
+                    part.here.append(inner)
+                elif keyword == "properties" or (key and keyword in ("prefixItems", "items")):
+                    part.keyed.append((key[0], inner))
+                elif keyword not in _NOWHERE:
+                    part.others.append(inner)
+        return first
+
+    def _note_names(self, part: _Part) -> None:
+        """Note the names that a part gives itself, and its own base and draft."""
+        node = part.node
+        own = node.get("id" if part.draft == 4 else "$id")
+        if isinstance(own, str) and not (part.draft <= 7 and "$ref" in node):
+            uri, fragment = _join_reference(part.base, own)
+            if fragment and part.draft <= 7:
+                self._anchors[uri, fragment] = node
+            if uri != part.base:
+                part.base, part.draft = uri, self._read_draft(node, part.draft)
+                self._roots.setdefault(uri, node)
+        for keyword in ("$anchor", "$dynamicAnchor"):
+            if isinstance(name := node.get(keyword), str) and _is_known(keyword, part.draft):
+                self._anchors[part.base, name] = node
+                if keyword == "$dynamicAnchor":
+                    self._dynamic.setdefault(name, []).append(node)
+
+    def _follow_references(self, part: _Part) -> None:
+        self.has_references = True
+        for keyword in _REFERENCES:
+            reference = part.node.get(keyword)
+            if not isinstance(reference, str) or not _is_known(keyword, part.draft):
+                continue
+            target = self._resolve_reference(reference, part)
+            part.targets += [self._known[id(target)]] if is_object(target) else []
+            # A dynamic reference may lead to any part of its name, as the check has come.
+            others = self._dynamic.get(reference.rpartition("#")[2], ()) if keyword == "$dynamicRef" else ()
+            part.here += [self._known[id(other)] for other in others if other is not target]
+        part.here += part.targets
+
+    def _resolve_reference(self, reference: str, part: _Part) -> Any:
         """Return the schema that a reference leads to; True for a schema of JSON Schema itself.
 
         Raises:
             SchemaError: It leads out of the document, or to nothing.
         """
-        uri, fragment = _join_reference(place.base, reference)
+        uri, fragment = _join_reference(part.base, reference)
         root = self._roots.get(uri)
-        at = f"(at {write_steps(place.steps)})"
         if root is None and uri.startswith(_STANDARD):
             return True
+        at = f"(at {_write_steps(part.steps)})"
         if root is None:
             raise self.refuse(f"it refers to {reference!r}, which is never fetched: put what it means into $defs {at}")
         if not fragment:
@@ -342,57 +442,9 @@ class _Document:
             raise self.refuse(f"it refers to {reference!r}, which is not in it {at}")
         return found
 
-    def _read_draft(self, node: Node, otherwise: int) -> int:
-        given = node.get("$schema")
-        if not isinstance(given, str):
-            return otherwise
-        draft = _DRAFTS.get(given.rstrip("#").partition("://")[2], otherwise)
-        if draft == 3:
-            raise self.refuse("it is of draft 3; the drafts 4, 6, 7, 2019-09 and 2020-12 are read")
-        return draft
-
-    def _index_parts(self, node: dict[str, Any], place: _Place) -> None:
-        waiting = [(node, place)]
-        while waiting:
-            node, place = waiting.pop()
-            if id(node) in self._places:
-                continue
-            place = self._places[id(node)] = self._note_names(node, place)
-            self.parts.append(node)
-            for steps, part in _list_parts(node, place.draft):
-                waiting.append((part, self._place_inside(node, place, steps)))
-
-    def _place_inside(self, node: Node, place: _Place, steps: tuple[str | int, ...]) -> _Place:
-        modern = steps
-        if place.draft < 2020 and is_array(node.get("items")):
-            renamed = {"items": "prefixItems", "additionalItems": "items"}
-            modern = tuple(renamed.get(str(step), step) for step in steps[:1]) + steps[1:]
-        pointer = place.pointer
-        for step in modern:
-            pointer += f"/{step if isinstance(step, int) else _escape_step(step)}"
-        return _Place(base=place.base, draft=place.draft, steps=(*place.steps, *steps), pointer=pointer)
-
-    def _note_names(self, node: dict[str, Any], place: _Place) -> _Place:
-        """Note the names that a part gives itself, and return its place with its own base and draft."""
-        base, draft = place.base, place.draft
-        own = node.get("id" if draft == 4 else "$id")
-        if isinstance(own, str) and not (draft <= 7 and "$ref" in node):
-            uri, fragment = _join_reference(base, own)
-            if fragment and draft <= 7:
-                self._anchors[uri, fragment] = node
-            if uri != base:
-                base, draft = uri, self._read_draft(node, draft)
-                self._roots.setdefault(uri, node)
-        for keyword in ("$anchor", "$dynamicAnchor"):
-            if isinstance(name := node.get(keyword), str) and _applies(keyword, draft):
-                self._anchors[base, name] = node
-                if keyword == "$dynamicAnchor":
-                    self._dynamic.setdefault(name, []).append(node)
-        return _Place(base=base, draft=draft, steps=place.steps, pointer=place.pointer)
-
     def _follow_pointer(self, root: dict[str, Any], pointer: str) -> Any:
         found: Any = root
-        place = self._places[id(root)]
+        part = self._known[id(root)]
         taken: tuple[str | int, ...] = ()
         for raw in pointer.split("/")[1:]:
             step = raw.replace("~1", "/").replace("~0", "~")
@@ -402,55 +454,67 @@ class _Document:
                 found, taken = found[int(step)], (*taken, int(step))
             else:
                 return None
-            if id(found) in self._places:
-                place, taken = self._places[id(found)], ()
-        if is_object(found):
-            if taken:  # under no keyword that holds schemas
-                self._index_parts(found, self._place_inside({}, place, taken))
-            return found
-        return found if isinstance(found, bool) else None
-
-    def _modernize_node(self, node: dict[str, Any]) -> dict[str, Any]:
-        """Return a part as the newest draft writes it, with pointers from the root for references.
-
-        In draft 4, ``{"minimum": 1, "exclusiveMinimum": true}`` becomes ``{"exclusiveMinimum": 1}``.
-        """
-        draft = self.place_of(node).draft
-        names = ("$id", "$anchor", "$dynamicAnchor")
-        written = {key: value for key, value in node.items() if key not in names and _applies(key, draft)}
-        written = self._modernize_references(written, node)
-        if draft == 4:
-            for limit, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
-                if written.pop(exclusive, None) is True and limit in written:
-                    written[exclusive] = written.pop(limit)
-        if draft < 2020 and is_array(written.get("items")):
-            written["prefixItems"] = written.pop("items")
-            if "additionalItems" in written:
-                written["items"] = written.pop("additionalItems")
-        return written
-
-    def _modernize_references(self, written: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
-        """Write the references of a part as pointers; until draft 7, one hides what stands beside it."""
-        place = self.place_of(node)
-        found: list[str] = []
-        for keyword in _REFERENCES:
-            reference = written.pop(keyword, None)
-            if not isinstance(reference, str):
-                continue
-            if place.draft <= 7:
-                kept = ("title", "description", "$defs", "definitions")
-                written = {key: written[key] for key in kept if key in written}
-            target = self._resolve(reference, place)
-            if is_object(target):
-                found.append(f"#{self.place_of(target).pointer}")
-        if found:
-            written["$ref"] = found[0]
-        if found[1:]:
-            written["allOf"] = [*written.get("allOf", ()), *({"$ref": pointer} for pointer in found[1:])]
-        return written
+            if id(found) in self._known:
+                part, taken = self._known[id(found)], ()
+        if is_object(found) and taken:  # under no keyword that holds schemas
+            self._index_parts(_Part(found, base=part.base, draft=part.draft, parent=part, steps=taken))
+        return found if is_object(found) or isinstance(found, bool) else None
 
 
-def write_steps(steps: Iterable[str | int]) -> str:
+def _mend_details(node: dict[str, Any]) -> None:
+    """Leave out or correct what published schemas get wrong and the library refuses; the meaning stays the same."""
+    for keyword, kind in _ANNOTATIONS.items():
+        if keyword in node and not isinstance(node[keyword], kind):
+            del node[keyword]
+    for keyword in _CONTENT:
+        node.pop(keyword, None)
+    given = node.get("$schema")
+    if isinstance(given, str) and _name_draft(given) not in _DRAFTS:
+        del node["$schema"]  # some address of its author's
+    for keyword in ("required", "type"):
+        named = node.get(keyword)
+        if is_array(named) and all(isinstance(name, str) for name in named):
+            node[keyword] = list(dict.fromkeys(named))
+    if isinstance(pattern := node.get("pattern"), str):
+        node["pattern"] = _PYTHON_END.sub(r"\1\\z", pattern)
+    if is_object(patterns := node.get("patternProperties")):
+        node["patternProperties"] = {_PYTHON_END.sub(r"\1\\z", name): one for name, one in patterns.items()}
+
+
+def _list_schemas(node: Node, draft: int) -> Iterator[tuple[tuple[str | int, ...], str, dict[str, Any]]]:
+    """Yield the schemas directly inside a schema, each with its steps and its keyword in the newest draft."""
+    for keyword, value in node.items():
+        if keyword not in _OPERANDS or not _is_known(keyword, draft):
+            continue
+        if is_object(value):
+            if keyword in SCHEMA_MAPS:
+                yield from (((keyword, name), keyword, one) for name, one in value.items() if is_object(one))
+            elif keyword in SCHEMA_KEYWORDS:
+                is_rest = keyword == "additionalItems" and is_array(node.get("items"))
+                yield (keyword,), "items" if is_rest else keyword, value
+        elif is_array(value) and (keyword in SCHEMA_LISTS or keyword == "items"):
+            written = "prefixItems" if keyword == "items" else keyword
+            yield from (((keyword, index), written, one) for index, one in enumerate(value) if is_object(one))
+
+
+def _write_references(part: _Part) -> dict[str, Any]:
+    """Return what a part says in the newest draft, its references as pointers.
+
+    Until draft 7, a reference hides what stands beside it.
+    """
+    names = ("$id", "$anchor", "$dynamicAnchor", *_REFERENCES)
+    written = {key: value for key, value in part.node.items() if key not in names and _is_known(key, part.draft)}
+    if part.draft <= 7 and isinstance(part.node.get("$ref"), str):
+        written = {key: written[key] for key in ("title", "description", "$defs", "definitions") if key in written}
+    pointers = [f"#{target.pointer}" for target in part.targets]
+    if pointers:
+        written["$ref"] = pointers[0]
+    if pointers[1:]:
+        written["allOf"] = [*written.get("allOf", ()), *({"$ref": pointer} for pointer in pointers[1:])]
+    return written
+
+
+def _write_steps(steps: Iterable[str | int]) -> str:
     """Return a place in a schema as errors name it: ``$.properties.name``."""
     text = "$"
     for step in steps:
@@ -466,7 +530,11 @@ def _shorten_value(value: object) -> str:
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 
-def _applies(keyword: str, draft: int) -> bool:
+def _name_draft(uri: str) -> str:
+    return uri.rstrip("#").partition("://")[2]
+
+
+def _is_known(keyword: str, draft: int) -> bool:
     """Return whether a draft knows a keyword."""
     return _KNOWN_FROM.get(keyword, 0) <= draft <= _KNOWN_TO.get(keyword, _NEWEST_DRAFT)
 
@@ -480,72 +548,11 @@ def _join_reference(base: str, reference: str) -> tuple[str, str]:
     return uri, fragment
 
 
-def _list_parts(node: Node, draft: int) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:
-    for keyword, value in node.items():
-        if keyword not in _HOLDING_SCHEMAS or not _applies(keyword, draft):
-            continue
-        if keyword in SCHEMA_MAPS and is_object(value):
-            yield from (((keyword, name), part) for name, part in value.items() if is_object(part))
-        elif (keyword in SCHEMA_LISTS or keyword == "items") and is_array(value):
-            yield from (((keyword, index), part) for index, part in enumerate(value) if is_object(part))
-        elif keyword in SCHEMA_KEYWORDS and is_object(value):
-            yield (keyword,), value
-
-
 def _escape_step(step: str) -> str:
     return step.replace("~", "~0").replace("/", "~1").replace("%", "%25")
 
 
-def _prepare_for_library(document: _Document) -> None:
-    """Write a schema so that the library takes what earlier validators took: the meaning stays the same."""
-    for part in document.parts:
-        for keyword in _UNCHECKED & part.keys():
-            del part[keyword]
-        given = part.get("$schema")
-        if isinstance(given, str) and given.rstrip("#").partition("://")[2] not in _DRAFTS:
-            del part["$schema"]  # some address of its author's
-        for keyword in ("required", "type"):
-            named = part.get(keyword)
-            if is_array(named) and all(isinstance(name, str) for name in named):
-                part[keyword] = list(dict.fromkeys(named))
-        if isinstance(pattern := part.get("pattern"), str):
-            part["pattern"] = _PYTHON_END.sub(r"\1\\z", pattern)
-        if is_object(patterns := part.get("patternProperties")):
-            part["patternProperties"] = {_PYTHON_END.sub(r"\1\\z", name): inner for name, inner in patterns.items()}
-
-
-def _drop_wrong_defaults(schema: RawSchema, plain: dict[str, Any]) -> bool:
-    """Take out of a plain schema the defaults that their own schema refuses; return whether there were any."""
-    has_defaults = False
-    waiting: list[tuple[dict[str, Any], str]] = [(plain, "")]
-    wrong: list[dict[str, Any]] = []
-    while waiting:
-        node, pointer = waiting.pop()
-        if "default" in node:
-            has_defaults = True
-            if not _accepts_default(schema, node, pointer):
-                wrong.append(node)
-        for steps, part in _list_parts(node, _NEWEST_DRAFT):
-            waiting.append((part, pointer + "".join([f"/{_escape_step(str(step))}" for step in steps])))
-    for node in wrong:
-        del node["default"]
-    return has_defaults
-
-
-def _accepts_default(schema: RawSchema, node: Node, pointer: str) -> bool:
-    default = node["default"]
-    kind = node.get("type")
-    if node.keys() <= _TYPE_AND_WORDS and isinstance(kind, str) and kind in types_of(default):
-        return True
-    try:
-        return schema.count_visits(measure(default)) <= _STEPS_NOT_WORTH_MEASURING and schema.part(pointer).is_valid(
-            default
-        )
-    except (TypeError, ValueError, TooMuchWorkError, RecursionError):
-        return False
-
-
-class Load(NamedTuple):
+class _Load(NamedTuple):
     """What the parts of a schema that look at one value cost.
 
     Args:
@@ -560,22 +567,19 @@ class Load(NamedTuple):
     lookarounds: int = 0
     unique: int = 0
 
-    def plus(self, other: Load, times: int = 1) -> Load:
-        """Return the load of both."""
-        return Load(*[mine + times * more for mine, more in zip(self, other, strict=True)])
 
-
-_IN_PLACE = frozenset(
-    {*_REFERENCES, "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"}
-)
-_LONG_NUMBER = 2**64
-_LIGHT = Load(visits=1)
+_LIGHT = _Load(visits=1)
 _COSTLY = frozenset(
     {"required", "enum", "const", "dependentRequired", "dependencies", "patternProperties", "pattern", "uniqueItems"}
 )
 
 
-class Level(NamedTuple):
+def _add_loads(loads: Iterable[_Load]) -> _Load:
+    """Return what all these loads are together."""
+    return _Load(*map(sum, zip(_Load(), *loads, strict=True)))
+
+
+class _Level(NamedTuple):
     """What stands at one depth of a value.
 
     Args:
@@ -597,7 +601,7 @@ class Size(NamedTuple):
         digits: Microseconds that its longest numbers take to read.
     """
 
-    levels: list[Level]
+    levels: list[_Level]
     digits: int
 
     @property
@@ -619,7 +623,7 @@ def measure(value: object) -> Size:
         TypeError: A name in it is no text.
     """
     parts: list[Any] = [value]
-    levels: list[Level] = []
+    levels: list[_Level] = []
     digits = 0
     while parts:
         if len(levels) > MAX_DEPTH + 1:
@@ -641,7 +645,7 @@ def measure(value: object) -> Size:
                 squares += sum(lengths) * max(lengths, default=0)
             elif is_array(part):
                 inside.extend(part)
-        levels.append(Level(len(parts), letters, squares))
+        levels.append(_Level(len(parts), letters, squares))
         parts = inside
     return Size(levels, digits)
 
@@ -649,9 +653,9 @@ def measure(value: object) -> Size:
 class _Reach(NamedTuple):
     """What looks at a value where one part of a schema does, and where that leads: children by key, and for any key."""
 
-    load: Load
-    keyed: dict[str | int, list[dict[str, Any]]]
-    others: list[dict[str, Any]]
+    load: _Load
+    keyed: dict[str | int, list[_Part]]
+    others: list[_Part]
 
 
 class _WorkBound:
@@ -664,38 +668,30 @@ class _WorkBound:
     def __init__(self, document: _Document) -> None:
         self._document = document
         self._left = _MOST_WAYS_FOLLOWED
-        self._reaches: dict[int, _Reach] = {}
-        self._most: dict[tuple[int, int], Load] = {}
-        self._states = 0
-        self._own = {id(part): self._read_load(part) for part in document.parts}
-        if self._states > _MOST_STATES:
+        self._reaches: dict[_Part, _Reach] = {}
+        self._most: dict[tuple[_Part, int], _Load] = {}
+        states = 0
+        for part in document.parts:
+            if not _COSTLY.isdisjoint(part.node):
+                states += self._read_load(part)
+        if states > _MOST_STATES:
             raise document.refuse("its regular expressions are too large")
-        if any(document.targets_of(part) for part in document.parts):
-            self._check_expansion()
-        try:
-            self._total = self._add_up(document.root, {})
-        except RecursionError:  # of definitions that lead on to each other
-            self._total = None
-
-    def _add_up(self, part: dict[str, Any], known: dict[int, Load | None]) -> Load | None:
-        """Return the load of a part and of all that it leads to; None where it leads back to itself."""
-        if id(part) in known:
-            return known[id(part)]
-        known[id(part)] = None
-        total = self._own[id(part)]
-        for inner in self._in_place(part) + [inner for _, inner in self._inside(part)]:
-            more = self._add_up(inner, known)
-            if more is None:
-                return None
-            total = total.plus(more)
-        known[id(part)] = total
-        return total
+        self._total: _Load | None = None
+        if not document.has_references:
+            self._total = _add_loads([part.load for part in document.parts])
+            return
+        counts: dict[_Part, int] = {}
+        for part in document.parts:
+            if self._count_here(part, counts, set()) > _MOST_EXPANSION:
+                raise document.refuse("its alternatives and references multiply without bounds")
+        with suppress(RecursionError):  # of definitions that lead on to each other
+            self._total = _add_up(document.root, {})
 
     def estimate(self, length: int) -> int | None:
         """Return a rough bound of the steps for a value of so many letters of JSON; None where only measuring helps."""
         if self._total is None or length > _MOST_LETTERS_ESTIMATED:
             return None
-        return _count_steps(Level(length // 2 + 1, length, length**2), self._total, items=length // 2 + 1)
+        return _count_steps(_Level(length // 2 + 1, length, length**2), self._total, items=length // 2 + 1)
 
     def count_steps(self, size: Size) -> int:
         """Return how many steps, about microseconds, a check of a value of this size takes at most.
@@ -705,141 +701,106 @@ class _WorkBound:
         """
         count = size.total
         return size.digits + sum(
-            _count_steps(level, self._most_load(self._document.root, depth), items=count)
+            _count_steps(level, self._find_most_load(self._document.root, depth), items=count)
             for depth, level in enumerate(size.levels)
         )
 
     def count_visits(self, size: Size) -> int:
         """See `RawSchema.count_visits`."""
         return sum(
-            level.values * self._most_load(self._document.root, depth).visits for depth, level in enumerate(size.levels)
+            level.values * self._find_most_load(self._document.root, depth).visits
+            for depth, level in enumerate(size.levels)
         )
 
-    def _read_load(self, part: Node) -> Load:
-        """Return what a part costs by itself."""
-        if _COSTLY.isdisjoint(part):
-            return _LIGHT
-        visits = 1 + 8 * _length_of(part.get("required"))
-        options = [*(part["enum"] if is_array(part.get("enum")) else ()), part.get("const")]
+    def _read_load(self, part: _Part) -> int:
+        """Note what a part costs by itself; return how many states its regular expressions have."""
+        node = part.node
+        visits = 1 + 8 * _length_of(node.get("required"))
+        options = [*(node["enum"] if is_array(node.get("enum")) else ()), node.get("const")]
         visits += sum(50 * measure(option).total for option in options if is_object(option) or is_array(option))
-        for needs in (part.get("dependentRequired"), part.get("dependencies")):
+        for needs in (node.get("dependentRequired"), node.get("dependencies")):
             visits += sum(map(_length_of, needs.values())) if is_object(needs) else 0
-        named = part.get("patternProperties")
-        patterns = [*(named if is_object(named) else ()), part.get("pattern")]
-        states = lookarounds = 0
-        for pattern in patterns:
-            if isinstance(pattern, str):
-                more, looks = self._read_pattern(part, pattern)
-                states += more
-                lookarounds += looks
-        return Load(visits, states, lookarounds, 1 if part.get("uniqueItems") is True else 0)
+        named = node.get("patternProperties")
+        patterns = [("patternProperties", name) for name in (named if is_object(named) else ())]
+        patterns += [("pattern", node["pattern"])] if isinstance(node.get("pattern"), str) else []
+        total = weighted = lookarounds = 0
+        for keyword, pattern in patterns:
+            states, looks = _count_states(pattern), _LOOKAROUND.search(pattern) is not None
+            if len(pattern) > _LONGEST_PATTERN or (looks and states > _MOST_STATES_WITH_LOOKAROUND):
+                inside = (keyword,) if keyword == "pattern" else (keyword, pattern)
+                raise self._document.refuse_pattern((*part.steps, *inside), "it is too large")
+            is_one_repeat = pattern.startswith("^") and ")" not in pattern and len(_QUANTIFIER.findall(pattern)) == 1
+            total += states
+            # So many states are not all made beforehand, and may all be taken at once.
+            weighted += states if states <= 500 or is_one_repeat else states * 250
+            lookarounds += looks
+        part.load = _Load(visits, weighted, lookarounds, 1 if node.get("uniqueItems") is True else 0)
+        return total
 
-    def _read_pattern(self, part: Node, pattern: str) -> tuple[int, bool]:
-        states, looks = _count_states(pattern), _LOOKAROUND.search(pattern) is not None
-        if len(pattern) > _LONGEST_PATTERN or (looks and states > _MOST_STATES_WITH_LOOKAROUND):
-            steps = self._document.place_of(part).steps
-            inside = ("pattern",) if part.get("pattern") == pattern else ("patternProperties", pattern)
-            raise self._document.refuse_pattern((*steps, *inside), "it is too large")
-        self._states += states
-        is_one_repeat = pattern.startswith("^") and ")" not in pattern and len(_QUANTIFIER.findall(pattern)) == 1
-        # So many states are not all made beforehand, and may all be taken at once.
-        return states if states <= 500 or is_one_repeat else states * 250, looks
-
-    def _in_place(self, part: Node) -> list[dict[str, Any]]:
-        """Return the parts that look at the same value as a part does."""
-        if _IN_PLACE.isdisjoint(part):
-            return []
-        found = list(self._document.targets_of(part))
-        for keyword in ("allOf", "anyOf", "oneOf"):
-            found += [one for one in part.get(keyword, ()) if is_object(one)] if is_array(part.get(keyword)) else ()
-        found += [part[keyword] for keyword in ("not", "if", "then", "else") if is_object(part.get(keyword))]
-        for keyword in ("dependentSchemas", "dependencies"):
-            if is_object(part.get(keyword)):
-                found += [one for one in part[keyword].values() if is_object(one)]
-        return [one for one in found if id(one) in self._own]
-
-    def _check_expansion(self) -> None:
-        """Refuse what leads back to itself without taking a step, and alternatives without number."""
-        counts: dict[int, int] = {}
-        for part in self._document.parts:
-            if self._count_expansion(part, counts, set()) > _MOST_EXPANSION:
-                raise self._document.refuse("its alternatives and references multiply without bounds")
-
-    def _count_expansion(self, part: dict[str, Any], counts: dict[int, int], inside: set[int]) -> int:
-        """Count the parts that look at one and the same value."""
-        if id(part) in counts:
-            return counts[id(part)]
-        if id(part) in inside:
+    def _count_here(self, part: _Part, counts: dict[_Part, int], inside: set[_Part]) -> int:
+        """Count the parts that look at one and the same value; refuse what leads back to itself without a step."""
+        if part in counts:
+            return counts[part]
+        if part in inside:
             raise self._document.refuse("a reference in it leads back to itself: it could never be checked")
         if len(inside) > _MOST_LINKS:
             raise self._document.refuse(f"more than {_MOST_LINKS} of its references lead on to each other")
-        inside.add(id(part))
-        count = 1 + sum(self._count_expansion(one, counts, inside) for one in self._in_place(part))
-        inside.discard(id(part))
-        counts[id(part)] = count
+        inside.add(part)
+        counts[part] = count = 1 + sum(self._count_here(one, counts, inside) for one in part.here)
+        inside.discard(part)
         return count
 
-    def _reach_of(self, part: dict[str, Any]) -> _Reach:
-        known = self._reaches.get(id(part))
+    def _find_reach(self, part: _Part) -> _Reach:
+        known = self._reaches.get(part)
         if known is None:
-            known = self._reaches[id(part)] = self._find_reach(part)
+            found = [part]
+            for one in found:  # which grow
+                found += one.here
+            keyed: dict[str | int, list[_Part]] = {}
+            for one in found:
+                for key, inner in one.keyed:
+                    keyed.setdefault(key, []).append(inner)
+            others = [inner for one in found for inner in one.others]
+            known = self._reaches[part] = _Reach(_add_loads([one.load for one in found]), keyed, others)
         return known
 
-    def _find_reach(self, part: dict[str, Any]) -> _Reach:
-        load = Load()
-        keyed: dict[str | int, list[dict[str, Any]]] = {}
-        others: list[dict[str, Any]] = []
-        waiting = [part]
-        while waiting:
-            one = waiting.pop()
-            load = load.plus(self._own[id(one)])
-            waiting += self._in_place(one)
-            for key, inner in self._inside(one):
-                others.append(inner) if key is None else keyed.setdefault(key, []).append(inner)
-        return _Reach(load, keyed, others)
-
-    def _inside(self, part: Node) -> Iterator[tuple[str | int | None, dict[str, Any]]]:
-        """Yield the parts that look at members and items, with their key; None where it may be any."""
-        for steps, inner in _list_parts(part, self._document.place_of(part).draft):
-            match steps:
-                case ("properties", name):
-                    yield name, inner
-                case ("prefixItems" | "items", int(index)):
-                    yield index, inner
-                case ("patternProperties" | "additionalProperties" | "items" | "contains" | "propertyNames", *_):
-                    yield None, inner
-                case ("unevaluatedItems" | "unevaluatedProperties" | "additionalItems", *_):
-                    yield None, inner
-                case _:
-                    pass
-
-    def _most_load(self, part: dict[str, Any], depth: int) -> Load:
+    def _find_most_load(self, part: _Part, depth: int) -> _Load:
         """Return the load on a value so deep inside one that a part looks at, for the worst of keys."""
-        known = self._most.get((id(part), depth))
+        known = self._most.get((part, depth))
         if known is not None:
             return known
-        reach = self._reach_of(part)
+        reach = self._find_reach(part)
         if depth == 0:
             found = reach.load
         else:
             self._left -= 1 + len(reach.others) + len(reach.keyed)
             if self._left < 0:
                 raise TooMuchWorkError
-            always = self._add_loads(reach.others, depth - 1)
-            found = always
-            for inner in reach.keyed.values():
-                found = Load(*map(max, found, always.plus(self._add_loads(inner, depth - 1))))
-        self._most[id(part), depth] = found
+            always = [self._find_most_load(inner, depth - 1) for inner in reach.others]
+            found = _add_loads(always)
+            for keyed in reach.keyed.values():
+                loads = [self._find_most_load(inner, depth - 1) for inner in keyed]
+                found = _Load(*map(max, found, _add_loads([*always, *loads])))
+        self._most[part, depth] = found
         return found
 
-    def _add_loads(self, parts: Collection[dict[str, Any]], depth: int) -> Load:
-        total = Load()
-        for part in parts:
-            total = total.plus(self._most_load(part, depth))
-        return total
+
+def _add_up(part: _Part, known: dict[_Part, _Load | None]) -> _Load | None:
+    """Return the load of a part and of all that it leads to; None where it leads back to itself."""
+    if part in known:
+        return known[part]
+    known[part] = None
+    loads = [part.load]
+    for inner in (*part.here, *(inner for _, inner in part.keyed), *part.others):
+        more = _add_up(inner, known)
+        if more is None:
+            return None
+        loads.append(more)
+    known[part] = total = _add_loads(loads)
+    return total
 
 
-def _count_steps(level: Level, load: Load, *, items: int) -> int:
+def _count_steps(level: _Level, load: _Load, *, items: int) -> int:
     """Return how many steps the values of a level take; the divisors were measured, and are on the safe side."""
     return (
         level.values * load.visits // 20
