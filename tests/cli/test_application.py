@@ -70,7 +70,7 @@ def test_each_command_has_help_that_fits_forty_columns(run: Run, monkeypatch: py
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["tols"], "toolkit: there is no command 'tols'; did you mean 'tools'? See `toolkit --help`."),
+        (["tols"], "toolkit: No such command 'tols'. Did you mean 'tools'? See `toolkit --help`."),
         (["tools"], "toolkit tools: Missing argument 'SOURCE'. See `toolkit tools --help`."),
         (["chat", "x.py"], "toolkit chat: Missing option '--model' / '-m'"),
         (["tools", "x.py", "--otput", "json"], "No such option"),

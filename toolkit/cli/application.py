@@ -1,19 +1,26 @@
-"""The command line as a whole: it is parsed and run, and an error is reported in one line with an exit code."""
+"""The interface: each command with its arguments and options, and the command line as a whole, parsed and run.
+
+Click alone is imported here, so that ``--help`` is quick; a command imports the module that does its work when it runs.
+An error is reported in one line, with an exit code.
+"""
 
 from __future__ import annotations
 
+import ast
 import json
 import logging
 import os
 import sys
 import traceback
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
+from pathlib import Path
+from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
-from toolkit.cli.commands import command_line
 from toolkit.cli.screen import CommandError, ExitCode
 from toolkit.foreign_text import escape_in_text, strip_hidden
 
@@ -131,3 +138,451 @@ class _NoteHandler(logging.Handler):
             return
         text = strip_hidden(self.format(record))
         click.secho(text if self._with_tracebacks else " ".join(text.split()), err=True, dim=True)
+
+
+_FILE_PATH = click.Path(dir_okay=False, path_type=Path)
+_PORT = click.IntRange(0, 65535)
+_SECONDS = click.FloatRange(min=0)
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+_EPILOG = """\b
+SOURCE is one word that says where tools come from:
+  file.py[:NAME]         Python: all tools in a file, or one, or a registry
+  package.module[:NAME]  the same, by the name of a module
+  tools.yaml             a file of tools: presets and plugins
+  openapi:FILE|URL       the operations of an OpenAPI document
+  mcp:COMMAND|URL        an MCP server: a program, in quotes, or a URL
+  plugin:COMMAND         a program that speaks the plugin protocol
+  coding[:FOLDER]        bash and five tools for files, over a folder
+
+\b
+Exit codes: 0 done, 1 failed, 2 wrong command, source or arguments,
+3 not approved, 130 ended by Ctrl-C, 143 by a signal."""
+
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+_OFFERED_KINDS = ("openapi:", "mcp:", "plugin:", "coding")
+_CODING_TOOLS = ("bash", "read_file", "write_file", "edit_file", "list_files", "search")
+_DECORATORS = ("tool", "tool_with_ctx")
+_MOST_BYTES = 1_000_000
+
+
+def _output_options(function: _Function) -> _Function:
+    """Give a command the options for its output and its errors."""
+    traceback = click.option(
+        "--traceback", is_flag=True, expose_value=False, help="Show the traceback of an error, too."
+    )
+    output = click.option(
+        "--output",
+        "-o",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        help="The form of standard output: text for people, or JSON for programs.",
+    )
+    return output(traceback(function))
+
+
+def _source_options(function: _Function) -> _Function:
+    """Give a command the options with which sources are opened, and those for its output."""
+    function = _output_options(function)
+    for option in reversed(_SOURCE_OPTIONS):
+        function = option(function)
+    return function
+
+
+def _complete_source(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001 - as Click calls it
+    """Return the kinds of sources and the files that the word may become."""
+    kinds = [CompletionItem(kind) for kind in _OFFERED_KINDS if kind.startswith(incomplete)]
+    kind, colon, rest = incomplete.partition(":")
+    if colon and kind == "openapi":
+        return [CompletionItem(rest, type="file")]
+    return [*kinds, CompletionItem(incomplete, type="file")]
+
+
+def _complete_tool(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001 - as Click calls it
+    """Return the names of tools that are cheaply known: those of a Python file, which is read and not run."""
+    source = str(ctx.params.get("source") or "")
+    is_coding = source.partition(":")[0] == "coding"
+    names = _CODING_TOOLS if is_coding else _find_decorated(source.partition(".py")[0] + ".py")
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def _find_decorated(file: str) -> list[str]:
+    path = Path(file)
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            return []
+        tree = ast.parse(path.read_bytes())
+    except (OSError, ValueError, SyntaxError):
+        return []
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return [name for function in functions for name in _read_tool_names(function)]
+
+
+def _read_tool_names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    """Return the name of the tool that a function becomes, or nothing."""
+    for decorator in function.decorator_list:
+        call = decorator if isinstance(decorator, ast.Call) else None
+        called = call.func if call is not None else decorator
+        word = called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
+        if word in _DECORATORS:
+            given = [keyword.value for keyword in (call.keywords if call else ()) if keyword.arg == "name"]
+            return [str(value.value) for value in given if isinstance(value, ast.Constant)] or [function.name]
+    return []
+
+
+_log_option = click.option(
+    "--log",
+    type=click.Path(path_type=Path),
+    metavar="PLACE",
+    help="Log the run there, for `toolkit runs`: a folder, or an SQLite file.",
+)
+_url_option = click.option(
+    "--model-url", "url", default="", metavar="URL", help="The address of a server that is compatible with it."
+)
+_yes_option = click.option("--yes", "-y", "is_approved", is_flag=True, help="Approve all calls without asking.")
+_source_argument = click.argument("source", shell_complete=_complete_source)
+_sources_argument = click.argument(
+    "sources", nargs=-1, required=True, metavar="SOURCE...", shell_complete=_complete_source
+)
+_tool_argument = click.argument("name", shell_complete=_complete_tool)
+
+_SOURCE_OPTIONS = (
+    click.option(
+        "--timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        default=30.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long a source may take to open, and an OpenAPI server to answer.",
+    ),
+    click.option(
+        "--env",
+        "variables",
+        multiple=True,
+        metavar="NAME",
+        help="Give a program this variable of the environment; may be repeated.",
+    ),
+    click.option(
+        "--token-env",
+        "token_variable",
+        default="",
+        metavar="NAME",
+        help="The variable that holds the token for a server at a URL.",
+    ),
+    click.option(
+        "--base-url", default="", metavar="URL", help="Where the operations of an OpenAPI document are, if elsewhere."
+    ),
+)
+
+
+@click.group(context_settings=_CONTEXT, epilog=_EPILOG)
+@click.version_option(package_name="toolkit-sdk", message="toolkit %(version)s", help="Show the version.")
+def command_line() -> None:
+    """Tools for language models, from anywhere: list, check, call, talk with and serve them."""
+
+
+@command_line.command("tools")
+@_source_argument
+@click.argument("name", required=False)
+@_source_options
+def list_command(**options: Any) -> int:
+    """List the tools of SOURCE, or show the schema of one."""
+    from toolkit.cli.tool_commands import list_tools
+
+    return list_tools(**options)
+
+
+@command_line.command("lint")
+@_source_argument
+@_source_options
+def lint_command(**options: Any) -> int:
+    """Report what is legal about the tools of SOURCE and still makes models fail.
+
+    In a package, all modules are checked. The exit code is 1 if there is anything to report.
+    """
+    from toolkit.cli.tool_commands import lint_tools
+
+    return lint_tools(**options)
+
+
+@command_line.command("call")
+@_source_argument
+@_tool_argument
+@click.argument("pairs", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--json", "text", metavar="OBJECT", help="All arguments as a JSON object; '-' reads standard input.")
+@_yes_option
+@_log_option
+@_source_options
+def call_command(**options: Any) -> int:
+    """Call the tool NAME of SOURCE.
+
+    A VALUE is text where the tool takes text, else JSON; a KEY that is repeated makes a list.
+    """
+    from toolkit.cli.tool_commands import call_once
+
+    return call_once(**options)
+
+
+@command_line.command("serve")
+@_sources_argument
+@click.option(
+    "--mcp", "transport", type=click.Choice(["stdio", "http"]), default="stdio", show_default=True, help="How."
+)
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Where to listen; other than loopback requires --bearer-env and --allow-host.",
+)
+@click.option("--port", type=_PORT, default=8000, show_default=True, help="0 takes a free one.")
+@click.option(
+    "--bearer-env",
+    "bearer_variable",
+    default="",
+    metavar="NAME",
+    help="The variable that holds the token which clients must have.",
+)
+@click.option(
+    "--allow-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A name, besides loopback, under which it is reached; may be repeated.",
+)
+@_source_options
+def serve_command(host: str, port: int, **options: Any) -> int:
+    """Serve the tools of each SOURCE as an MCP server."""
+    from toolkit.cli.tool_commands import serve_tools
+
+    return serve_tools(address=(host, port), **options)
+
+
+@command_line.command("chat")
+@_sources_argument
+@click.option(
+    "--model",
+    "-m",
+    required=True,
+    envvar="TOOLKIT_CHAT_MODEL",
+    show_envvar=True,
+    help="Such as openai:gpt-5-mini, anthropic:..., google:..., local: (offline, without a key), or FILE.py:NAME.",
+)
+@_url_option
+@click.option("--prompt", "-p", default="", help="Ask this one question, and end.")
+@click.option("--system", "instructions", default="", metavar="TEXT", help="Instructions for the model.")
+@click.option(
+    "--ask",
+    "asking",
+    type=click.Choice(["auto", "needed", "writes", "all"]),
+    default="auto",
+    help="The calls that you are asked about: those whose tools require it (needed), also those of tools that do not "
+    "only read (writes), or all. auto is 'needed' for your own Python, and 'writes' for tools from elsewhere.",
+)
+@_yes_option
+@click.option("--continue", "transcript", type=_FILE_PATH, help="Continue from a file that /save wrote.")
+@click.option("--record", "cassette", type=_FILE_PATH, help="Record the exchanges with the model, for `runs replay`.")
+@_log_option
+@_source_options
+def chat_command(**options: Any) -> int:
+    """Talk with a model that has the tools of each SOURCE.
+
+    Without a terminal, the one question comes from --prompt or standard input, and what needs approval is refused.
+    """
+    from toolkit.cli.chatting import chat_with_model
+
+    return chat_with_model(**options)
+
+
+@command_line.command("eval")
+@_sources_argument
+@click.option("--tasks", type=_FILE_PATH, required=True, metavar="FILE.yaml", help="The tasks.")
+@click.option("--model", "-m", "models", multiple=True, required=True, help="The model; may be repeated.")
+@_url_option
+@click.option(
+    "--way",
+    "ways",
+    multiple=True,
+    type=click.Choice(["native", "text", "guided"]),
+    help="How it is asked: by its own tool calls, by calls written as text, or guided by small steps; may be repeated. "
+    "Without it a model is asked as `toolkit chat` asks it.",
+)
+@click.option("--against", default="", metavar="NAME", help="The model or way that the others are compared with.")
+@click.option("--per-class", type=click.IntRange(1), help="Only the first tasks of each class, that many.")
+@click.option(
+    "--results", type=_FILE_PATH, metavar="FILE.jsonl", help="Store outcomes there, and run only what is missing."
+)
+@click.option(
+    "--run-tools",
+    "runs_tools",
+    is_flag=True,
+    help="Run the tools; otherwise each call is answered with what the task says it returns.",
+)
+@click.option("--max-tokens", type=click.IntRange(1), default=256, show_default=True, help="The most of a reply.")
+@click.option("--max-turns", type=click.IntRange(1), default=5, show_default=True, help="The most turns of a task.")
+@click.option(
+    "--task-timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=120.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="The longest that a task may take.",
+)
+@click.option("--own-temperature", is_flag=True, help="Leave temperature and seed to the model: some accept no others.")
+@_source_options
+def eval_command(
+    runs_tools: bool, max_tokens: int, max_turns: int, task_timeout: float, own_temperature: bool, **options: Any
+) -> int:
+    """Measure how well models call the tools of each SOURCE.
+
+    Each task is run with each model in each way. The figures have intervals, and differences are paired by task. With
+    --results an interrupted run continues where it stopped.
+    """
+    from toolkit.cli.evaluating import evaluate_tools
+
+    trial = {"runs_tools": runs_tools, "max_tokens": max_tokens, "max_turns": max_turns, "timeout": task_timeout}
+    fixed = {"temperature": None, "seed": None} if own_temperature else {"temperature": 0, "seed": 1}
+    return evaluate_tools(trial={**trial, **fixed}, **options)
+
+
+@command_line.command("doctor")
+@click.option("--model", "-m", "models", multiple=True, help="Ask this model for a word, too; may be repeated.")
+@_url_option
+@click.option("--probe", "is_probing", is_flag=True, help="Try with each --model in which ways it can call tools.")
+@_output_options
+def doctor_command(**options: Any) -> int:
+    """Check which extras, keys, programs and engines work, and how models are best asked for calls."""
+    from toolkit.cli.diagnosis import examine_installation
+
+    return examine_installation(**options)
+
+
+@command_line.command("demo")
+@_output_options
+def demo_command(output: Any) -> int:
+    """Have a model on this machine call functions: offline, without a key."""
+    from toolkit.cli.screen import Screen
+    from toolkit.demo import run_demo
+
+    return run_demo(Screen(output).document if output == "json" else None)
+
+
+@command_line.command("worker")
+@click.argument("words", nargs=-1, required=True, metavar="LOOP...")
+@click.option(
+    "--database",
+    required=True,
+    envvar="TOOLKIT_DATABASE",
+    metavar="URL",
+    help="Where the runs are: sqlite:///runs.db, or postgresql://... for many machines. Also TOOLKIT_DATABASE.",
+)
+@click.option(
+    "--concurrency", type=click.IntRange(1), default=100, show_default=True, help="Runs of each loop that move at once."
+)
+@click.option(
+    "--lease",
+    type=click.FloatRange(min=0.1),
+    default=10.0,
+    show_default=True,
+    help="Seconds without a sign after which a worker counts as dead.",
+)
+@click.option(
+    "--grace", type=_SECONDS, default=10.0, show_default=True, help="Seconds that runs have to come to rest at the end."
+)
+@click.option("--keep-days", type=_SECONDS, default=None, help="Delete runs that ended so many days ago.")
+@click.option("--encryption", metavar="NAME", default="", help="An `Encryption`, as in app:encryption.")
+@_output_options
+def worker_command(**options: Any) -> int:
+    """Move durable runs of each LOOP until SIGTERM or Ctrl-C.
+
+    LOOP is what durable_loop returned, as in app:support or app.py:support; app alone means all in it.
+    """
+    from toolkit.cli.run_commands import run_worker
+
+    return run_worker(**options)
+
+
+@command_line.group("runs")
+def runs_group() -> None:
+    """List, show, view, export and replay logged runs.
+
+    RUN is the beginning of the id of a run; without it, the newest is meant.
+    """
+
+
+_place_option = click.option(
+    "--log",
+    default="runs",
+    show_default=True,
+    metavar="PLACE",
+    help="Where the runs are: a folder, an SQLite file, or the URL of a database of durable runs.",
+)
+_run_argument = click.argument("run", default="", metavar="[RUN]")
+
+
+@runs_group.command("list")
+@_place_option
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many, the newest first.")
+@_output_options
+def list_runs_command(**options: Any) -> int:
+    """List the runs, the newest first."""
+    from toolkit.cli.run_commands import list_runs
+
+    return list_runs(**options)
+
+
+@runs_group.command("show")
+@_run_argument
+@_place_option
+@_output_options
+def show_run_command(**options: Any) -> int:
+    """Show the steps of a run."""
+    from toolkit.cli.run_commands import show_run
+
+    return show_run(**options)
+
+
+@runs_group.command("export")
+@_run_argument
+@_place_option
+@click.option(
+    "--as",
+    "form",
+    type=click.Choice(["lines", "markdown", "test"]),
+    default="lines",
+    show_default=True,
+    help="JSON lines, a page to read, or a test that plays the run again.",
+)
+@_output_options
+def export_run_command(**options: Any) -> int:
+    """Write a run to standard output, for other programs, people or pytest."""
+    from toolkit.cli.run_commands import write_export
+
+    return write_export(**options)
+
+
+@runs_group.command("view")
+@_place_option
+@click.option("--port", type=_PORT, default=0, help="Where to listen on loopback; 0 takes a free port.")
+@_output_options
+def view_runs_command(**options: Any) -> int:
+    """Show the runs on a page in the browser, also while they go on; nothing leaves this machine."""
+    from toolkit.cli.run_commands import view_runs
+
+    return view_runs(**options)
+
+
+@runs_group.command("replay")
+@click.argument("cassette", type=_FILE_PATH)
+@click.option("--tools", "sources", multiple=True, metavar="SOURCE", help="Ask again, with these tools.")
+@_yes_option
+@_source_options
+def replay_command(**options: Any) -> int:
+    """Show what `chat --record` recorded in CASSETTE.
+
+    With --tools the same questions are asked again, offline: the recorded model answers, the tools run for real, and
+    the exit code is 1 if the run differs.
+    """
+    from toolkit.cli.chatting import replay_cassette
+
+    return replay_cassette(**options)

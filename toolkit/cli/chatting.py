@@ -42,6 +42,7 @@ from toolkit.loop.handle import ToolLoopHandle
 from toolkit.loop.middleware import Middleware
 from toolkit.loop.outcome import Aborted, Cancelled, Complete, MaxIterations, TerminationReason, UsageLimit
 from toolkit.private_files import replace_private
+from toolkit.run_log.entries import join_texts
 from toolkit.suggestions import ask_whether_meant, find_similar
 from toolkit.testing import RecordingProvider, ReplayProvider
 from toolkit.testing.cassettes import RecordedExchange, read_exchanges
@@ -76,25 +77,7 @@ def chat_with_model(
     output: OutputFormat,
     **settings: Any,
 ) -> int:
-    """Talk to a model that has the tools of all sources; return 0 if each question was answered.
-
-    Args:
-        sources: The sources.
-        model: The name of the model.
-        url: The address of a compatible server; empty for the vendor's own.
-        prompt: The one question; empty to read questions.
-        instructions: The system prompt.
-        asking: The calls that are asked about.
-        is_approved: True if no call is asked about.
-        transcript: A file that ``/save`` wrote, to continue from.
-        cassette: The file in which the exchanges with the model are recorded.
-        log: The place where the run is logged.
-        output: The form of standard output.
-        settings: The options of the sources.
-
-    Raises:
-        ToolkitError: A source or the model can't be opened.
-    """
+    """Talk to a model that has the tools of all sources; return 0 if each question was answered."""
     screen, terminal = Screen(output), Terminal()
     provider = read_model(model, url, SourceSettings(**settings).timeout)
     before = [] if transcript is None else _read_transcript(transcript)
@@ -374,7 +357,7 @@ def _find_questions(exchanges: Sequence[RecordedExchange]) -> tuple[str, list[st
     for exchange in exchanges:
         messages = exchange.request["messages"]
         instructions = next((str(each["content"]) for each in messages if each["role"] == "system"), instructions)
-        asked = [_read_text(each["content"]) for each in messages if each["role"] == "user"]
+        asked = [join_texts(each["content"]) for each in messages if each["role"] == "user"]
         if len(asked) > len(questions):
             questions.append(asked[-1])
     return instructions, questions
@@ -403,18 +386,12 @@ def _write_exchanges(screen: Screen, exchanges: Sequence[RecordedExchange]) -> N
 
 def _write_message(screen: Screen, message: dict[str, Any]) -> None:
     marks = {"user": "> ", "system": "# ", "tool": "  = ", "assistant": ""}
-    content, text = message["content"], _read_text(message["content"])
+    content, text = message["content"], join_texts(message["content"])
     if text:
         screen.paragraph(marks[message["role"]] + text, style="strong" if message["role"] == "user" else "plain")
     for block in () if isinstance(content, str) else content:
         if block.get("type") == "call":
             screen.say(f"  {block['name']} {block['arguments']}", "call")
-
-
-def _read_text(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    return "\n".join([block["text"] for block in content if block.get("type") == "text"])
 
 
 def _describe_exchange(exchange: RecordedExchange) -> dict[str, Any]:

@@ -44,21 +44,7 @@ def evaluate_tools(
     output: OutputFormat,
     **settings: Any,
 ) -> int:
-    """Run what is missing and write the figures, after Ctrl-C those so far; return 1 if a model was given up.
-
-    Args:
-        sources: The sources of the tools.
-        tasks: The file of tasks.
-        models: The names of models.
-        url: The address of a compatible server; empty for the vendors' own.
-        ways: How each model is asked; empty for the way that `provider_for` chooses.
-        against: The candidate that the others are compared with; empty for the first.
-        per_class: How many tasks of each class; None for all.
-        results: The file in which outcomes are stored.
-        trial: The fields of `TrialSettings`.
-        output: The form of standard output.
-        settings: The options of the sources.
-    """
+    """Run what is missing and write the figures, after Ctrl-C those so far; return 1 if a model was given up."""
     screen = Screen(output)
     loaded = load_tasks(tasks)
     loaded = loaded.sample(per_class) if per_class else loaded

@@ -16,9 +16,9 @@ from toolkit.cli.screen import CommandError, ExitCode, OutputFormat, Screen, Sty
 from toolkit.cli.sources import find_member, import_module
 from toolkit.cli.terminal import Terminal
 from toolkit.loop.middleware import Middleware
-from toolkit.run_log import ExportForm, RunLog, RunStep, RunSummary, Timeline, export_run as export_text
+from toolkit.run_log import ExportForm, RunLog, RunStep, RunSummary, Timeline, export_run
 
-__all__ = ["export_run", "list_runs", "log_runs", "run_worker", "show_run", "view_runs"]
+__all__ = ["list_runs", "log_runs", "run_worker", "show_run", "view_runs", "write_export"]
 
 _SHORT_ID = 8
 _NEWEST = 50  # a folder of runs records their times in whole seconds: of as many, the newest is looked for
@@ -76,11 +76,11 @@ def show_run(run: str, log: str, output: OutputFormat) -> int:
     return ExitCode.DONE
 
 
-def export_run(run: str, log: str, form: ExportForm, output: OutputFormat) -> int:
+def write_export(run: str, log: str, form: ExportForm, output: OutputFormat) -> int:
     """Write a run in another form; as JSON, one document with the lines, or with the text."""
     screen, opened = Screen(output), _open_log(log)
     found = _find_run(opened, run)
-    pieces = export_text(opened, found, form)
+    pieces = export_run(opened, found, form)
     if screen.is_json:
         content = {"entries": list(map(json.loads, pieces))} if form == "lines" else {"text": "".join(pieces)}
         screen.document({"run": found, "form": form, **content})
@@ -161,16 +161,7 @@ def _write_step(screen: Screen, step: RunStep, began: float) -> None:
 def run_worker(
     words: Sequence[str], database: str, encryption: str, keep_days: float | None, output: OutputFormat, **options: Any
 ) -> int:
-    """Move durable runs until a signal comes.
-
-    Args:
-        words: The durable loops, or modules that have some.
-        database: The URL of the database.
-        encryption: The name of an `Encryption`; empty for none.
-        keep_days: Days after which runs that have ended are deleted; None never deletes them.
-        output: The form in which the worker's readiness is written.
-        options: Further arguments of `DurableWorker`.
-    """
+    """Move durable runs until a signal comes; `options` are further arguments of `DurableWorker`."""
     from toolkit.durable import DurableLoop, DurableWorker, Encryption  # an extra
 
     loops: list[DurableLoop[Any, Any]] = []

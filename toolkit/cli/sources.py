@@ -12,12 +12,19 @@ import sys
 import threading
 import traceback
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, redirect_stdout
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+    redirect_stdout,
+)
 from functools import partial
 from inspect import isroutine
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Any, TypeAlias, TypeGuard, cast
+from typing import Any, TypeGuard, cast
 
 import click
 
@@ -57,7 +64,6 @@ _EXAMPLES = {
     "coding": "",
 }
 _KINDS = "a source is FILE.py[:NAME], MODULE[:NAME], FILE.yaml, openapi:..., mcp:..., plugin:... or coding[:FOLDER]"
-_OpenedSource: TypeAlias = AbstractAsyncContextManager[ToolRegistry[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +110,12 @@ class OpenedTools:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Source:
+    """A source that can be opened; `step` names the work of opening it, where that takes time."""
+
     label: str
-    open: Callable[[Steps], _OpenedSource]
+    opening: AbstractAsyncContextManager[Any]
+    step: str = ""
+    register: Callable[[Any], ToolRegistry[Any]] = ToolRegistry
     is_own: bool = False
 
 
@@ -134,15 +144,19 @@ def run_with_tools(
         ToolkitError: A source can't be opened.
     """
     read = SourceSettings(**settings)
-    sources = [_read_source(word, read) for word in words]
+    steps = Steps(is_shown=is_shown)
+    sources = [_read_source(word, read, steps) for word in words]
 
     async def main() -> int:
-        with Steps(is_shown=is_shown) as steps:
+        with steps:
             async with AsyncExitStack() as opened:
                 registry: ToolRegistry[Any] | None = None
                 own = set[str]()
                 for source in sources:
-                    more = await opened.enter_async_context(source.open(steps))
+                    if source.step:
+                        steps.begin(source.step)
+                    tools = await opened.enter_async_context(source.opening)
+                    more = tools if _is_registry(tools) else source.register(tools)
                     if registry is not None and set(registry.names) & set(more.names):
                         more = more.prefixed(re.sub(r"[^A-Za-z0-9_-]", "_", source.label))
                     own |= set(more.names) if source.is_own else set()
@@ -178,21 +192,22 @@ def read_variable(name: str, option: str) -> str:
     return value
 
 
-def _read_source(word: str, settings: SourceSettings) -> _Source:
+def _read_source(word: str, settings: SourceSettings, steps: Steps) -> _Source:
     kind, colon, rest = word.partition(":")
     if kind == "coding":
         from toolkit.builtin import coding_tools
 
-        return _give_registry("coding", ToolRegistry(coding_tools(rest or ".", "all")))
+        return _Source(label="coding", opening=nullcontext(coding_tools(rest or ".", "all")))
     if kind in _EXAMPLES:
         if not rest.strip():
             raise CommandError(f"{kind}: names nothing: {_EXAMPLES[kind]}", ExitCode.MISUSED)
-        readers = {"openapi": _read_openapi, "mcp": _read_mcp, "plugin": _read_plugin}
-        return readers[kind](rest.strip(), settings)
+        if kind == "openapi":
+            return _read_openapi(rest.strip(), settings, steps)
+        return (_read_mcp if kind == "mcp" else _read_plugin)(rest.strip(), settings)
     if word.endswith((".yaml", ".yml")):
         from toolkit.tool_config import load_tools
 
-        return _Source(label=Path(word).stem, open=lambda _: load_tools(word))
+        return _Source(label=Path(word).stem, opening=load_tools(word))
     found = _SOURCE_IN_PYTHON.fullmatch(word)
     near = find_similar(kind, _EXAMPLES, most=1, cutoff=0.6) if colon else ()
     if found is None or (near and not found["path"].endswith(".py")):
@@ -202,18 +217,10 @@ def _read_source(word: str, settings: SourceSettings) -> _Source:
     path = found["path"]
     module = import_module(path, settings.timeout)
     label = Path(path).stem if path.endswith(".py") else path.rpartition(".")[2]
-    return _give_registry(label, _find_tools(module, found["name"] or "", path), is_own=True)
+    return _Source(label=label, opening=nullcontext(_find_tools(module, found["name"] or "", path)), is_own=True)
 
 
-def _give_registry(label: str, registry: ToolRegistry[Any], *, is_own: bool = False) -> _Source:
-    @asynccontextmanager
-    async def open_registry(steps: Steps) -> AsyncGenerator[ToolRegistry[Any]]:  # noqa: ARG001 - none of it is slow
-        yield registry
-
-    return _Source(label=label, is_own=is_own, open=open_registry)
-
-
-def _read_openapi(place: str, settings: SourceSettings) -> _Source:
+def _read_openapi(place: str, settings: SourceSettings, steps: Steps) -> _Source:
     from toolkit.sources.openapi import Bearer, openapi_tools
 
     is_url = place.startswith(("http://", "https://"))
@@ -222,19 +229,14 @@ def _read_openapi(place: str, settings: SourceSettings) -> _Source:
     label = without_credentials(place).rstrip("/").rpartition("/")[2] if is_url else Path(place).stem
     token = settings.read_token()
 
-    @asynccontextmanager
-    async def open_document(steps: Steps) -> AsyncGenerator[ToolRegistry[Any]]:
-        steps.begin(f"reading the operations of {label}")
-        async with openapi_tools(
-            place if is_url else Path(place),
-            auth=None if token is None else Bearer(token),
-            base_url=settings.base_url or None,
-            timeout=settings.timeout,
-            on_progress=steps.advance,
-        ) as tools:
-            yield ToolRegistry(tools)
-
-    return _Source(label=label, open=open_document)
+    opening = openapi_tools(
+        place if is_url else Path(place),
+        auth=None if token is None else Bearer(token),
+        base_url=settings.base_url or None,
+        timeout=settings.timeout,
+        on_progress=steps.advance,
+    )
+    return _Source(label=label, step=f"reading the operations of {label}", opening=opening)
 
 
 def _read_mcp(place: str, settings: SourceSettings) -> _Source:
@@ -246,15 +248,13 @@ def _read_mcp(place: str, settings: SourceSettings) -> _Source:
         program, *arguments = _split_command(place, "mcp")
         server = stdio(program, *arguments, env=settings.read_variables())
 
-    @asynccontextmanager
-    async def open_server(steps: Steps) -> AsyncGenerator[ToolRegistry[Any]]:
-        steps.begin(f"connecting to {server.name}")
-        async with mcp_tools(server, connect_timeout=settings.timeout) as tools:
-            registry = ToolRegistry[Any]()
-            tools.keep_registered(registry)
-            yield registry
+    def register_live(tools: Any) -> ToolRegistry[Any]:
+        registry = ToolRegistry[Any]()
+        tools.keep_registered(registry)
+        return registry
 
-    return _Source(label=server.name, open=open_server)
+    opening = mcp_tools(server, connect_timeout=settings.timeout)
+    return _Source(label=server.name, step=f"connecting to {server.name}", opening=opening, register=register_live)
 
 
 def _read_plugin(command: str, settings: SourceSettings) -> _Source:
@@ -263,14 +263,9 @@ def _read_plugin(command: str, settings: SourceSettings) -> _Source:
     program, *arguments = _split_command(command, "plugin")
     label = program_name(program, arguments)
 
-    @asynccontextmanager
-    async def open_plugin(steps: Steps) -> AsyncGenerator[ToolRegistry[Any]]:
-        steps.begin(f"starting {label}")
-        variables = settings.read_variables()
-        async with plugin_tools(program, arguments, env=variables, describe_timeout=settings.timeout) as tools:
-            yield ToolRegistry(tools)
-
-    return _Source(label=label, open=open_plugin)
+    variables = settings.read_variables()
+    opening = plugin_tools(program, arguments, env=variables, describe_timeout=settings.timeout)
+    return _Source(label=label, step=f"starting {label}", opening=opening)
 
 
 def _split_command(command: str, kind: str) -> list[str]:

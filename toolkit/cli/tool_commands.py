@@ -13,8 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, TypeAlias
 
-import anyio
 import anyio.to_thread
+from anyio.abc import TaskStatus
 
 from toolkit.calls.events import ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate, ToolProgress
 from toolkit.calls.handler import Registration
@@ -363,17 +363,7 @@ def serve_tools(
     output: OutputFormat,
     **settings: Any,
 ) -> int:
-    """Serve the tools of sources as an MCP server until the client ends it, or Ctrl-C.
-
-    Args:
-        sources: The sources.
-        transport: Standard input and output, or streamable HTTP.
-        address: The host and port to listen on; port 0 takes one that is free.
-        bearer_variable: The name of the variable with the token that clients must have; empty for none.
-        allowed_hosts: Names besides loopback under which it is reached.
-        output: The form in which the URL is written.
-        settings: The options of the sources.
-    """
+    """Serve the tools of sources as an MCP server until the client ends it, or Ctrl-C."""
     if transport == "stdio" and output == "json":
         raise CommandError("--output json is for --mcp http: on stdio there is the protocol alone", ExitCode.MISUSED)
     screen = Screen("json" if transport == "stdio" else output)  # nothing but the protocol goes there
@@ -397,28 +387,18 @@ def serve_tools(
 async def _serve_http(registry: ToolRegistry[Any], screen: Screen, address: tuple[str, int], **options: Any) -> None:
     from toolkit.serving.mcp import serve_mcp_http
 
-    host, port = address
-    failures: list[OSError] = []
-
-    async def serve(*, task_status: Any) -> None:
-        try:
-            await serve_mcp_http(registry, None, host=host, port=port, task_status=task_status, **options)
-        except OSError as error:
-            failures.append(error)
-
-    async with anyio.create_task_group() as tasks:
-        try:
-            url: str = await tasks.start(serve)
-        except RuntimeError:
-            if not failures:
-                raise
-        else:
-            screen.say(url)
+    class Announcement(TaskStatus[str]):
+        def started(self, value: str | None = None) -> None:
+            screen.say(str(value))
             if screen.is_json:
-                screen.document({"url": url, "tools": len(registry)}, is_line=True)
+                screen.document({"url": value, "tools": len(registry)}, is_line=True)
             screen.note(f"serving {count_tools(len(registry))} over MCP; Ctrl-C ends it")
-    for failure in failures:
-        raise CommandError(_explain_port(failure, host, port)) from failure
+
+    host, port = address
+    try:
+        await serve_mcp_http(registry, None, host=host, port=port, task_status=Announcement(), **options)
+    except OSError as error:
+        raise CommandError(_explain_port(error, host, port)) from error
 
 
 def _explain_port(error: OSError, host: str, port: int) -> str:
