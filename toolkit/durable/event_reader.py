@@ -31,7 +31,7 @@ from toolkit.run_log.log import RunLog
 from toolkit.run_log.stores import StoredLine, StoredRun
 from toolkit.runtime.backend import loop_waker
 
-__all__ = ["DurableEvent", "DurableStore", "EventLine", "EventReader", "EventWatch", "open_durable_log", "read_lines"]
+__all__ = ["DurableEvent", "DurableStore", "EventLine", "RunFollower", "EventWatch", "open_durable_log", "read_lines"]
 
 _logger = logging.getLogger("toolkit.durable")
 
@@ -88,7 +88,7 @@ def read_lines(storage: Storage, run_id: str, after: int) -> Iterator[EventLine]
         after = rows[-1].seq if rows else after
 
 
-class EventReader(AsyncIterator[DurableEvent]):
+class RunFollower(AsyncIterator[DurableEvent]):
     """Waits for the events of one run; nothing has to be closed.
 
     Args:

@@ -1,4 +1,4 @@
-"""`durable_loop`: what a durable run is made of, under the name by which every process knows it."""
+"""`durable_loop`: the parts of durable runs, under the name by which every process finds them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RunPlace:
     Args:
         run_id: Its id.
         loop: The name of its loop.
-        tenant: The customer or team that it is for; empty where `DurableRuns.start` was told nobody.
+        tenant: The customer or team that it is for; empty where `DurableRuns.start` was given none.
         metadata: The value that `DurableRuns.start` was given.
     """
 
@@ -47,7 +47,7 @@ class RunPlace:
 
 
 ContextMaker: TypeAlias = Callable[[RunPlace], Ctx | Awaitable[Ctx]]
-"""Makes the context of a run, in the worker, each time that the run is begun or taken up."""
+"""Makes the context of a run, in the worker, each time that the run begins or is resumed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class DurableLoop(Generic[Ctx, Out]):
         make_context: Makes the context of a run; None where the tools need none.
         system_prompt: Stands first in each run's transcript.
         queue: How its runs are shared out.
-        approval_expiry: Seconds after which a call that awaits a decision is denied; None waits for ever.
+        approval_expiry: Seconds after which a call that awaits a decision is denied; None sets no limit.
         max_lost: How many workers in a row may end without a word while they move a run; None sets no bound.
     """
 
@@ -135,7 +135,7 @@ class DurableLoop(Generic[Ctx, Out]):
 
 
 _REFUSED = {
-    "journal": "its worker keeps the log of each run",
+    "journal": "its worker stores the log of each run",
     "steering": "steer a run by `await run.steer(message)`, from any process",
 }
 
@@ -182,7 +182,7 @@ def durable_loop(
     approval_expiry: float | None = None,
     max_lost: int | None = MAX_LOST,
 ) -> DurableLoop[Any, Any]:
-    """Return a loop whose runs are durable: kept in a database, and taken up by another worker when one ends.
+    """Return a loop whose runs are durable: stored in a database, and resumed by another worker when one ends.
 
     ::
 
@@ -203,13 +203,13 @@ def durable_loop(
         config: The settings; they are not stored either, and the next release may change them.
         system_prompt: Stands first in the transcript of each run that begins without one, and stays as it was then.
         queue: Limits of how many runs move at once and begin in a time.
-        approval_expiry: Seconds after which a call that awaits a decision is denied; None waits for ever.
+        approval_expiry: Seconds after which a call that awaits a decision is denied; None sets no limit.
         max_lost: How many workers in a row may end without a word while they move a run, and before a call of it comes
-            to its end, until the run fails as one that ends them. A worker that is told to end does not count. With the
-            default a run outlives a machine that fails and a neighbour's crashes; None takes it up again for ever.
+            to its end, until the run fails as one that ends them. A worker that is stopped by a signal does not count.
+            With the default a run outlives a machine that fails and a neighbour's crashes; None sets no limit.
 
     Raises:
-        ConfigurationError: A part of it can't work durably; the message says which, and what to do instead.
+        ConfigurationError: A part of it can't work durably; the message names it, and what to do instead.
     """
     return DurableLoop(
         name=name,

@@ -1,4 +1,4 @@
-"""A log whose stored entries are replayed, and new ones stored: what segments, Restate and files do alike."""
+"""A log that replays its stored entries and stores new ones, for segments, Restate and files alike."""
 
 from __future__ import annotations
 

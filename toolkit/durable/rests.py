@@ -266,7 +266,7 @@ class RunSegment:
             items: The decisions and messages since the last rest.
             settings: Replace those of the loop.
         """
-        self.handle = handle = await self._make_handle(self._configure(journal, settings), items)
+        self.handle = handle = await self._make_handle(self._configure_loop(journal, settings), items)
         if self._wish is not None:
             handle.cancel(*self._wish)
         return await handle.run()
@@ -296,7 +296,7 @@ class RunSegment:
         """Log the error of a run that can't go on, and return its rest; see `Rest`."""
         text = without_keys("".join(traceback.format_exception(error)).rstrip())
         _logger.warning("durable run %s failed: %s", self._place.run_id, text)
-        snapshot, messages = None, self._messages
+        snapshot, messages = None, self._last_messages
         if self.handle is None and isinstance(self.begin, Rest):
             snapshot = self.begin.snapshot
         if isinstance(error, ProviderError) and error.messages:
@@ -315,13 +315,13 @@ class RunSegment:
         }
 
     @property
-    def _messages(self) -> Sequence[Message]:
+    def _last_messages(self) -> Sequence[Message]:
         """The transcript as far as it came."""
         if self.handle is not None:
             return self.handle.messages
         return self.begin.load_messages() if isinstance(self.begin, Rest) else self.begin
 
-    def _configure(self, journal: Journal, settings: Mapping[str, Any]) -> ToolLoopConfig[Any]:
+    def _configure_loop(self, journal: Journal, settings: Mapping[str, Any]) -> ToolLoopConfig[Any]:
         config, place = self._loop.config, self._place
         metadata = {**config.metadata, "run_id": place.run_id, "loop": place.loop, "tenant": place.tenant}
         hook = config.on_tool_call or _find_approver(self._loop)
@@ -339,7 +339,7 @@ class RunSegment:
             )
             await _apply_decisions(handle, items)
             return handle
-        messages = [*self._messages, *(read_message(item) for item in items if item.kind in ("say", "steer"))]
+        messages = [*self._last_messages, *(read_message(item) for item in items if item.kind in ("say", "steer"))]
         return ToolLoopHandle(loop.provider, loop.registry, messages, ctx=ctx, config=config)
 
 
@@ -368,5 +368,5 @@ async def _apply_decisions(handle: ToolLoopHandle[Any, Any], items: Sequence[Inb
         try:
             await handle.decide(item.body["call_id"], decision, binding=item.body["binding"])
         except LoopUsageError as error:
-            # The tool was changed: the run comes to rest again, and what is to be decided now is in that rest.
-            _logger.warning("a decision on call %s does not hold anymore: %s", item.body["call_id"], error)
+            # The tool was changed: the run comes to rest again, with the call as it is to be decided on now.
+            _logger.warning("a decision on call %s is no longer valid: %s", item.body["call_id"], error)

@@ -1,6 +1,6 @@
-"""Where each run stands, as rows: begun, taken up by an attempt, brought to its next segment, read and deleted.
+"""The rows of runs and of their inbox: runs are begun, attempted, resumed and deleted, messages stored and taken.
 
-Attempts that end without a word are counted, so that a run which ends its workers is not started again without end.
+Attempts that end without reporting an end are counted, so that a run which ends its workers is not retried endlessly.
 """
 
 from __future__ import annotations
@@ -52,7 +52,6 @@ from toolkit.schema.nodes import is_object
 __all__ = [
     "AttemptFacts",
     "ENDED_WORKFLOW",
-    "InboxRows",
     "RunRow",
     "RunRows",
     "SEGMENT_WORKFLOW",
@@ -68,7 +67,7 @@ SEGMENT_WORKFLOW = "toolkit.segment"
 _VOID = 0
 _MOST_DELETED = 20
 ENDED_WORKFLOW = ("ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")
-"""The engine's words for a workflow that nobody moves anymore, and that has left nothing."""
+"""The engine's states of a workflow that has ended without an output."""
 
 
 def queue_name(loop: str) -> str:
@@ -78,7 +77,7 @@ def queue_name(loop: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRow:
-    """A run as its row says it.
+    """The row of a run.
 
     Args:
         run_id: The run.
@@ -86,9 +85,9 @@ class RunRow:
         tenant: The customer or team that it is for.
         priority: Its place in the queue.
         metadata: The value that it was begun with.
-        state: How it stands.
+        state: Its state.
         segment: The number of its last segment.
-        attempts: How often that was taken up.
+        attempts: The number of attempts at that.
         last_seq: The number of its last event.
         created: When it was begun, in seconds since 1970.
         updated: When something of it was written last.
@@ -116,7 +115,7 @@ class AttemptFacts:
         emitted: The entries of its logs whose events are written.
         stored: The entries of earlier attempts.
         items: The messages to the run that are in no transcript yet, and those that a log which it goes on with has.
-        lost: How many attempts in a row have not told how they ended, with this one, which may do so yet.
+        lost: The number of attempts in a row that have not reported an end, with this one, which may do so yet.
     """
 
     row: RunRow
@@ -130,7 +129,7 @@ _COLUMNS = [column for column in runs.c if column.name not in ("attempt", "due",
 
 
 class RunRows:
-    """Reads and writes the rows of runs; blocks.
+    """Reads and writes the rows of runs and of their inbox; blocks.
 
     Args:
         storage: The database.
@@ -138,7 +137,6 @@ class RunRows:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._inbox = InboxRows(storage)
 
     def start(self, row: RunRow, begin: Mapping[str, Any]) -> RunRow:
         """Begin a run, or return the one that has its id.
@@ -230,7 +228,7 @@ class RunRows:
         return None
 
     def restore(self, run_id: str, value: Any) -> Any:
-        """Return a value of the engine's as it was before its large contents were kept beside it.
+        """Return a value of the engine's with its large contents.
 
         Raises:
             JournalError: Contents of it are missing or were changed.
@@ -239,7 +237,7 @@ class RunRows:
             return restore_value(connection, self._storage.text, run_id, value)
 
     def begin_attempt(self, run_id: str, logs: Sequence[int], attempt: str, executor: str) -> AttemptFacts:
-        """Make this attempt the one that moves a run; what others write of it is refused from now on.
+        """Make this attempt the one that moves a run; writes of others are refused from now on.
 
         Args:
             run_id: The run.
@@ -269,8 +267,8 @@ class RunRows:
             emitted = frozenset[str]() if is_first else frozenset(connection.execute(written).scalars())
             earlier = logs[:-1] if row.attempts == 1 else logs
             stored = read_stored_entries(connection, self._storage, run_id, earlier) if earlier else {}
-            items = self._inbox.read_items(connection, run_id, logs[:-1])
-            lost = count_attempt(connection, run_id, stored)
+            items = self._read_items(connection, run_id, logs[:-1])
+            lost = _count_attempt(connection, run_id, stored)
             return AttemptFacts(row=row, emitted=emitted, stored=stored, items=items, lost=lost)
 
     def read_awaited(self, row: RunRow) -> Sequence[PendingApproval]:
@@ -284,7 +282,7 @@ class RunRows:
         return int(self._read_begin(row).get("from", 0))
 
     def begin_next(self, run_id: str) -> bool:
-        """Begin the next segment of a run at rest where something was said that it takes; return whether it began."""
+        """Begin the next segment of a run at rest if its inbox has an item that resumes it; return whether it began."""
         row = self.read(run_id)
         rest = self.read_rest(row) if row.state in RESTING else None
         if rest is None:
@@ -296,7 +294,7 @@ class RunRows:
             moved = moved.where(runs.c.state.in_(RESTING))
             if connection.execute(moved.values(updated=database_now(self._storage.engine))).rowcount == 0:
                 return False
-            items = self._inbox.read_items(connection, run_id)
+            items = self._read_items(connection, run_id)
             kinds = TAKEN_AT_REST[rest.state] if rest.is_read else {"retry"}
             wanted = [item for item in items if item.kind in kinds]
             void = [item.id for item in items if item.kind in VOID_AT_REST[rest.state]]
@@ -319,7 +317,7 @@ class RunRows:
         return True
 
     def _write_items(self, run_id: str, items: Sequence[InboxItem]) -> list[dict[str, Any]]:
-        """Return items as a segment begins with them; their large contents are kept with the rows of the inbox."""
+        """Return items as a segment begins with them; their large contents are stored with the rows of the inbox."""
         bodies = [split_value(self._storage.text, run_id, dict(item.body))[0] for item in items]
         return [{"id": item.id, "kind": item.kind, "body": body} for item, body in zip(items, bodies, strict=True)]
 
@@ -336,7 +334,7 @@ class RunRows:
             return list(connection.execute(query.limit(limit)).scalars())
 
     def delete(self, run_id: str) -> None:
-        """Delete a run and all that is kept of it.
+        """Delete a run and all that is stored of it.
 
         Raises:
             DurableError: It moves, or waits for a worker.
@@ -346,7 +344,7 @@ class RunRows:
             raise DurableError(f"run '{run_id}' is {row.state}: cancel it, and delete it when it is at rest")
 
     def delete_ended(self, run_id: str, seconds: float) -> None:
-        """Delete a run that has ended so many seconds ago; one that has gone on since then is kept."""
+        """Delete a run that has ended so many seconds ago, unless it was resumed since."""
         self._delete_where(run_id, self._ended_before(seconds))
 
     def _ended_before(self, seconds: float) -> sa.ColumnElement[bool]:
@@ -364,13 +362,111 @@ class RunRows:
         return True
 
     def delete_segments(self, run_id: str, before: int) -> None:
-        """Delete the segments before one: nothing is taken up from them anymore."""
+        """Delete the segments before one: no run resumes from them anymore."""
         first = max(1, before - _MOST_DELETED)
         ids = [segment_id(run_id, each) for each in range(first, before)]
         if ids:
             with self._storage.engine.begin() as connection:
                 connection.execute(entries.delete().where(entries.c.run_id == run_id, entries.c.segment < before))
                 delete_workflows(connection, ids)
+
+    def put_item(self, run_id: str, kind: str, key: str, body: Mapping[str, Any]) -> bool:
+        """Store an item for a run; return False if the key exists.
+
+        Raises:
+            UnstorableValueError: It is no JSON.
+        """
+        for name, part in body.items():
+            check_json(f"the {name}", part)
+        try:
+            text, beside = write_value(self._storage.text, run_id, dict(body))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise UnstorableValueError(f"the message to run '{run_id}'", f"it is no JSON: {error}") from error
+        try:
+            with self._storage.engine.begin() as connection:
+                connection.execute(inbox.insert().values(run_id=run_id, key=key, kind=kind, body=text))
+                store_contents(connection, beside)
+        except IntegrityError:
+            return False
+        return True
+
+    def put_decision(self, run_id: str, segment: int, call_id: str, binding: str, decision: Mapping[str, Any]) -> bool:
+        """Store a decision on a call that a run awaited at the rest of a segment.
+
+        Args:
+            run_id: The run.
+            segment: That segment.
+            call_id: The call.
+            binding: Names the arguments and the tool that were decided on.
+            decision: As from `write_decision`.
+
+        Returns:
+            Whether it is the one that counts; another one may have been made meanwhile.
+
+        Raises:
+            UnstorableValueError: It is no JSON.
+        """
+        key = decision_key(call_id, binding)
+        body = {"call_id": call_id, "binding": binding, "decision": decision}
+        if self.put_item(run_id, "decide", key, body):
+            return True
+        # A decision that a segment took and that left the call pending was invalid: its code had another tool.
+        spent = inbox.update().where(inbox.c.run_id == run_id, inbox.c.key == key, inbox.c.segment <= segment)
+        with self._storage.engine.begin() as connection:
+            found = connection.execute(spent.values(key=inbox.c.key + "/" + sa.cast(inbox.c.id, sa.Text)))
+        return found.rowcount > 0 and self.put_item(run_id, "decide", key, body)
+
+    def has_item(self, run_id: str, key: str) -> bool:
+        """Return whether a run has an item of this key."""
+        query = sa.select(inbox.c.id).where(inbox.c.run_id == run_id, inbox.c.key == key)
+        with self._storage.engine.connect() as connection:
+            return connection.execute(query).first() is not None
+
+    def is_cancelled(self, run_id: str, segment: int) -> bool:
+        """Return whether a run has a cancellation that this segment or the next one takes."""
+        query = sa.select(inbox.c.id).where(inbox.c.run_id == run_id, inbox.c.kind == "cancel")
+        query = query.where(inbox.c.segment.is_(None) | (inbox.c.segment == segment))
+        with self._storage.engine.connect() as connection:
+            return connection.execute(query).first() is not None
+
+    def find_waiting(self, run_ids: Sequence[str]) -> dict[str, list[InboxItem]]:
+        """Return the items of runs that were not taken yet, by run, oldest first."""
+        query = sa.select(inbox.c.run_id, inbox.c.id, inbox.c.kind, inbox.c.body).where(
+            inbox.c.segment.is_(None), inbox.c.run_id.in_(run_ids)
+        )
+        found: dict[str, list[InboxItem]] = {}
+        with self._storage.engine.connect() as connection:
+            for run_id, *row in connection.execute(query.order_by(inbox.c.id)).all():
+                found.setdefault(run_id, []).append(self._read_item(connection, run_id, *row))
+        return found
+
+    def find_called(self, limit: int) -> dict[str, int]:
+        """Return the runs at rest with items that resume them, and the newest item of each."""
+        is_taken = sa.or_(
+            *((runs.c.state == state) & inbox.c.kind.in_(kinds) for state, kinds in TAKEN_AT_REST.items())
+        )
+        query = (
+            sa.select(inbox.c.run_id, sa.func.max(inbox.c.id))
+            .join(runs, runs.c.run_id == inbox.c.run_id)
+            .where(inbox.c.segment.is_(None), is_taken)
+            .group_by(inbox.c.run_id)
+            .order_by(sa.func.max(inbox.c.id).desc())
+        )
+        with self._storage.engine.connect() as connection:
+            return {found[0]: found[1] for found in connection.execute(query.limit(limit)).all()}
+
+    def _read_items(self, connection: sa.Connection, run_id: str, logs: Sequence[int] = ()) -> list[InboxItem]:
+        """Return the items that were not taken, and the messages of failed segments, whose logs are continued."""
+        is_open: sa.ColumnElement[bool] = inbox.c.segment.is_(None)
+        if logs:
+            is_open |= inbox.c.segment.in_(logs) & inbox.c.kind.in_(("say", "steer"))
+        query = sa.select(inbox.c.id, inbox.c.kind, inbox.c.body).where(inbox.c.run_id == run_id, is_open)
+        rows = connection.execute(query.order_by(inbox.c.id)).all()
+        return [self._read_item(connection, run_id, *row) for row in rows]
+
+    def _read_item(self, connection: sa.Connection, run_id: str, id_: int, kind: str, body: str) -> InboxItem:
+        read = restore_value(connection, self._storage.text, run_id, self._storage.text.read(body))
+        return InboxItem(id=id_, kind=kind, body=read)
 
     def _read_begin(self, row: RunRow) -> dict[str, Any]:
         found = self._storage.client.list_workflows(
@@ -403,27 +499,27 @@ class RunRows:
 _MOST_NAMED = 3
 
 
-def count_attempt(connection: sa.Connection, run_id: str, kept: StoredEntries) -> int:
-    """Count an attempt that begins as lost, until it tells how it ends; return how many in a row are, with this one.
+def _count_attempt(connection: sa.Connection, run_id: str, stored: StoredEntries) -> int:
+    """Count an attempt that begins as lost, until it reports its end; return how many in a row are, with this one.
 
-    Where a call has come to its end since the last one began, it is the first: what the run does lets workers live.
+    If a call has ended since the last one began, the count starts again: the run lets workers live.
     """
-    mine, ended = runs.c.run_id == run_id, _count_ended(kept)
+    mine, ended = runs.c.run_id == run_id, _count_ended(stored)
     lost = sa.case((runs.c.ended < ended, 1), else_=runs.c.lost + 1)
     counted = runs.update().where(mine).values(lost=lost, ended=ended).returning(runs.c.lost)
     return int(connection.execute(counted).scalar_one())
 
 
 def spare_attempt(connection: sa.Connection, run_id: str, segment: int) -> None:
-    """Count an attempt as one that has told how it ended: its worker was told to end, or the run was taken over."""
+    """Don't count an attempt as lost: its worker was asked to end, or the run was taken over."""
     mine = (runs.c.run_id == run_id, runs.c.segment == segment, runs.c.lost > 0)
     connection.execute(runs.update().where(*mine).values(lost=runs.c.lost - 1))
 
 
-def describe_under_way(kept: StoredEntries) -> str:
-    """Return what a run was at when its last attempt ended."""
+def describe_under_way(stored: StoredEntries) -> str:
+    """Return the turn and the calls that were under way when the last attempt ended."""
     turn, calls = 0, dict[str, ToolCall]()
-    for name, feeds in _read_fed(kept.get("", {})):
+    for name, feeds in _read_feeds(stored.get("", {})):
         kind, _, key = name.partition(" ")
         if kind == "turn":
             turn = int(key)
@@ -438,12 +534,12 @@ def describe_under_way(kept: StoredEntries) -> str:
     return f"turn {turn} was under way, with no result yet of the call {', '.join(named)}{more}"
 
 
-def _count_ended(kept: StoredEntries) -> int:
-    """Return how many calls have come to an end, also in loops inside of calls."""
+def _count_ended(stored: StoredEntries) -> int:
+    """Return how many calls have ended, also in loops inside of calls."""
     results = [
         each.result
-        for entries in kept.values()
-        for name, feeds in _read_fed(entries)
+        for entries in stored.values()
+        for name, feeds in _read_feeds(entries)
         if name.startswith("call ")
         for each in feeds
         if isinstance(each, CallReturned)
@@ -451,125 +547,16 @@ def _count_ended(kept: StoredEntries) -> int:
     return sum(result.text != LOST for result in results)
 
 
-def _read_fed(entries: Any) -> Iterator[tuple[str, list[Feed]]]:
-    """Yield the names of entries in their order, and what they fed the machine; without what can't be read."""
+def _read_feeds(entries: Any) -> Iterator[tuple[str, list[Feed]]]:
+    """Yield the names and the feeds of readable entries, in order."""
     for _, (name, stored) in sorted(entries.items()):
         feeds: Any = unwrap_value(stored).get("feeds", ()) if is_object(stored) else ()
         try:
             yield name, [load_feed(feed) for feed in feeds if feed[0] in ("model_replied", "tool_returned")]
         except (LookupError, TypeError, ValueError):
-            continue  # the replay says what is wrong with it
+            continue  # the replay raises for it
 
 
 def decision_key(call_id: str, binding: str) -> str:
-    """Return the key under which the decision on a call is kept, where no second one can be."""
+    """Return the key of the row of a call's decision, of which there can be one."""
     return f"decide/{storable_id(call_id)}/{storable_id(binding)}"
-
-
-class InboxRows:
-    """Reads and writes the inbox; blocks.
-
-    Args:
-        storage: The database.
-    """
-
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-
-    def read_items(self, connection: sa.Connection, run_id: str, logs: Sequence[int] = ()) -> list[InboxItem]:
-        """Return what was said to a run and not taken; and what segments took that have failed, and are read again."""
-        is_open: sa.ColumnElement[bool] = inbox.c.segment.is_(None)
-        if logs:
-            is_open |= inbox.c.segment.in_(logs) & inbox.c.kind.in_(("say", "steer"))
-        query = sa.select(inbox.c.id, inbox.c.kind, inbox.c.body).where(inbox.c.run_id == run_id, is_open)
-        rows = connection.execute(query.order_by(inbox.c.id)).all()
-        return [self._read_item(connection, run_id, *row) for row in rows]
-
-    def _read_item(self, connection: sa.Connection, run_id: str, id_: int, kind: str, body: str) -> InboxItem:
-        read = restore_value(connection, self._storage.text, run_id, self._storage.text.read(body))
-        return InboxItem(id=id_, kind=kind, body=read)
-
-    def put_item(self, run_id: str, kind: str, key: str, body: Mapping[str, Any]) -> bool:
-        """Keep what is said to a run; return False where something was said under the same key.
-
-        Raises:
-            UnstorableValueError: It is no JSON.
-        """
-        for name, part in body.items():
-            check_json(f"the {name}", part)
-        try:
-            text, beside = write_value(self._storage.text, run_id, dict(body))
-        except (TypeError, ValueError, RecursionError) as error:
-            raise UnstorableValueError(f"what is said to run '{run_id}'", f"it is no JSON: {error}") from error
-        try:
-            with self._storage.engine.begin() as connection:
-                connection.execute(inbox.insert().values(run_id=run_id, key=key, kind=kind, body=text))
-                store_contents(connection, beside)
-        except IntegrityError:
-            return False
-        return True
-
-    def put_decision(self, run_id: str, segment: int, call_id: str, binding: str, decision: Mapping[str, Any]) -> bool:
-        """Keep a decision on a call that a run awaited one on at the rest of a segment.
-
-        Args:
-            run_id: The run.
-            segment: That segment.
-            call_id: The call.
-            binding: Names the arguments and the tool that were decided on.
-            decision: As from `write_decision`.
-
-        Returns:
-            Whether it is the one that counts; another one may have been made meanwhile.
-
-        Raises:
-            UnstorableValueError: It is no JSON.
-        """
-        key = decision_key(call_id, binding)
-        body = {"call_id": call_id, "binding": binding, "decision": decision}
-        if self.put_item(run_id, "decide", key, body):
-            return True
-        # One that a segment took and that left the call pending did not hold: with its code the call was another one.
-        spent = inbox.update().where(inbox.c.run_id == run_id, inbox.c.key == key, inbox.c.segment <= segment)
-        with self._storage.engine.begin() as connection:
-            found = connection.execute(spent.values(key=inbox.c.key + "/" + sa.cast(inbox.c.id, sa.Text)))
-        return found.rowcount > 0 and self.put_item(run_id, "decide", key, body)
-
-    def has_item(self, run_id: str, key: str) -> bool:
-        """Return whether something was said to a run under a key."""
-        query = sa.select(inbox.c.id).where(inbox.c.run_id == run_id, inbox.c.key == key)
-        with self._storage.engine.connect() as connection:
-            return connection.execute(query).first() is not None
-
-    def is_cancelled(self, run_id: str, segment: int) -> bool:
-        """Return whether a cancel was said to a run that its segment takes, or the next one."""
-        query = sa.select(inbox.c.id).where(inbox.c.run_id == run_id, inbox.c.kind == "cancel")
-        query = query.where(inbox.c.segment.is_(None) | (inbox.c.segment == segment))
-        with self._storage.engine.connect() as connection:
-            return connection.execute(query).first() is not None
-
-    def find_waiting(self, run_ids: Sequence[str]) -> dict[str, list[InboxItem]]:
-        """Return what was said to runs and not taken yet, by run, oldest first."""
-        query = sa.select(inbox.c.run_id, inbox.c.id, inbox.c.kind, inbox.c.body).where(
-            inbox.c.segment.is_(None), inbox.c.run_id.in_(run_ids)
-        )
-        found: dict[str, list[InboxItem]] = {}
-        with self._storage.engine.connect() as connection:
-            for run_id, *row in connection.execute(query.order_by(inbox.c.id)).all():
-                found.setdefault(run_id, []).append(self._read_item(connection, run_id, *row))
-        return found
-
-    def find_called(self, limit: int) -> dict[str, int]:
-        """Return runs at rest to which something was said that has them go on, with the newest item of each."""
-        is_taken = sa.or_(
-            *((runs.c.state == state) & inbox.c.kind.in_(kinds) for state, kinds in TAKEN_AT_REST.items())
-        )
-        query = (
-            sa.select(inbox.c.run_id, sa.func.max(inbox.c.id))
-            .join(runs, runs.c.run_id == inbox.c.run_id)
-            .where(inbox.c.segment.is_(None), is_taken)
-            .group_by(inbox.c.run_id)
-            .order_by(sa.func.max(inbox.c.id).desc())
-        )
-        with self._storage.engine.connect() as connection:
-            return {found[0]: found[1] for found in connection.execute(query.limit(limit)).all()}

@@ -105,7 +105,7 @@ class SegmentLog:
 
 
 class SegmentJournal(ReplayJournal):
-    """The run's own log, which also says which messages were taken from the inbox.
+    """The run's own log, which also records the messages that were taken from the inbox.
 
     Args:
         log: The logs of the attempt.
@@ -212,7 +212,7 @@ def _read_text(storage: Storage, text: str) -> Any:
     try:
         return storage.text.read(text)
     except DurableError:
-        return text  # no entry, as `check_readable` says
+        return text  # `check_readable` refuses it
 
 
 class _WaitingEntry:
@@ -314,7 +314,7 @@ class EntryWriter:
         while True:
             try:
                 refused = self._write_together(waiting)
-            except Exception as error:  # noqa: BLE001 - what a database says of one entry is not for the others
+            except Exception as error:  # noqa: BLE001 - an error of one entry is not for the others
                 if not is_away(error):
                     self._write_one_by_one(waiting, error)
                     return
@@ -438,7 +438,7 @@ class InboxSteering(Steering):
         """Leave messages that reached no model to the next segment."""
         with self._lock:
             for message in messages:
-                self._move(message, "taken", "returned")
+                self._change_state(message, "taken", "returned")
 
     def take_unlogged(self) -> list[int]:
         """Return, once, the items that were taken since the last call."""
@@ -455,10 +455,10 @@ class InboxSteering(Steering):
         if messages:
             with self._lock:
                 for message in messages:
-                    self._unlogged += self._move(message, "waiting", "taken")
+                    self._unlogged += self._change_state(message, "waiting", "taken")
         return messages
 
-    def _move(self, message: Message, before: str, after: Literal["taken", "returned"]) -> list[int]:
+    def _change_state(self, message: Message, before: str, after: Literal["taken", "returned"]) -> list[int]:
         """Change the state of a message; return its id, in a list of at most one."""
         for item in self._items.values():
             if item.state == before and item.message == message:

@@ -180,7 +180,7 @@ class SqliteLog:
         run_id: The id of the run, which no other has.
 
     Raises:
-        ConfigurationError: The file can't be used, or somebody else goes on with the run.
+        ConfigurationError: The file can't be used, or another process moves the run.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""The tables beside those of the engine: who is at work, what was told, what was said to a run, and where each stands.
+"""The database of durable runs: our tables beside those of the engine, large contents, and the connection pool.
 
-The engine's own tables say which segments there are, who moves each, and what it left. A run's truth is the log of the
-segment that moves, which is here, or the output of the last one.
+The engine's tables have the segments, the worker that moves each, and the rests that they leave. The truth of a run is
+the log of its active segment, which is here, or the output of the last one.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def is_refusal(error: BaseException) -> bool:
 
 
 def is_away(error: BaseException) -> bool:
-    """Return whether a database is away, full or busy, so that it may take later what it does not take now."""
+    """Return whether a database is away, full or busy, so that it may accept the same later."""
     return isinstance(error, (OperationalError, InterfaceError, PoolTimeoutError)) and not is_refusal(error)
 
 
@@ -92,7 +92,7 @@ _SPLIT_LINE = write_json({BESIDE: {}}).removesuffix("{}}")
 
 
 def store_contents(connection: sa.Connection, rows: Sequence[ContentRow]) -> None:
-    """Keep contents in the transaction of the values that have them."""
+    """Store contents in the transaction of the values that have them."""
     if rows:
         insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
         # In one order, so that two transactions with the same contents do not wait for each other.
@@ -103,7 +103,7 @@ def store_contents(connection: sa.Connection, rows: Sequence[ContentRow]) -> Non
 def restore_values(
     connection: sa.Connection, stored: StoredText, run_id: str, values: Sequence[Any]
 ) -> list[Any | JournalError]:
-    """Return the values that were kept as these; an error for one whose contents are missing or were changed."""
+    """Return stored values with their contents; an error for one whose contents are missing or were changed."""
     digests = {digest for value in values for digest in find_digests(value)}
     texts: Mapping[str, str] = {}
     if digests:
@@ -142,7 +142,7 @@ def restore_lines(connection: sa.Connection, stored: StoredText, run_id: str, te
 def _parse_line(line: str) -> Any:
     try:
         return json.loads(line)
-    except ValueError:  # somebody has edited it, and readers skip what is no JSON
+    except ValueError:  # it was edited, and readers skip what is no JSON
         return line
 
 
@@ -152,11 +152,11 @@ def _open_content(stored: StoredText, text: str | None) -> object:
     try:
         return stored.read(text)
     except DurableError:
-        return False  # is no content, and said to be changed
+        return False  # refused as changed
 
 
 def restore_value(connection: sa.Connection, stored: StoredText, run_id: str, value: Any) -> Any:
-    """Return the value that was kept as this.
+    """Return a stored value with its contents.
 
     Raises:
         JournalError: Contents of it are missing or were changed.
@@ -170,7 +170,7 @@ def restore_value(connection: sa.Connection, stored: StoredText, run_id: str, va
 
 
 TABLES_VERSION = 4
-"""The version of these tables, and of what the log of a segment holds."""
+"""The version of these tables, and of the entries of a segment's log."""
 
 _MOST_AT_ONCE = 1_000
 schema = sa.MetaData()
@@ -189,7 +189,7 @@ runs = sa.Table(
     sa.Column("segment", sa.Integer, nullable=False),
     sa.Column("attempt", sa.Text),  # the token of the process that moves it: others' events are refused
     sa.Column("attempts", sa.Integer, nullable=False),
-    sa.Column("lost", sa.Integer, nullable=False),  # attempts in a row that have not told how they ended
+    sa.Column("lost", sa.Integer, nullable=False),  # attempts in a row that have not reported an end
     sa.Column("ended", sa.Integer, nullable=False),  # calls that had come to their end when the last of them began
     sa.Column("last_seq", sa.Integer, nullable=False),
     sa.Column("created", sa.Double, nullable=False),
@@ -210,7 +210,7 @@ events = sa.Table(
     sa.Column("segment", sa.Integer, nullable=False),
     sa.Column("turn", sa.Integer, nullable=False),
     sa.Column("attempt", sa.Text, nullable=False),
-    sa.Column("entry", sa.Text),  # the entry of the log that says the same, to tell what a take-over has to tell anew
+    sa.Column("entry", sa.Text),  # the log entry of the same content: a take-over emits those that have no event
     sa.Column("line", sa.Text, nullable=False),
 )
 inbox = sa.Table(
@@ -283,7 +283,7 @@ def _engine_table(connection: sa.Connection, name: str) -> sa.TableClause:
 
 
 ENGINE_NAME = "toolkit"
-"""The application by which the engine keeps our work apart from what else is in the database."""
+"""The application's name in the engine, which separates our work from other work in the database."""
 
 ENGINE_VERSION = "toolkit-1"
 """The version of the log's format: the engine would take a hash of the code, and new code could not read old logs."""
@@ -291,7 +291,7 @@ ENGINE_VERSION = "toolkit-1"
 _BUSY_SECONDS = 30
 _CONNECT_SECONDS = 5
 _LOCK_SECONDS = 5
-"""A worker that is frozen in the middle of a transaction holds its locks for so long."""
+"""The seconds after which a worker that is frozen in a transaction loses its locks."""
 
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 5.0
@@ -393,7 +393,7 @@ class Storage:
             raise DatabaseUnavailableError(self.url, str(error)) from error
 
     async def ask(self, work: Callable[[], _Returned]) -> _Returned:
-        """Do what blocks on a worker thread.
+        """Run a blocking function on a worker thread.
 
         Raises:
             DatabaseUnavailableError: The database is away.
@@ -403,9 +403,9 @@ class Storage:
             return await to_thread.run_sync(work)
 
     async def insist(self, work: Callable[[], _Returned]) -> _Returned:
-        """Do what blocks on a worker thread, again and again while the database is away or full.
+        """Run a blocking function on a worker thread, again and again while the database is away or full.
 
-        What a run has learned is not lost by that: it waits. The work may have been done where its answer was lost.
+        Nothing that a run has learned is lost by that. The work may have been done where its answer was lost.
         """
         pause = _FIRST_PAUSE
         while True:
@@ -440,7 +440,9 @@ def _parse_url(url: str) -> sa.URL:
         case "postgresql" | "postgres" | "postgresql+psycopg":
             return parsed.set(drivername="postgresql+psycopg")
         case other:
-            raise ConfigurationError(f"durable runs are kept in SQLite or Postgres, not {other!r}: give {_URL_SHAPES}")
+            raise ConfigurationError(
+                f"durable runs are stored in SQLite or Postgres, not {other!r}: give {_URL_SHAPES}"
+            )
 
 
 def _make_engine(url: sa.URL) -> sa.Engine:

@@ -1,6 +1,6 @@
 """A worker: a process that moves the runs of its loops, beside any number of others on the same database.
 
-Each worker counts in a row of its own as a sign of life, and the runs of one whose count stands still are handed over.
+Each worker counts in a row of its own as a sign of life, and the runs of one whose count stops are handed over.
 No two clocks are compared. A worker is dead when its count has not changed for one lease, by the clock of the one that
 looks, and while the database could be read all that time. However wrong that is, nothing is lost: the engine refuses
 the writes of a worker whose run was handed over.
@@ -31,7 +31,7 @@ from toolkit.durable.contents import Encryption
 from toolkit.durable.event_writer import EventWriter
 from toolkit.durable.loops import DurableLoop, StartRate
 from toolkit.durable.rests import write_decision
-from toolkit.durable.rows import ENDED_WORKFLOW, SEGMENT_WORKFLOW, InboxRows, RunRows, queue_name
+from toolkit.durable.rows import ENDED_WORKFLOW, SEGMENT_WORKFLOW, RunRows, queue_name
 from toolkit.durable.segment_journal import EntryWriter
 from toolkit.durable.segments import SegmentRunner
 from toolkit.durable.storage import ENGINE_NAME, ENGINE_VERSION, Storage, database_now, runs, segment_id, workers
@@ -59,8 +59,8 @@ class DurableWorker:
         async with DurableWorker([support], "postgresql://db/app", concurrency=100):
             await anyio.sleep_forever()
 
-    The command ``toolkit worker`` does the same, and ends well when it is told to. Runs of a worker that dies are taken
-    up by another one within about one and a half leases. Works on asyncio; a process has one worker.
+    The command ``toolkit worker`` does the same, and shuts down on a signal. Runs of a worker that dies are resumed
+    by another one within about one and a half leases. Works on asyncio; a process has one worker.
 
     Args:
         loops: The loops; runs of others are left to other workers.
@@ -68,8 +68,8 @@ class DurableWorker:
         concurrency: How many runs of each loop move here at once. The last worker that starts sets it for all.
         lease: Seconds without a sign after which a worker is taken for dead.
         grace: Seconds that runs have to come to rest when this is left; another worker goes on with the others.
-        encryption: How what is stored is encrypted; all workers and clients of a database have the same.
-        keep_seconds: Seconds after which runs that are done, failed or cancelled are deleted; None keeps them.
+        encryption: Encrypts all stored values; the same for all workers and clients of a database.
+        keep_seconds: Seconds after which runs that are done, failed or cancelled are deleted; None never deletes them.
 
     Raises:
         ConfigurationError: Two loops of one name, or settings that are wrong.
@@ -128,8 +128,8 @@ class DurableWorker:
         self._log = EntryWriter(self._storage)
         self._writer = EventWriter(self._storage)
         self._runner = SegmentRunner(self._storage, self.executor, self._log, self._writer, self._loops)
-        self._keeper = LeaseKeeper(self._storage, self.executor, self._lease, self._loops)
-        self._watch = InboxWatch(self._storage, self._runner, self._keep_seconds)
+        self._keeper = _LeaseKeeper(self._storage, self.executor, self._lease, self._loops)
+        self._watch = _InboxWatch(self._storage, self._runner, self._keep_seconds)
         with self._storage.raising_failures():
             await to_thread.run_sync(self._register_queues)
             await to_thread.run_sync(self._keeper.start)
@@ -160,7 +160,7 @@ class DurableWorker:
 
     async def _shut_down(self) -> None:
         try:
-            # The queues end at once, the steps of what still moves can be kept until it has ended.
+            # The queues end at once; active runs can store entries until they have ended.
             grace = max(1, round(self._grace)) if self._runner.active else 0
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._stop_late)
@@ -179,7 +179,7 @@ class DurableWorker:
             await to_thread.run_sync(self._storage.close)
 
     async def _stop_late(self) -> None:
-        """Stop what has not come to rest when its time is over, while the engine can still let go of it."""
+        """Stop the runs that are not at rest in time, while the engine can still release them."""
         await anyio.sleep(max(0.0, self._grace - 0.5))
         self._runner.stop_all()
 
@@ -231,13 +231,13 @@ class _Seen:
     since: float  # by our own clock
 
 
-class LeaseKeeper:
-    """A thread that says that this worker is there, and hands over the runs of those that are not.
+class _LeaseKeeper:
+    """A thread that renews this worker's lease, and hands over the runs of workers whose lease is over.
 
     Args:
         storage: The database.
         executor: The name of this worker.
-        lease: Seconds after which a worker that says nothing is dead.
+        lease: Seconds without a renewal after which a worker is dead.
         loops: The loops that this worker serves: it hands over their runs.
     """
 
@@ -253,19 +253,19 @@ class LeaseKeeper:
         self._thread = threading.Thread(target=self._beat_on, name="toolkit durable lease", daemon=True)
 
     def start(self) -> None:
-        """Say for the first time that this worker is there, and go on in a thread."""
+        """Begin the lease, and renew it in a thread."""
         self._beat_once()
         self._thread.start()
 
     def stop(self) -> None:
-        """Say that this worker is gone: what it has not finished is handed over at once."""
+        """End the lease: unfinished runs are handed over at once."""
         self._end.set()
         self._thread.join(5)
         try:
             with self._storage.engine.begin() as connection:
                 connection.execute(workers.update().where(workers.c.executor == self._executor).values(beats=-1))
         except SQLAlchemyError as error:
-            _logger.info("the end of worker %s could not be told: %s", self._executor, error)
+            _logger.info("the lease of worker %s could not be ended: %s", self._executor, error)
 
     def _beat_on(self) -> None:
         while not self._end.wait(self._lease / _BEATS_A_LEASE):
@@ -316,7 +316,7 @@ class LeaseKeeper:
         return dead
 
     def _find_unknown(self, known: set[str], now: float) -> set[str]:
-        """Return the workers that have runs and no row anymore, and had none for one lease."""
+        """Return the workers that have runs, and have had no row for one lease."""
         pending = [each.executor_id for each in self._list_pending(None)]
         unknown = {executor for executor in pending if executor is not None} - known
         for executor in [each for each in self._seen if each not in known and each not in unknown]:
@@ -350,30 +350,29 @@ class LeaseKeeper:
 
 _LOOK_SECONDS = 0.15
 _IDLE_LOOK_SECONDS = 0.5
-"""Where nothing moves here: who says something to a run at rest has it go on, and this is for one who ended before."""
+"""The pace of an idle worker: a client resumes a run itself, and this is for clients that ended before they did."""
 
 _DUE_SECONDS = 1.0
 _AGAIN_SECONDS = 1.0
-"""After which a run that did not go on with what was said to it is tried again: its rest may not have been kept yet."""
+"""The time after which resuming a run is tried again: its rest may not have been stored yet."""
 
 _SEARCH_SECONDS = 30.0
 _MOST = 1_000
 
 
-class InboxWatch:
+class _InboxWatch:
     """A thread that looks into the inbox.
 
     Args:
         storage: The database.
         runner: Moves runs here.
-        keep_seconds: After which runs that have ended are deleted; None keeps them.
+        keep_seconds: After which runs that have ended are deleted; None never deletes them.
     """
 
     def __init__(self, storage: Storage, runner: SegmentRunner, keep_seconds: float | None) -> None:
         self._keep_seconds = keep_seconds
         self._storage = storage
         self._rows = RunRows(storage)
-        self._inbox = InboxRows(storage)
         self._runner = runner
         self._tried: dict[str, tuple[int, float]] = {}  # the newest item that a run was to go on with, and when
         self._searched = ""
@@ -399,14 +398,14 @@ class InboxWatch:
                     next_due = time.monotonic() + _DUE_SECONDS
                     self._tidy_up()
             except Exception as error:  # noqa: BLE001 - whatever a database does, it is tried again
-                _logger.warning("what is said to durable runs could not be read: %s", error)
+                _logger.warning("the inbox of durable runs could not be read: %s", error)
                 self._end.wait(1.0)
 
     def _tidy_up(self) -> None:
         for run_id in self._rows.find_due(_MOST):
-            self._try_run(run_id, partial(deny_expired, self._rows, self._inbox, run_id))
+            self._try_run(run_id, partial(_deny_expired, self._rows, run_id))
         if time.monotonic() >= self._next_search:
-            self._searched = fail_abandoned_runs(self._storage, self._searched)
+            self._searched = _fail_abandoned_runs(self._storage, self._searched)
             self._next_search = time.monotonic() + _SEARCH_SECONDS
         if self._keep_seconds is not None:
             for run_id in self._rows.find_ended(self._keep_seconds, _MOST):
@@ -415,40 +414,40 @@ class InboxWatch:
     def _deliver_items(self) -> None:
         active = self._runner.active
         if active:
-            for run_id, items in self._inbox.find_waiting(active).items():
+            for run_id, items in self._rows.find_waiting(active).items():
                 self._try_run(run_id, partial(self._runner.deliver, run_id, items))
         now = time.monotonic()
-        for run_id, newest in self._inbox.find_called(_MOST).items():
+        for run_id, newest in self._rows.find_called(_MOST).items():
             tried = self._tried.get(run_id)
             if tried is None or tried[0] != newest or now - tried[1] > _AGAIN_SECONDS:
                 self._tried[run_id] = (newest, now)
                 self._try_run(run_id, partial(self._rows.begin_next, run_id))
 
     def _try_run(self, run_id: str, work: Callable[[], object]) -> None:
-        """Do something for a run; one that can't be read holds up no other."""
+        """Do some work for a run; an error of one run does not stop the others."""
         try:
             work()
         except (ToolkitError, ValueError, LookupError) as error:
-            _logger.warning("run %s can't be taken on: %s", run_id, without_keys(str(error)))
+            _logger.warning("run %s can't be resumed: %s", run_id, without_keys(str(error)))
 
 
-def deny_expired(rows: RunRows, inbox: InboxRows, run_id: str) -> None:
+def _deny_expired(rows: RunRows, run_id: str) -> None:
     """Deny each call of a run that awaits a decision for too long."""
     row = rows.read(run_id)
     rest = rows.read_rest(row)
     denied = write_decision(Deny("Tool call denied: nobody decided in time."))
     for pending in [] if rest is None else rest.pending:
-        inbox.put_decision(run_id, row.segment, pending.call_id, pending.binding, denied)
+        rows.put_decision(run_id, row.segment, pending.call_id, pending.binding, denied)
     rows.begin_next(run_id)
 
 
 _SILENT_SECONDS = 60.0
 
 
-def fail_abandoned_runs(storage: Storage, after: str) -> str:
-    """Take note of runs of which nothing was written for a minute, and whose work is not in the engine; blocks.
+def _fail_abandoned_runs(storage: Storage, after: str) -> str:
+    """Fail the runs whose work is not in the engine and that nothing was written of for a minute; blocks.
 
-    They stand as failed then: `status` says why, and `retry` has one go on whose work was cancelled.
+    They are failed then: `status` has the reason, and `retry` resumes one whose work was cancelled.
 
     Args:
         storage: The database.
