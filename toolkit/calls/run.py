@@ -138,25 +138,38 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
     call, registration, policy = ready.call, ready.registration, host.policy
     config, observer, options, reporter = policy.config, policy.observer, registration.options, None
     began = 0.0
-    facts: dict[str, Any] = {}  # what each event says of the call
     if observer is not None:
         began = time.perf_counter()
-        facts = {"call_id": call.id, "tool_name": call.name, "label": options.label, "tags": options.tags}
-        reporter = Reporter(observer, facts) if registration.may_report else None
+        if registration.may_report:
+            facts = {"call_id": call.id, "tool_name": call.name, "label": options.label, "tags": options.tags}
+            reporter = Reporter(observer, facts)
     context = ToolContext(host.ctx, call_id=call.id, tool_name=call.name, reporter=reporter)
     context.depth, context.memory, context.policy = host.depth, host.memory, policy
     context.scope, context.mark, context.clock = ready.scope, cancellation_mark(), clock
     timeout = options.timeout or config.timeouts.tool
-    has_limits = timeout is not None or config.cache is not None or policy.around is not None
+    is_plain = not registration.is_guarded and config.cache is None and policy.around is None
     is_over = is_from_cache = False
     crash: BaseException | None = None
     try:
         if observer is not None:
             arguments, written = ready.show_arguments()  # a copy, as an observer may change it
-            await observer.emit(ToolExecutionStart(**facts, arguments=arguments, arguments_json=written))
+            await observer.emit(
+                ToolExecutionStart(
+                    call_id=call.id,
+                    tool_name=call.name,
+                    label=options.label,
+                    tags=options.tags,
+                    arguments=arguments,
+                    arguments_json=written,
+                )
+            )
         try:
-            if registration.is_guarded or has_limits:
-                output, is_from_cache = await _run_as_set(ready, context, host)
+            if not is_plain:
+                output, is_from_cache = await (_run_guarded if policy.around is None else _run_around)(
+                    ready, context, policy
+                )
+            elif timeout is not None:
+                output = await _run_in_time(registration, ready.arguments, context, timeout, host.deadlines)
             else:
                 context.waits_for = None  # unless the function sets it: what waits first says so itself
                 output = await registration.execute(ready.arguments, context)
@@ -171,9 +184,19 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
     if host.report is not None:
         host.report(CallReturned(call.id, limited))
     if observer is not None:
-        ended: dict[str, Any] = {"is_cached": is_from_cache, "error": crash, "unsaid": unsaid}
-        shown, duration = whole if whole.details is None else copy_result(whole), time.perf_counter() - began
-        await observer.emit(ToolExecutionEnd(**facts, **ended, result=shown, duration=duration))
+        await observer.emit(
+            ToolExecutionEnd(
+                call_id=call.id,
+                tool_name=call.name,
+                label=options.label,
+                tags=options.tags,
+                result=whole if whole.details is None else copy_result(whole),
+                duration=time.perf_counter() - began,
+                is_cached=is_from_cache,
+                error=crash,
+                unsaid=unsaid,
+            )
+        )
     if crash is not None and config.on_tool_exception == "raise":
         raise ToolCrashedError(call.name, call.id, describe_error(crash)) from crash
     return limited
@@ -197,17 +220,6 @@ async def run_directly(
             context.close()
         else:
             context.abandon()
-
-
-async def _run_as_set(ready: Ready[Ctx], context: ToolContext[Ctx], host: CallHost[Ctx]) -> tuple[ToolOutput, bool]:
-    """Run under what the tool and the policy set; return the output and whether it came from the cache."""
-    registration, policy = ready.registration, host.policy
-    if policy.around is not None:
-        return await _run_around(ready, context, policy)
-    if registration.is_guarded or policy.config.cache is not None:
-        return await _run_guarded(ready, context, policy)
-    timeout = registration.options.timeout or policy.config.timeouts.tool
-    return await _run_in_time(registration, ready.arguments, context, timeout, host.deadlines), False
 
 
 def _give_up(ready: Ready[Any], context: ToolContext[Any], host: CallHost[Any]) -> None:

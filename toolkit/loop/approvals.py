@@ -20,7 +20,14 @@ from toolkit.errors import InvalidArgumentsError, LoopUsageError
 from toolkit.foreign_text import escape_in_json
 from toolkit.json_text import sign_json
 from toolkit.loop.events import LoopEvent
-from toolkit.loop.feeds import CALLS_AS_WRITTEN, CallDecided, CallReopened, CallsPrepared, RunWoundUp
+from toolkit.loop.feeds import (
+    CALLS_APPROVED,
+    CALLS_AS_WRITTEN,
+    CallDecided,
+    CallReopened,
+    CallsPrepared,
+    RunWoundUp,
+)
 from toolkit.loop.turn import OpenCall
 
 if TYPE_CHECKING:
@@ -141,14 +148,24 @@ class Approvals(Generic[Ctx]):
     async def prepare_turn(self, calls: Sequence[OpenCall]) -> CallsPrepared:
         """Prepare all calls of the turn, before anybody is asked about any and any runs.
 
-        They are made canonical only for what looks at them.
+        They are made canonical only for what looks at them, and approved together where nothing does and nobody is
+        asked.
         """
-        run = self._run
-        found = await prepare_all(list(map(_call_of, calls)), run.offer.find_scope(), run.policy)
+        run, policy = self._run, self._run.policy
+        found = await prepare_all(list(map(_call_of, calls)), run.offer.find_scope(), policy)
+        is_approved = run.budget is None and policy.config.on_tool_call is None
+        is_approved = is_approved and policy.caller is None and not policy.guards
+        alone: list[str] = []
         for entry, prepared in zip(calls, found, strict=True):
             entry.prepared = prepared
+            if type(prepared) is not Ready or prepared.asks is not None or prepared.repairs:
+                is_approved = False
+            elif prepared.registration.options.sequential:
+                alone.append(prepared.call.id)
         if not run.state.watches_calls:
-            return CALLS_AS_WRITTEN
+            if not is_approved:
+                return CALLS_AS_WRITTEN
+            return CallsPrepared(None, _NO_MISTAKES, is_approved=True, alone=alone) if alone else CALLS_APPROVED
         as_they_run = list(map(canonical_call, found))
         if not run.config.middleware:
             return CallsPrepared(as_they_run, _NO_MISTAKES)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALLOWED_PHASES",
+    "CALLS_APPROVED",
     "CALLS_AS_WRITTEN",
     "TURN_BEGUN",
     "AnswerJudged",
@@ -109,10 +110,14 @@ class CallsPrepared:
             (`stop_when`, loop detection, the order of tools). None stands for the calls as the model wrote them.
         mistakes: The mistake of each call that can't run because of its name or its arguments, by its id; read for
             `SteeredRetries` alone.
+        is_approved: True where nobody is asked about any of them: all that the machine does not refuse may run.
+        alone: The ids of the approved calls that must not run beside another.
     """
 
     calls: Sequence[ToolCall] | None
     mistakes: Mapping[str, Literal["name", "arguments"]]
+    is_approved: bool = False
+    alone: Collection[str] = ()
 
 
 @dataclass(slots=True)
@@ -228,6 +233,7 @@ Feed: TypeAlias = (
 
 TURN_BEGUN = TurnBegun()
 CALLS_AS_WRITTEN = CallsPrepared(None, {})
+CALLS_APPROVED = CallsPrepared(None, {}, is_approved=True)
 
 PHASES: tuple[Phase, ...] = get_args(Phase)
 _ANY: frozenset[Phase] = frozenset(PHASES)
@@ -264,7 +270,10 @@ FeedJson: TypeAlias = list[Any]
 _FORMS: Mapping[type[Feed], tuple[str, tuple[Any, ...]]] = {
     TurnBegun: ("next_step", ()),
     ModelReplied: ("model_replied", (ChatResponse,)),
-    CallsPrepared: ("calls_prepared", (list[ToolCall] | None, dict[str, Literal["name", "arguments"]])),
+    CallsPrepared: (
+        "calls_prepared",
+        (list[ToolCall] | None, dict[str, Literal["name", "arguments"]], bool, list[str]),
+    ),
     CallDecided: ("approval_decided", (str, str, str, str, bool)),
     CallReopened: ("call_reopened", (str,)),
     CallStarted: ("tool_started", (str,)),
@@ -305,7 +314,7 @@ def dump_feed(feed: Feed, messages: Sequence[Message] = ()) -> FeedJson | None:
         case _:
             values = [_leave_out_details(getattr(feed, each.name)) for each in fields(feed)]
     name = _FORMS[kind][0]
-    plain: list[Any] = _make_adapter(name).dump_python(tuple(values), mode="json", warnings="none")
+    plain: list[Any] = _make_adapter(name, len(values)).dump_python(tuple(values), mode="json", warnings="none")
     return [name, *plain]
 
 
@@ -318,7 +327,8 @@ def load_feed(plain: FeedJson, messages: Sequence[Message] = ()) -> Feed:
     kind = _NAMED.get(plain[0]) if plain else None
     if kind is None:
         raise ValueError(f"{plain[0] if plain else None!r} is no feed of the loop")
-    values: tuple[Any, ...] = _make_adapter(plain[0]).validate_json(json.dumps(plain[1:]))
+    # A log that was written before a feed had its last values has none for them: they are the defaults.
+    values: tuple[Any, ...] = _make_adapter(plain[0], len(plain) - 1).validate_json(json.dumps(plain[1:]))
     if kind is CallDecided:
         call_id, verdict, reason, tool_name, is_alone = values
         return CallDecided(call_id, _load_verdict(verdict, reason), tool_name, is_alone)
@@ -376,8 +386,8 @@ def _restore_kept(before: Sequence[Message], parts: Sequence[Message | tuple[int
 
 
 @cache
-def _make_adapter(name: str) -> TypeAdapter[Any]:
+def _make_adapter(name: str, count: int) -> TypeAdapter[Any]:
     from pydantic import TypeAdapter  # noqa: PLC0415 - slow to import, and few runs are durable
 
     shape: Any = tuple  # a checker wants the types to be written here
-    return TypeAdapter(shape[_FORMS[_NAMED[name]][1]])
+    return TypeAdapter(shape[_FORMS[_NAMED[name]][1][:count]])

@@ -1,4 +1,4 @@
-"""Asks the model: makes a loop's requests, retries them, takes the answers, and checks those of a type."""
+"""Asks the model: makes a loop's requests, retries them, and checks the answers of a type."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from toolkit.chat import (
 )
 from toolkit.errors import BadResponseError, ConfigurationError, InvalidArgumentsError, ProviderError, SchemaError
 from toolkit.loop.config import ANSWER_TOOL, AnswerFormat
-from toolkit.loop.events import IterationStart, ProviderRetried, ResponseReceived
-from toolkit.loop.feeds import AnswerJudged, LimitReached, ModelReplied, ReplyCutOff, RunWoundUp, UsageSpent
+from toolkit.loop.events import IterationStart, ProviderRetried
+from toolkit.loop.feeds import AnswerJudged, LimitReached, ReplyCutOff, RunWoundUp, UsageSpent
 from toolkit.loop.listener import Listener
 from toolkit.loop.middleware import Delta, DeltaTaker, MiddlewareChain, RequestInfo
 from toolkit.loop.outcome import Complete, NoValidAnswer, Out, TypedAnswer
@@ -87,8 +87,8 @@ class ModelRequests:
         if self._run.state.iterations and tools is not offer.shown_tools:
             self._show_tools(tools)
 
-    async def ask(self) -> None:
-        """Ask the model and feed its answer to the machine, or end the loop where a limit forbids to ask."""
+    async def ask(self) -> ChatResponse | None:
+        """Ask the model; return None where a limit forbids that, and has ended the loop."""
         run = self._run
         listener, state = run.listener, run.state
         if listener is not None:
@@ -115,23 +115,7 @@ class ModelRequests:
         finally:
             if self._partial:
                 self._keep_partial()
-        if response is not None:
-            await self._take_reply(response, listener)
-
-    async def _take_reply(self, response: ChatResponse, listener: Listener | None) -> None:
-        """Feed a reply to the machine, its calls prepared."""
-        run, state = self._run, self._run.state
-        run.feed(ModelReplied(response))
-        has_calls = state.phase == "preparing"
-        if has_calls:
-            run.feed(await run.approvals.prepare_turn(state.calls_to_prepare))
-        if run.answer is not None or run.config.steering is not None:
-            self._see_whether_answered(response, has_calls=has_calls)
-        if listener is not None:
-            # As the machine took it: ids of calls may have been mended.
-            await listener.emit(ResponseReceived(iteration=state.iterations, response=state.response or response))
-            if has_calls and state.detected is not None:
-                await listener.emit(state.detected)
+        return response
 
     async def _try_request(
         self, request: ChatRequest, listener: Listener | None, attempt: int = 1
@@ -284,7 +268,7 @@ class ModelRequests:
             if config.forces_calls and self.request.tool_choice == "auto":
                 self.request = replace(self.request, tool_choice="required")
 
-    def _see_whether_answered(self, response: ChatResponse, *, has_calls: bool) -> None:
+    def judge_reply(self, response: ChatResponse, *, has_calls: bool) -> None:
         """Have a reply judged as an answer of a type, and followed by what others have sent meanwhile."""
         run = self._run
         state, answer, steering = run.state, run.answer, run.config.steering

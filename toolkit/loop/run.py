@@ -41,12 +41,13 @@ from toolkit.loop.depth import (
     new_loop_id,
     sub_agent_seat,
 )
-from toolkit.loop.events import Compacted, Done, Failed, LoopEvent, RunStart
+from toolkit.loop.events import Compacted, Done, Failed, LoopEvent, ResponseReceived, RunStart
 from toolkit.loop.feeds import (
     TURN_BEGUN,
     CallStarted,
     Feed,
     MessagesSteered,
+    ModelReplied,
     RunClosed,
     RunEnded,
     RunWoundUp,
@@ -725,15 +726,27 @@ class Run(Generic[Ctx, Out]):
             self.steer(steering.take_steered())
 
     async def take_turn(self) -> None:
-        """Begin a turn: pass on what was steered, then shorten the transcript or ask the model."""
+        """Begin a turn: pass on what was steered, then shorten the transcript, or ask the model and take its reply."""
         state, steering = self.state, self.config.steering
         if steering is not None and state.phase == "ready":
             self.steer(steering.take_steered())
         self.feed(TURN_BEGUN)
-        if state.phase == "asking":
-            await self.requests.ask()
-        elif state.phase == "compacting":
+        if state.phase == "compacting":
             await self._compact_transcript()
+        response = await self.requests.ask() if state.phase == "asking" else None
+        if response is None:
+            return
+        self.feed(ModelReplied(response))
+        has_calls = state.phase == "preparing"
+        if has_calls:
+            self.feed(await self.approvals.prepare_turn(state.calls_to_prepare))
+        if self.answer is not None or steering is not None:
+            self.requests.judge_reply(response, has_calls=has_calls)
+        if self.listener is not None:
+            # As the machine took it: ids of calls may have been mended.
+            await self.listener.emit(ResponseReceived(iteration=state.iterations, response=state.response or response))
+            if has_calls and state.detected is not None:
+                await self.listener.emit(state.detected)
 
     async def _compact_transcript(self) -> None:
         """Ask the compaction for a shorter transcript."""

@@ -9,7 +9,8 @@ by this one machine. The steps and the feeds that answer them::
     Compact         shorten the transcript                    TranscriptCompacted
     CallModel       ask the model                             ModelReplied | LimitReached
                     prepare the calls of its reply            CallsPrepared, where there are calls
-    AskApproval     ask the guards about each call            CallDecided, once per call
+    AskApproval     ask the guards about each call            CallDecided, once per call; none where CallsPrepared
+                                                              approved all
     RunTools        run one unit of calls                     CallStarted, CallReturned | CallCut, once per call
     Finished        nothing: the loop is over
 
@@ -403,9 +404,12 @@ class LoopState:
         """Return the step that is due; the same step again until it is answered."""
         phase = self.phase
         if phase == "running":
-            calls = self.turn.find_unit(self._config.execution.unit_size)
+            execution, turn = self._config.execution, self.turn
+            calls: Sequence[OpenCall] = list(turn.by_id.values())
+            if len(calls) != 1 or calls[0].status != "approved":  # a lone call needs no units
+                calls = turn.find_unit(execution.unit_size)
             if calls:
-                return RunTools(calls, self._config.execution.limit)
+                return RunTools(calls, execution.limit)
             self.reason = AwaitingApproval(tuple([entry.call for entry in self.deferred_calls]))
             self.phase = "awaiting"
             return Finished(self.reason)
@@ -541,8 +545,12 @@ class LoopState:
             self._refuse_unfinished(response)
         if calls is not None and self._policies and self.phase == "deciding":
             self._review_calls(calls, feed.mistakes)
-            if not self.turn.undecided:
-                self._begin_units()
+        if feed.is_approved and self.phase == "deciding":
+            for entry in self.turn.by_id.values():
+                if entry.status == "undecided":
+                    entry.status = "alone" if entry.call.id in feed.alone else "approved"
+            self.turn.undecided = 0
+            self.phase = "running"
 
     def _is_stopped(self, stop_when: StopWhen, response: ChatResponse, calls: Sequence[ToolCall]) -> bool:
         """Return whether the loop ends with this reply because `stop_when` says so."""
@@ -623,6 +631,8 @@ class LoopState:
                     self._expect_call(refusal.next_tool)
                     self.wound_up = self.wound_up or refusal.ending
                     break
+        if not self.turn.undecided:
+            self._begin_units()
 
     def _send_back(self) -> bool:
         """Return whether a policy refuses the answer: then it is to be given again, or the loop has ended."""
