@@ -18,9 +18,9 @@ from toolkit.secrets import (
     is_secret_name,
     program_name,
     secrets_in_arguments,
+    secrets_in_headers,
     secrets_in_url,
     secrets_of,
-    secrets_of_headers,
     without_credentials,
     without_keys,
     without_secrets,
@@ -75,8 +75,8 @@ def test_values_are_secrets_by_their_names() -> None:
 def test_headers_of_an_application_are_secrets_whatever_their_names() -> None:
     login = b64encode(b"ada:hunter22").decode()
     headers = {"X-Tenant": "acme-7781", "Content-Type": "application/json", "Proxy": f"Basic {login}"}
-    assert {"acme-7781", login, "hunter22"} <= set(secrets_of_headers(headers))
-    assert "application/json" not in secrets_of_headers(headers)
+    assert {"acme-7781", login, "hunter22"} <= set(secrets_in_headers(headers))
+    assert "application/json" not in secrets_in_headers(headers)
 
 
 def test_a_url_holds_secrets_in_its_login_and_query() -> None:

@@ -11,7 +11,7 @@
 
     result = await tool_loop(provider, ToolRegistry([add]), "What is 17 + 25?")
 
-More is reached by its subject: `toolkit.events` and `toolkit.endings` (what a run tells, and how it ends),
+More is available by subject: `toolkit.events` and `toolkit.endings` (the events and the endings of runs),
 `toolkit.policies` (stop conditions, permissions, caches, compaction), `toolkit.errors` and `toolkit.chat` (messages,
 requests, transcripts).
 

@@ -1,6 +1,6 @@
-"""Trying again what failed: how long to wait before it, by one formula, and the one place that does it.
+"""Retries: the formula of the pause before each, and the one place that runs them.
 
-Repeated is what was asked of somebody, a finite number of times. Starting an ended process or a lost connection with
+These are retries of requests and calls, a finite number of times. Starting an ended process or a lost connection with
 the next call, going on with a paused turn, and waiting for a lock are other things.
 """
 
@@ -31,7 +31,7 @@ def backoff_pause(retry: int, *, initial: float, longest: float, multiplier: flo
     if initial <= 0:
         return 0.0
     try:
-        # As floats: the power of two whole numbers has no end, and that of floats says so.
+        # As floats: a power of integers grows without bound, that of floats overflows.
         pause = min(initial * math.pow(multiplier, retry), longest)
     except OverflowError:
         pause = longest
@@ -47,17 +47,17 @@ async def run_again(
     pause: Callable[[int, BaseException], float],
     before_pause: Callable[[int, BaseException, float], Awaitable[None]] | None = None,
 ) -> T:
-    """Run again what has failed once, as often as it is worth it; return what it gives, or raise its last failure.
+    """Run a failed call again while that is worthwhile; return its result, or raise its last failure.
 
     The first run is the caller's: where nothing fails, nothing here is paid for.
 
     Args:
-        run: Does it once more; it is told the number of the attempt, 2 for the first one here.
+        run: Makes one attempt; receives its number, 2 for the first one here.
         failure: The exception that the first run raised.
         retries: The most runs after the first.
         is_worth_it: Returns whether a run that raised this is repeated; asked of each failure, the first one too.
-        pause: Returns the seconds to wait, told the retry (from 0) and what was raised.
-        before_pause: Called with the number of the attempt that failed (from 1), what it raised, and the seconds.
+        pause: Returns the seconds to wait, from the number of the retry (from 0) and the exception.
+        before_pause: Called with the number of the attempt that failed (from 1), its exception, and the seconds.
     """
     import anyio  # noqa: PLC0415 - slow to import, and only needed where something has failed
     import tenacity  # noqa: PLC0415
@@ -68,7 +68,7 @@ async def run_again(
         nonlocal attempts
         attempts += 1
         if attempts == 1:
-            raise failure  # tenacity is told of the first run as if it had seen it
+            raise failure  # tenacity gets the first failure as if it had run the attempt
         return await run(attempts)
 
     def find_pause(state: RetryCallState) -> float:

@@ -1,6 +1,6 @@
 """YAML from elsewhere, read under bounds, and YAML files that people write, checked by type.
 
-Without bounds, a few lines can stand for more than any memory holds, or take very long to read.
+Without bounds, a few lines can expand to more than any memory holds, or take very long to read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MOST_FILE_BYTES = 1_000_000
 
 
 def read_yaml_file(path: Path, *, needed_by: str, extra: str = "config", most_parts: int = 10_000) -> Any:
-    """Return what a YAML file says.
+    """Return the value of a YAML file.
 
     Args:
         path: The file.
@@ -60,12 +60,13 @@ def check_sections(sections: Mapping[str, Any], reader: Callable[..., None], pat
         path: The file, for errors.
 
     Raises:
-        ConfigurationError: A section is not of its type, is missing or unknown; the error says each problem's place.
+        ConfigurationError: A section is not of its type, is missing or unknown; the error gives the place of each
+            problem.
     """
     try:
         return function_schema(reader).arguments.parse(sections)
     except InvalidArgumentsError as error:
-        _, *problems, _ = error.message.split("\n")  # without what is said to a model alone
+        _, *problems, _ = error.message.split("\n")  # without the hint that is only for a model
         raise ConfigurationError("\n".join([f"{path} can't be used:", *problems])) from error
 
 
@@ -75,11 +76,11 @@ _LONG_NUMBER = re.compile(r"[-+0-9_:.,eExXoObBa-fA-F]{1000,}")
 
 
 class YamlTooLargeError(ValueError):
-    """A document is nested too deeply, or stands for too much."""
+    """A document is nested too deeply, or expands to too much."""
 
 
 def load_yaml(text: str, loader: type[Any] | None = None, *, most_parts: int = 100_000) -> Any:
-    """Return what a YAML document says, by the safe types alone.
+    """Return the value of a YAML document, of safe types only.
 
     Args:
         text: The document.
@@ -87,7 +88,7 @@ def load_yaml(text: str, loader: type[Any] | None = None, *, most_parts: int = 1
         most_parts: How many values and keys it may hold, those that aliases and merges repeat counted each time.
 
     Raises:
-        YamlTooLargeError: It holds more, has more than 10,000 aliases, or is nested more than 200 deep.
+        YamlTooLargeError: It contains more, has more than 10,000 aliases, or is nested more than 200 deep.
         yaml.YAMLError: It is no YAML.
         ValueError: A value in it can't be.
     """
@@ -131,7 +132,7 @@ def _check_events(text: str, loader: Any, most_parts: int) -> None:
 
 
 def _check_size(root: Any, most_parts: int) -> None:
-    """Count what a document stands for, each node once however often it is meant; a circle stands for no end."""
+    """Count the expanded size of a document, each node once however often it is referenced; a cycle has no end."""
     import yaml  # noqa: PLC0415 - an extra
 
     sizes: dict[int, int] = {}
@@ -148,7 +149,7 @@ def _check_size(root: Any, most_parts: int) -> None:
                 raise YamlTooLargeError(f"its aliases stand for more than {most_parts:,} values")
         elif id(node) not in sizes:
             if id(node) in open_nodes:
-                raise YamlTooLargeError("an alias stands for what it is a part of")
+                raise YamlTooLargeError("an alias refers to a node that contains it")
             open_nodes.add(id(node))
             waiting.append((node, True))
             waiting += [(child, False) for child in _children_of(node)]

@@ -18,7 +18,7 @@ else:
     _FACTORY = type("_Factory", (), {"__repr__": lambda _: "<factory>"})()
 
     def dataclass(cls: Any = None, /, *, frozen: bool = False, slots: bool = False, kw_only: bool = False) -> Any:
-        """Do what `dataclasses.dataclass` does with these options; `InitVar` is not for frozen classes with slots."""
+        """Do the same as `dataclasses.dataclass` with these options; `InitVar` is not for frozen classes with slots."""
         if cls is None:
             return lambda cls: dataclass(cls, frozen=frozen, slots=slots, kw_only=kw_only)
         own, options = vars(cls), {"slots": slots, "kw_only": kw_only, "repr": False, "eq": False}
@@ -79,7 +79,7 @@ else:
         return init
 
     def _refuse_change(self: Any, name: str, *value: Any) -> None:
-        """Refuse to change an object; what a class that is no dataclass adds to it may be changed."""
+        """Refuse to change an object; attributes that a class other than a dataclass adds may be changed."""
         if "__dataclass_fields__" in vars(type(self)) or name in self.__dataclass_fields__:
             raise dataclasses.FrozenInstanceError(f"cannot {'assign to' if value else 'delete'} field {name!r}")
         (object.__setattr__ if value else object.__delattr__)(self, name, *value)

@@ -113,7 +113,7 @@ _QUESTIONS = (
 
 @dataclass(slots=True)
 class _StepWitness:
-    """Shows each step as it happens and keeps what the verdict needs."""
+    """Shows each step as it happens and stores the data for the verdict."""
 
     show: _ShowText
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list[tuple[str, dict[str, Any]]])
@@ -132,7 +132,7 @@ class _StepWitness:
                 pass
 
     def is_right(self, question: _Question, answer: str) -> bool:
-        """Return True where the right tool was called once, as it should, and the answer tells its result."""
+        """Return True if the right tool was called once with the right arguments, and the answer has its result."""
         if len(self.calls) != 1 or len(self.results) != 1:
             return False
         tool_name, arguments = self.calls[0]
@@ -149,7 +149,7 @@ def run_demo(write_report: Callable[[dict[str, Any]], None] | None = None) -> in
     """Run the demonstration; return 0 where all three questions were answered rightly.
 
     Args:
-        write_report: Is given all that happened, as JSON values, at the end; without it each step is printed.
+        write_report: Receives all steps, as JSON values, at the end; without it each step is printed.
     """
     show = _print_text if write_report is None else _show_nothing
     report = anyio.run(_ask_questions, show)
@@ -185,13 +185,13 @@ async def _ask_question(provider: Provider, question: _Question, show: _ShowText
     show(f"  model  {answer} [{verdict}, {seconds:.1f} s]" if failure is None else f"  failed {failure}")
     calls = [{"tool": name, "arguments": arguments} for name, arguments in witness.calls]
     results = [result.text for result in witness.results]
-    told = {"question": question.text, "calls": calls, "results": results, "answer": answer, "is_right": is_right}
-    return {**told, "error": failure, "seconds": seconds}
+    outcome = {"question": question.text, "calls": calls, "results": results, "answer": answer, "is_right": is_right}
+    return {**outcome, "error": failure, "seconds": seconds}
 
 
 @asynccontextmanager
 async def _open_model(show: _ShowText) -> AsyncGenerator[tuple[Provider, str]]:
-    """Give a real model where there is one, else a script, and its name; show which."""
+    """Yield a real model if there is one, else a script, and its name; show which."""
     began = perf_counter()
     try:
         from toolkit.providers.local import LocalProvider  # noqa: PLC0415 - an extra, which may not be installed

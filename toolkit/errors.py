@@ -17,7 +17,7 @@
         ToolCancelledError
         ToolUsageLimitExceededError
         ToolUsageError
-      LoopError                     the run can't go on; carries the transcript
+      LoopError                     the run can't continue; carries the transcript
         MaxDepthExceededError
         LoopUsageError
           JournalError              the log of a durable run can't be gone on with
@@ -36,7 +36,7 @@
         PluginError
       RecordedError                 an error of another run, read back from JSON
 
-Constructors take facts and keep them as attributes; the class writes the message.
+Constructors take facts and store them as attributes; the class writes the message.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ToolkitError(Exception):
 
     @property
     def model_text(self) -> str:
-        """The facts for a model, when this comes out of a tool; no advice to a developer."""
+        """The facts for a model, if a tool raises this; no advice to a developer."""
         return str(self)
 
 
@@ -73,7 +73,7 @@ class ConfigurationError(ToolkitError):
 
     @property
     def model_text(self) -> str:
-        """The fact that the tool can't be used; how its author mends that is in the log."""
+        """The fact that the tool can't be used; the log has the remedy for its author."""
         return "the tool is not set up rightly and can't be used now"
 
 
@@ -148,7 +148,8 @@ class ToolNotFoundError(ToolError):
 
     Args:
         name: The name that was asked for.
-        available: The tools that there are, the first 20 of which are told; None where it is no tool that is missing.
+        available: The available tools, the first 20 of which are listed; None if something other than a tool is
+            missing.
         near: The names that the model may have meant.
     """
 
@@ -157,7 +158,7 @@ class ToolNotFoundError(ToolError):
         self.available: tuple[str, ...] = tuple(available or ())
         self.near: tuple[str, ...] = tuple(near)
         question = f" {ask_whether_meant(self.near, quote='', is_sentence=True)}" if self.near else ""
-        shown = name if len(name) <= 100 else f"{name[:100]}..."  # what a model writes has no end
+        shown = name if len(name) <= 100 else f"{name[:100]}..."  # a model's text is unbounded
         if available is None:
             super().__init__(f"Not found: {shown}{'.' if question else ''}{question}")
             return
@@ -167,7 +168,7 @@ class ToolNotFoundError(ToolError):
 
 
 class InvalidArgumentsError(ToolError):
-    """The arguments of a call do not fit the tool's parameters: all that is wrong, written for the model to act on.
+    """The arguments of a call do not fit the tool's parameters: lists all problems, for the model to act on.
 
     Attributes:
         crash: An exception of the tool's author that was raised in place of a refusal, where the message repeats it.
@@ -239,7 +240,7 @@ class ToolUsageError(ToolError):
 
 
 class LoopError(ToolkitError):
-    """The run can't go on.
+    """The run can't continue.
 
     Attributes:
         messages: The transcript as far as it came; valid, each call with its result.
@@ -271,7 +272,7 @@ class LoopUsageError(LoopError):
 
     @property
     def model_text(self) -> str:
-        """The fact that the tool can't be used; how its author mends that is in the log."""
+        """The fact that the tool can't be used; the log has the remedy for its author."""
         return "the tool is not set up rightly and can't be used now"
 
 
@@ -280,9 +281,9 @@ class JournalError(LoopUsageError):
 
 
 class ToolCrashedError(LoopError):
-    """A tool raised what is no `ToolError`, and ``on_tool_exception="raise"`` ends the run with it.
+    """A tool raised an exception other than a `ToolError`, and ``on_tool_exception="raise"`` ends the run with it.
 
-    What it raised is the ``__cause__``; the transcript in `messages` holds the call with its error result.
+    The exception is the ``__cause__``; the transcript in `messages` contains the call with its error result.
     """
 
     def __init__(self, tool: str, call_id: str, reason: str) -> None:
@@ -292,7 +293,7 @@ class ToolCrashedError(LoopError):
 
     @property
     def model_text(self) -> str:
-        """The tool that failed; what it raised is in the log."""
+        """The tool that failed; the exception is in the log."""
         return f"its tool '{self.tool}' failed"
 
 
@@ -306,20 +307,21 @@ class TranscriptError(ToolkitError, ValueError):
 
 
 class ProviderError(ToolkitError):
-    """The model could not be reached, or said something that can't be used.
+    """The model could not be reached, or its answer can't be used.
 
     Args:
         provider: The provider, as a person would name it.
-        message: The problem, and how to solve it. Never holds a key.
+        message: The problem, and its solution. Never contains a key.
         status: The HTTP status, where there was one.
         retry_after: Seconds that the server asked to wait.
-        is_retryable: True where the same request may work later; None takes what is usual for the class: a rate limit
+        is_retryable: True if the same request may work later; None takes the default of the class: a rate limit
             and a timeout may, the others may not.
         request_id: The server's name for the request.
 
     Attributes:
         messages: The transcript as far as it came, when a loop was running; valid, each call with its result.
-        usage: The usage so far, as far as the provider told: by the request that failed, and in a loop by all of them.
+        usage: The usage so far, as far as the provider reported it: of the failed request, and in a loop of all
+            requests.
     """
 
     _usually_retryable = False
@@ -352,7 +354,7 @@ class ProviderAuthError(ProviderError):
 
 
 class RateLimitedError(ProviderError):
-    """Too many requests; `retry_after` says how long to wait, where the server did."""
+    """Too many requests; `retry_after` is the time to wait, if the server gave it."""
 
     _usually_retryable = True
 
@@ -372,7 +374,7 @@ class ContentFilteredError(ProviderError):
 
 
 class BadResponseError(ProviderError):
-    """An answer that is not what the protocol says."""
+    """An answer that violates the protocol."""
 
 
 class SourceError(ToolkitError):

@@ -1,4 +1,4 @@
-"""The events of a run, and the types of what takes them: `LoopEvent` is the union of all."""
+"""The events of a run, and the types of their consumers: `LoopEvent` is the union of all."""
 
 from toolkit.calls.events import (
     ApprovalRequested,

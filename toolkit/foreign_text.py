@@ -26,7 +26,7 @@ __all__ = [
 
 _HIDDEN_KINDS = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 # Lines, columns, and the joiners that Persian, Hindi and emoji are written with.
-_OF_PROSE = frozenset("\n\t\u200c\u200d")
+_PROSE_CHARACTERS = frozenset("\n\t\u200c\u200d")
 # Escape codes of terminals: colours and movements; titles, links and the clipboard, which are closed by BEL or ESC \\.
 _TERMINAL_CODES = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]"
@@ -38,7 +38,7 @@ _DRAWN_AS_NOTHING = re.compile(
 
 
 def escape_in_json(text: str) -> str:
-    """Return JSON text that says the same, with each hidden character in its strings as an escape."""
+    """Return equivalent JSON text, with each hidden character in its strings as an escape."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(json.dumps(character)[1:-1] if is_hidden(character) else character for character in text)
@@ -52,7 +52,7 @@ def escape_in_name(name: str) -> str:
 
 
 def escape_in_text(text: str) -> str:
-    """Return what somebody else wrote, to be repeated inside of a sentence, with its hidden characters as escapes."""
+    """Return a foreign text for use inside a sentence, with its hidden characters as escapes."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(_escape_character(character) if is_hidden(character) else character for character in text)
@@ -64,18 +64,18 @@ def is_hidden(character: str) -> bool:
 
 
 def strip_hidden(text: str) -> str:
-    """Return prose that somebody else wrote, for a screen: of what is hidden, line breaks, tabs and joiners stay.
+    """Return foreign prose for display: of the hidden characters, line breaks, tabs and joiners stay.
 
     Codes that a terminal would obey go as a whole.
     """
     if text.isascii() and text.isprintable():
         return text
     plain = _TERMINAL_CODES.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
-    return "".join(character for character in plain if character in _OF_PROSE or not is_hidden(character))
+    return "".join(character for character in plain if character in _PROSE_CHARACTERS or not is_hidden(character))
 
 
 def shorten_to_line(text: str, longest: int) -> str:
-    """Return a text as one line, with ``...`` in the place of what it has beyond so many characters."""
+    """Return a text as one line, cut after so many characters, with ``...``."""
     line = " ".join(text.split())
     return line if len(line) <= longest else f"{line[:longest]}..."
 

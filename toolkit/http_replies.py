@@ -1,7 +1,7 @@
 """Replies over HTTP that can't take the process: bounded in bytes, packed in one way, and from where they were asked.
 
-For whoever reads from servers: providers, MCP, OpenAPI. A few bytes can unpack to gigabytes, a reply may have no end,
-and a redirect sends what is in a request to a host that nobody has named.
+For all code that reads from servers: providers, MCP, OpenAPI. A few bytes can unpack to gigabytes, a reply may have no
+end, and a redirect sends the content of a request to an unknown host.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ class BoundedBody:
 
     Args:
         response: From a request that was sent with ``stream=True``.
-        most_bytes: How many may come, packed and unpacked.
+        most_bytes: The limit, before and after decompression.
 
     Raises:
         ReplyTooLargeError: While it is iterated: more came.
-        ValueError: While it is iterated: it is packed in a way that was not asked for, or not as it says.
+        ValueError: During iteration: its encoding was not requested, or is not the declared one.
     """
 
     def __init__(self, response: httpx2.Response, *, most_bytes: int = MOST_REPLY_BYTES) -> None:
-        is_read = response.is_stream_consumed  # a transport may give what it has read already, as those of tests do
+        is_read = response.is_stream_consumed  # a transport, as in tests, may have read the data already
         self.raw: AsyncIterator[bytes] = response.aiter_bytes() if is_read else response.aiter_raw()
         self._most_bytes = most_bytes
         self._received = self._given = 0
@@ -109,7 +109,7 @@ class DiscreetUrl(httpx2.URL):
 def hide_urls(client: httpx2.AsyncClient) -> None:
     """Have a client write its URLs into logs without their secrets.
 
-    Only while a request is on its way: what signs it, or follows from its response, needs the whole URL.
+    Only while a request is on its way: signatures and the handling of its response need the whole URL.
     """
 
     async def hide(request: httpx2.Request) -> None:
@@ -148,7 +148,7 @@ class BoundedClient(httpx2.AsyncClient):
         if response.is_success:
             return response if stream else _replace_body(response, await read_bounded(response))
         content = b""
-        with suppress(ValueError):  # what can't be unpacked tells nothing
+        with suppress(ValueError):  # a body that can't be decompressed has no message
             content = await read_bounded(response, most_bytes=MOST_ERROR_BYTES, is_cut=True)
         return _replace_body(response, content)
 
@@ -158,12 +158,12 @@ async def read_bounded(response: httpx2.Response, *, most_bytes: int = MOST_REPL
 
     Args:
         response: From a request that was sent with ``stream=True``.
-        most_bytes: How many may come.
+        most_bytes: The limit.
         is_cut: True to leave the rest unread, in place of the error.
 
     Raises:
         ReplyTooLargeError: More came.
-        ValueError: It is packed in a way that was not asked for, or not as it says.
+        ValueError: Its encoding was not requested, or is not the declared one.
     """
     content = bytearray()
     async with closed_with(response, most_bytes=most_bytes) as pieces:
@@ -178,7 +178,7 @@ async def read_bounded(response: httpx2.Response, *, most_bytes: int = MOST_REPL
 
 @asynccontextmanager
 async def closed_with(response: httpx2.Response, *, most_bytes: int = MOST_REPLY_BYTES) -> AsyncGenerator[BoundedBody]:
-    """Give the pieces of a response; the connection and every generator between are closed at the end."""
+    """Yield the pieces of a response; the connection and all generators are closed at the end."""
     raw: AsyncIterator[bytes] | None = None
     try:
         body = BoundedBody(response, most_bytes=most_bytes)
@@ -249,9 +249,9 @@ class _Inflater:
         self._first = b""
 
     def __call__(self, packed: bytes) -> Iterator[bytes]:
-        if self._is_ended:  # what follows the end is nothing of the reply
+        if self._is_ended:  # data after the end is not part of the reply
             return
-        if self._others:  # two bytes tell one way from the other
+        if self._others:  # two bytes distinguish the formats
             self._first = packed = self._first + packed
             if len(packed) < 2:
                 return

@@ -1,4 +1,4 @@
-"""Values as JSON text: as it is sent, as equal values are told from others, and a digest of that."""
+"""Values as JSON text: for sending, in canonical form for comparison, and a digest of that."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def write_json(
     allow_nan: bool = True,
     default: Callable[[Any], Any] | None = None,
 ) -> str:
-    """Return JSON as it is sent or kept: letters as they are, and lone surrogates as question marks.
+    """Return JSON for sending or storing: letters unescaped, and lone surrogates as question marks.
 
     Args:
         value: Made of JSON's own types.
-        indent: How many spaces each level stands further in, on lines of its own; None writes no space at all.
+        indent: The number of spaces per level, with line breaks; None writes no whitespace.
         sort_keys: Write the members of objects in the order of their names.
         allow_nan: Write numbers that are none or infinite, which JSON has not, as ``NaN`` and ``Infinity``.
         default: Makes a value of JSON's types of one that is not.
@@ -58,7 +58,7 @@ def write_json(
 def canonical_json(value: object, *, reveal_secrets: bool = False) -> str:
     """Return the one JSON text of a value, the same in each process: compact ASCII with sorted keys and sorted sets.
 
-    Any value has one, which shows no addresses in memory. Secrets stand in it as digests that only this process can
+    Any value has one, without memory addresses. Secrets are replaced by digests that only this process can
     make, unless they are revealed.
 
         >>> canonical_json({"b": {2, 1}, "a": None})
@@ -79,7 +79,7 @@ def digest_json(value: object) -> str:
 
 
 def sign_json(value: object, key: bytes) -> str:
-    """Return the HMAC-SHA-256 of the canonical JSON of a value, in hexadecimal; nobody makes it without the key."""
+    """Return the HMAC-SHA-256 of the canonical JSON of a value, in hexadecimal; it can't be made without the key."""
     import hmac  # noqa: PLC0415 - slow to import, and many programs need none
 
     return hmac.digest(key, canonical_json(value).encode(), "sha256").hex()
@@ -103,7 +103,7 @@ def _write_key(key: Any, reveal: bool) -> str:
 
 
 def _simplify_value(value: Any, reveal: bool) -> Any:
-    """Return a value that is of no type of JSON as one that is, or is nearer to it; what is inside it stays."""
+    """Convert a value of a type that JSON lacks to one of JSON or nearer to it; its members are not converted."""
     # Slow to import, and most values are JSON already.
     from pydantic import BaseModel, Secret, SecretBytes, SecretStr  # noqa: PLC0415
     from pydantic_core import PydanticSerializationError, to_jsonable_python  # noqa: PLC0415
@@ -134,12 +134,12 @@ def _simplify_value(value: Any, reveal: bool) -> Any:
 
 
 def _make_encoder(*, reveal: bool) -> Callable[[object, int], Iterable[str]]:
-    """Return what writes a value, given with how deep it stands, in pieces."""
-    # What is JSON already, as most values are, is written in one go, and `default` is asked about the rest.
+    """Return a writer of values that takes a value and its depth, and gives pieces of text."""
+    # Values of JSON types, which most are, are written directly; `default` converts the others.
     simplify: Callable[[Any], Any] = partial(_simplify_value, reveal=reveal)
     encoder = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=simplify)
-    # `JSONEncoder` makes a compiled encoder for each text. One is enough, without the marks of what it is inside of:
-    # what contains itself is then a RecursionError. Where Python has no compiled one, it is as slow as ever.
+    # `JSONEncoder` makes a compiled encoder for each text. One is enough, without the check for cycles:
+    # a cycle is then a RecursionError. Without a compiled encoder, the slow one of Python is used.
     compile_encoder: Any = getattr(json.encoder, "c_make_encoder", None)
     if compile_encoder is None:
         return lambda value, _: encoder.iterencode(value)

@@ -1,4 +1,4 @@
-"""Any Python value as what JSON can carry: nothing is lost for one part that it can't.
+"""Converts any Python value to JSON types: one part that JSON can't carry does not lose the rest.
 
 Values of numpy, pandas, attrs and msgspec are known by their classes; none of these libraries is imported.
 """
@@ -45,7 +45,7 @@ class PlainValue:
     Args:
         value: It.
         notes: Notes for its reader, in sentences.
-        unsaid: Where something stands as its text because JSON can't carry it: a path and a type each.
+        unsaid: The values that became text because JSON can't carry them: a path and a type each.
     """
 
     value: Any
@@ -62,7 +62,7 @@ def read_plain(value: object) -> PlainValue:
 
 @cache
 def serializer_of(kind: type) -> TypeAdapter[Any]:
-    """Return what writes values of a class by Pydantic's rules; made once."""
+    """Return a writer of a class's values by Pydantic's rules; created once."""
     from pydantic import TypeAdapter  # noqa: PLC0415 - half of the import time, and rarely needed
 
     return TypeAdapter(kind)
@@ -89,7 +89,7 @@ class _PlainReader:
         self._open.add(id(value))
         try:
             return self._read_whole(value, path)
-        except Exception:  # noqa: BLE001 - whatever the author's object raises when it is read, the others are kept
+        except Exception:  # noqa: BLE001 - one object that can't be read must not lose the others
             return self._note_as_text(value, path)
         finally:
             self._open.discard(id(value))
@@ -121,7 +121,7 @@ class _PlainReader:
         if hasattr(kind, "__pydantic_serializer__") or dataclasses.is_dataclass(kind):
             try:
                 dumped = serializer_of(kind).dump_python(value, by_alias=True)
-            except Exception:  # noqa: BLE001 - one field that can't be said, or that raises, must not lose the others
+            except Exception:  # noqa: BLE001 - one field that can't be read must not lose the others
                 dumped = _read_each_field(value)
             return self.read(dumped, path) if type(dumped) is not kind else self._read_leaf(value)
         attributes = None if isinstance(value, _NOT_DATA) else _read_public_attributes(value)
@@ -145,7 +145,7 @@ class _PlainReader:
         return None
 
     def read_items(self, items: Iterable[Any], path: str) -> list[Any]:
-        """Return the values of anything that gives them one by one, as many as are bearable."""
+        """Return the values of an iterable, up to the limit."""
         found = [self.read(item, f"{path}[{index}]") for index, item in enumerate(islice(iter(items), _MOST_ITEMS))]
         size: Any = len(cast("Any", items)) if hasattr(items, "__len__") else None
         if len(found) == _MOST_ITEMS and size != len(found):
@@ -153,7 +153,7 @@ class _PlainReader:
         return found
 
     def read_members(self, members: Mapping[Any, Any], path: str) -> dict[str, Any]:
-        """Return an object; two keys with one text are told apart."""
+        """Return an object; two keys with the same text stay distinct."""
         found: dict[str, Any] = {}
         for key, item in members.items():
             name = _write_member_name(key)
@@ -227,7 +227,7 @@ class _Attribute:
 
 
 def _read_public_attributes(value: Any) -> dict[str, Any] | None:
-    """Return what a plain object holds under names that are meant to be read; None where it holds nothing."""
+    """Return the public attributes of a plain object; None if it has none."""
     names: list[str] = [*getattr(value, "__dict__", {})]
     for cls in type(value).__mro__:
         slots: Any = vars(cls).get("__slots__", ())
@@ -249,10 +249,10 @@ _Read = Callable[[_PlainReader, Any, str], Any]
 
 
 def _find_reader(kind: type) -> _Read | None:
-    """Return what reads values of a library's class, where that library is loaded."""
+    """Return the reader for values of a library's class, if that library is loaded."""
     for cls in kind.__mro__:
         package = cls.__module__.partition(".")[0]
-        found = _READERS_OF_CLASSES.get((package, cls.__name__)) if package in sys.modules else None
+        found = _CLASS_READERS.get((package, cls.__name__)) if package in sys.modules else None
         if found is not None:
             return found
     if "attr" in sys.modules and isinstance(getattr(kind, "__attrs_attrs__", None), tuple):
@@ -373,7 +373,7 @@ def _read_complex(reader: _PlainReader, value: Any, path: str) -> str:  # noqa: 
     return str(value).strip("()")
 
 
-_READERS_OF_CLASSES: dict[tuple[str, str], _Read] = {
+_CLASS_READERS: dict[tuple[str, str], _Read] = {
     ("builtins", "complex"): _read_complex,
     ("msgspec", "Struct"): _read_struct,
     ("numpy", "ndarray"): _read_array,

@@ -38,14 +38,14 @@ def serve_plugin(registry: ToolRegistry[Any], ctx: Any = None) -> None:
             serve_plugin(ToolRegistry([stats, median]))
 
     `plugin_tools` reads it, and so does any other program that speaks the protocol. Calls run at once, each by the
-    registry's rules; updates are written while they run, and a cancelled call is cancelled. What tools print goes to
-    standard error: standard output is the protocol's.
+    registry's rules; updates are written while they run, and a cancelled call is cancelled. Text that tools print goes
+    to standard error: standard output is the protocol's.
 
     Args:
-        registry: The tools; what asks for approval is denied, since nobody is there to give it.
+        registry: The tools; calls that need approval are denied, since there is no approver.
         ctx: Their context.
     """
-    # Kept before anything can print: from here on file descriptor 1 is another name of standard error.
+    # Saved before anything can print: from here on file descriptor 1 is standard error.
     sys.stdout.flush()
     requests = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
@@ -79,7 +79,7 @@ class _PluginServer:
                                 scope.cancel()
                     case _:
                         _logger.warning("not a request: %r", line[:200])
-            # What runs may finish: who wants it to end sooner ends this process.
+            # Running calls may finish; to end them sooner, end this process.
 
     def write(self, message: Mapping[str, Any]) -> None:
         self._answers.write(json.dumps(message, default=str).encode() + b"\n")
@@ -118,7 +118,7 @@ class _PluginServer:
 
 
 class _Updates:
-    """Writes what a running call shows."""
+    """Writes the updates of a running call."""
 
     def __init__(self, server: _PluginServer, call_id: str) -> None:
         self._server = server

@@ -15,13 +15,13 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def make_private(path: Path, *beside: str) -> None:
-    """Make a file where there is none, and take it from everybody but its owner where there is one.
+    """Create a file, or restrict an existing one to its owner.
 
     On Windows, where folders decide, it is only made.
 
     Args:
         path: Its folder must be there.
-        beside: The endings of the names of files that belong to it, such as ``-wal``; none of them is made.
+        beside: The endings of the names of files that belong to it, such as ``-wal``; none of them is created.
 
     Raises:
         OSError: It can't be made.

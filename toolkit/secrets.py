@@ -1,7 +1,7 @@
 """The values that must not be seen: which names and texts are secrets, and the one scrubber of values and texts.
 
-The one list of telling names, the one list of what keys look like, and the one mask. Whatever shows or stores a text
-of a program, a server or a model removes the secrets from it here first.
+The one list of secret-sounding names, the one list of key formats, and the one mask. All code that shows or stores a
+text of a program, a server or a model removes the secrets from it here first.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
     "secrets_in_arguments",
     "secrets_in_url",
     "secrets_of",
-    "secrets_of_headers",
+    "secrets_in_headers",
     "without_credentials",
     "without_keys",
     "without_secrets",
@@ -47,7 +47,7 @@ _TELLING_NAME = re.compile(
     r"|(?<![a-z])(?:pwd|sig|pin|jwt|otp|cvv|cvc)(?![a-z])|(?-i:(?<=[a-z])(?:Pwd|Sig|Pin|Jwt|Otp)(?![a-z]))",
     re.IGNORECASE,
 )
-# Names that hold a telling word and tell of no secret.
+# Names that contain a secret-sounding word but are not secrets.
 _HARMLESS_NAME = re.compile(
     r"(max|min|num|total|input|output|prompt|completion|reasoning|cached?|stop|eos)_?\w*tokens?(_\w+)?|tokens"
     r"|keyboard\w*|keywords?|\w*key_?words?|authors?|author_\w+|monkey|key_?(code|name|id|type)s?|tokeniz\w*"
@@ -64,7 +64,7 @@ _PROTOCOL_HEADERS = frozenset(
     {"accept", "accept-encoding", "accept-language", "anthropic-beta", "anthropic-version", "connection"}
     | {"content-length", "content-type", "openai-beta", "user-agent"}
 )
-# What keys of well-known vendors look like, web tokens, private keys, what "Bearer" and "Basic" authorize by, and the
+# The formats of well-known vendors' keys, web tokens, private keys, the values after "Bearer" and "Basic", and the
 # user and password in an address.
 _KNOWN_KEYS = re.compile(
     r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}|\b(?:sk|pk|rk)_(?:live|test)_[A-Za-z0-9]{16,}"
@@ -76,7 +76,7 @@ _KNOWN_KEYS = re.compile(
     r"|(?<=PRIVATE KEY-----)[^-]+(?=-----END)",
     re.IGNORECASE,
 )
-# What follows a name that can mean nothing but a secret, and the values in the query of an address.
+# Values after a name that can only mean a secret, and the values in the query of a URL.
 _ASSIGNED = re.compile(
     r"(?P<before>(?:passw(?:or)?d|passphrase|secret(?!ar)|signature|credentials?|authorization|x-auth|x-session"
     r"|(?:api|access|account|auth|private|secret|shared|license)[_-]?key|[a-z][_-]?token(?!s))[a-z]{0,20}"
@@ -92,9 +92,9 @@ _OPAQUE = re.compile(
 _TELLING_WORDS = re.compile(r"[\w-]*(?:secret|token|passw|key)[\w-]*", re.IGNORECASE)
 _OPAQUE_SEGMENT = re.compile(r"(?=\D*\d)(?=[^A-Za-z]*[A-Za-z])(?:\w{20,}|(?=.*[a-z])(?=.*[A-Z])[\w=~-]{20,})")
 _SHORTEST_STRUCK = 4
-_SHORTEST_WITHIN = 6  # what is shorter is only struck out where it stands alone
+_SHORTEST_WITHIN = 6  # shorter secrets are only redacted as separate words
 _SHORTEST_ENCODED = 8  # the Base64 of less, cut at its ends, would be found in other words
-_FIELDS = re.compile(r"[;,\s]+")  # between the fields of a cookie, or of what some schemes authorize by
+_FIELDS = re.compile(r"[;,\s]+")  # between the fields of a cookie, or of some schemes' credentials
 _CARRIERS = re.compile(r"\w*(headers|query|cookies)", re.IGNORECASE)
 _NAMED = re.compile(r"(--?[\w.-]+|[\w.-]+)(=|:\s+)(.*)", re.DOTALL)
 _HEADER_OPTIONS = ("-H", "--header", "--headers")
@@ -103,18 +103,18 @@ _PROGRAM_NAME = re.compile(r"[\w@./][\w@./-]*")
 _RUNNER = re.compile(
     r"(npx|uvx|uv|pipx|node|deno|bun|bunx|python[0-9.]*|ruby|perl|php|java|bash|sh|zsh|pwsh)(\.exe)?", re.IGNORECASE
 )
-_OF_RUNNERS = ("-y", "--yes", "-m", "-u", "-jar", "run", "tool")
+_RUNNER_ARGUMENTS = ("-y", "--yes", "-m", "-u", "-jar", "run", "tool")
 
 
 def is_secret_name(name: str) -> bool:
-    """Return whether the name of a header, variable, field or option tells of a secret."""
+    """Return whether the name of a header, variable, field or option indicates a secret."""
     return _TELLING_NAME.search(name) is not None and _HARMLESS_NAME.fullmatch(name) is None
 
 
 def secrets_of(values: Mapping[str, str]) -> list[str]:
-    """Return the values whose names tell of secrets, such as headers or variables, and the tokens within them.
+    """Return the values whose names indicate secrets, such as headers or variables, and the tokens within them.
 
-    What looks like a key is one whatever its name, and so is a login in an address. A value that only says how
+    A value in the format of a key counts whatever its name, and so does a login in a URL. A value that only says how
     something is set, such as ``true``, is none: struck out, it would spoil other words.
     """
     found = [value for name, value in values.items() if is_secret_name(name) and value.lower() not in _SETTING_WORDS]
@@ -122,10 +122,10 @@ def secrets_of(values: Mapping[str, str]) -> list[str]:
     return [*known, *(secret for value in values.values() for secret in _find_keys(value))]
 
 
-def secrets_of_headers(headers: Mapping[str, str] | None) -> list[str]:
+def secrets_in_headers(headers: Mapping[str, str] | None) -> list[str]:
     """Return the values of headers that an application has set, whatever their names, and the tokens within them.
 
-    Nobody knows what a gateway takes for a password, so only the words of the protocol itself are left.
+    Any header may be a password for some gateway, so only the words of the protocol itself are left.
     """
     given = {name.lower(): value for name, value in (headers or {}).items()}
     found = [
@@ -139,9 +139,9 @@ def secrets_of_headers(headers: Mapping[str, str] | None) -> list[str]:
 
 
 def secrets_in_url(url: str) -> list[str]:
-    """Return what of a URL is secret, as it stands in it and decoded.
+    """Return the secret parts of a URL, as written and decoded.
 
-    That is its user, its password, the values of its query, and what in its path is a random text.
+    They are its user, its password, the values of its query, and random texts in its path.
     """
     parts = urlsplit(url)
     found = [part for part in (parts.password, parts.username) if part]
@@ -156,10 +156,10 @@ def secrets_in_url(url: str) -> list[str]:
 
 
 def secrets_in_arguments(command: str, arguments: Sequence[str]) -> list[str]:
-    """Return what of a command line is secret, wherever it stands.
+    """Return the secret parts of a command line, in any position.
 
-    That is what follows an option such as ``--api-key``, or a name as in ``API_KEY=...`` and ``X-Auth: ...``; logins in
-    addresses; what looks like a key; and what is nothing but a random text.
+    They are the values after an option such as ``--api-key``, or a name as in ``API_KEY=...`` and ``X-Auth: ...``;
+    logins in URLs; texts in the format of keys; and random texts.
     """
     found: list[str] = []
     run = program_name(command, arguments)
@@ -167,7 +167,7 @@ def secrets_in_arguments(command: str, arguments: Sequence[str]) -> list[str]:
         named = _NAMED.fullmatch(argument)
         if named is not None:
             is_header = ":" in named[2] and ("-" in named[1] or before in _HEADER_OPTIONS)
-            found += (secrets_of_headers if is_header else secrets_of)({named[1]: named[3]})
+            found += (secrets_in_headers if is_header else secrets_of)({named[1]: named[3]})
         elif argument.startswith("-"):
             found += secrets_of({argument: following})
         elif PurePath(argument).name != run and _is_opaque(argument):
@@ -177,7 +177,7 @@ def secrets_in_arguments(command: str, arguments: Sequence[str]) -> list[str]:
 
 
 def without_secrets(text: str, secrets: Iterable[str], *, shortest: int = _SHORTEST_STRUCK) -> str:
-    """Return a text with each secret struck out, also where it stands percent-encoded, escaped, in hex or Base64.
+    """Return a text with each secret redacted, also percent-encoded, escaped, in hex or Base64.
 
     Args:
         text: It may hold secrets.
@@ -189,9 +189,9 @@ def without_secrets(text: str, secrets: Iterable[str], *, shortest: int = _SHORT
 
 
 def without_keys(text: str) -> str:
-    """Return a text without what looks like a key, whoever it belongs to.
+    """Return a text without texts in the format of keys.
 
-    Nor has it what follows a name such as ``password``, or one that tells of a secret in the query of an address.
+    Values after a name such as ``password``, and values of secret-sounding names in the query of a URL, go too.
     """
     text = _KNOWN_KEYS.sub(MASK, text)
     # Most texts have neither sign, and to look for one takes a fiftieth of the time.
@@ -208,9 +208,9 @@ def without_credentials(url: str) -> str:
 
 
 def digest_of(secret: str) -> str:
-    """Return what tells a secret from others within this process, and nothing to anybody else.
+    """Return a digest that distinguishes secrets within this process and reveals nothing outside it.
 
-    It is keyed with what only this process knows: from a plain digest a short secret is found by trying all.
+    It uses a key that only this process has: a short secret could be found from a plain digest by trying.
     """
     import hmac  # noqa: PLC0415 - slow to import, and few arguments are secrets
 
@@ -222,7 +222,7 @@ def cut_causes(error: BaseException, redact: Redact) -> None:
 
     Args:
         error: Shows none itself.
-        redact: Strikes out what is secret.
+        redact: Redacts secrets.
     """
     passed, waiting = {id(error)}, [error]
     while waiting:
@@ -240,14 +240,14 @@ def cut_causes(error: BaseException, redact: Redact) -> None:
 
 
 def replace_fields(plain: object, replace: Callable[[str], str], *, words: Collection[str] = ()) -> Any:
-    """Return JSON values with the texts that are secrets replaced; what is given stays as it is.
+    """Return JSON values with secret texts replaced; the original is not changed.
 
     Those are the texts in fields with telling names, and in headers and queries all but the words of the protocol.
 
     Args:
         plain: Options of a request, say.
-        replace: Returns what stands in place of a secret.
-        words: More words that tell of a secret in the name of a field, in lower case.
+        replace: Returns the replacement for a secret.
+        words: More words that indicate a secret in the name of a field, in lower case.
     """
     match plain:
         case dict():
@@ -263,7 +263,7 @@ def program_name(command: str, arguments: Sequence[str]) -> str:
     """Return a name that can hold no secret: of the arguments only that which a runner of programs runs."""
     program = PurePath(command).name
     if _RUNNER.fullmatch(program):
-        first = next((argument for argument in arguments if argument not in _OF_RUNNERS), "")
+        first = next((argument for argument in arguments if argument not in _RUNNER_ARGUMENTS), "")
         if _PROGRAM_NAME.fullmatch(first):
             return PurePath(first).name
     return program
@@ -280,7 +280,7 @@ def _replace_field(name: str, value: object, replace: Callable[[str], str], word
         case dict() if _CARRIERS.fullmatch(name):
             carried = cast("Mapping[str, object]", value)
             return {
-                key: replace(text) if isinstance(text, str) and text in secrets_of_headers({key: text}) else text
+                key: replace(text) if isinstance(text, str) and text in secrets_in_headers({key: text}) else text
                 for key, text in carried.items()
             }
         case _:
@@ -288,14 +288,14 @@ def _replace_field(name: str, value: object, replace: Callable[[str], str], word
 
 
 def _is_opaque(argument: str) -> bool:
-    """Return whether an argument is nothing but a secret: a random text, or one that says that it is one."""
+    """Return whether an argument as a whole is a secret: a random text, or one marked as a secret."""
     if _OPAQUE.fullmatch(argument):
         return True
     return len(argument) >= _SHORTEST_ENCODED and _TELLING_WORDS.fullmatch(argument) is not None
 
 
 def _find_keys(text: str) -> Iterator[str]:
-    """Yield what `without_keys` strikes out of a text."""
+    """Yield the texts that `without_keys` redacts."""
     for key in _KNOWN_KEYS.findall(text):
         yield key
         user, colon, password = key.partition(":")
@@ -320,7 +320,7 @@ def _mask_assigned(found: re.Match[str]) -> str:
 
 
 def _split_header(value: str) -> Iterator[str]:
-    """Yield a value, the words of it behind a scheme such as ``Bearer``, and what Base64 of a login holds."""
+    """Yield a value, its words after a scheme such as ``Bearer``, and the login in its Base64."""
     yield value
     scheme, space, rest = value.strip().partition(" ")
     if not space:
@@ -338,7 +338,7 @@ def _split_header(value: str) -> Iterator[str]:
 
 @lru_cache(maxsize=64)
 def _compile_secret_pattern(secrets: frozenset[str]) -> re.Pattern[str]:
-    """Return what finds any form of these secrets, the longest first."""
+    """Return a pattern that finds any form of these secrets, the longest first."""
     forms = {form for secret in secrets for form in _list_forms(secret)}
     exact = [re.escape(form) for form in sorted(forms, key=len, reverse=True) if len(form) >= _SHORTEST_WITHIN]
     words = [rf"(?<!\w){re.escape(form)}(?!\w)" for form in forms if len(form) < _SHORTEST_WITHIN]
@@ -368,22 +368,22 @@ def _list_forms(secret: str) -> Iterator[str]:
             yield whole[first:last]
 
 
-# Long random texts, in which anything may turn up, and which must come back as they were.
+# Long random texts, which may contain anything, and which must not be changed.
 _SEALED = frozenset({"data", "signature", "encrypted"})
 
 
-# Fields whose own fields are named by an application or a vendor, so that the names tell of secrets.
+# Fields whose own fields are named by an application or a vendor, so that their names indicate secrets.
 _NAMED_FIELDS = frozenset({"options", "metadata", "arguments"})
 
 
 class Scrubber:
-    """Strikes out secrets by the names of their fields, by what keys look like, and those that it is told.
+    """Redacts secrets by the names of their fields, by the format of keys, and given secrets.
 
     Names count in options, in the metadata of answers and in arguments; the rest is searched for the texts alone.
 
     Args:
         secrets: Texts to strike out wherever they are, however they are written; empty ones are passed over.
-        words: More words that tell of a secret in the name of a field.
+        words: More words that indicate a secret in the name of a field.
     """
 
     def __init__(self, secrets: Iterable[str] = (), words: Iterable[str] = ()) -> None:
@@ -391,7 +391,7 @@ class Scrubber:
         self._words = tuple([word.lower() for word in words])
 
     def __call__(self, plain: object) -> Any:
-        """Return JSON values without the secrets; what is given stays as it is."""
+        """Return JSON values without the secrets; the original is not changed."""
         match plain:
             case str():
                 return self.clean_text(plain)
@@ -414,18 +414,18 @@ class Scrubber:
             texts.setdefault(key, []).append(text)
         joined = {key: "".join(pieces) for key, pieces in texts.items()}
         clean = {key: cleaned for key, text in joined.items() if (cleaned := self.clean_text(text)) != text}
-        kept: list[dict[str, Any]] = []
-        told: set[object] = set()
+        cleaned: list[dict[str, Any]] = []
+        seen: set[object] = set()
         for event in events:
             key, _ = _read_delta(event)
             if key is None:
-                kept.append(self(event))
+                cleaned.append(self(event))
             elif key not in clean:
-                kept.append(event)
-            elif key not in told:
-                told.add(key)
-                kept.append(_replace_text(event, clean[key]))
-        return kept
+                cleaned.append(event)
+            elif key not in seen:
+                seen.add(key)
+                cleaned.append(_replace_text(event, clean[key]))
+        return cleaned
 
     def mask_names(self, fields: Mapping[str, object]) -> Mapping[str, Any]:
         """Return the fields of an object, with secrets that are known by their names struck out of options and such."""
@@ -445,7 +445,7 @@ class Scrubber:
 
 
 def _read_delta(event: Mapping[str, Any]) -> tuple[object, str]:
-    """Return what the delta is a part of, and its text; the end of a stream has none."""
+    """Return the block that the delta belongs to, and its text; the end of a stream has none."""
     match event:
         case {"text": str(text)}:
             return "text", text

@@ -1,4 +1,4 @@
-"""Checks of what a developer sets, so that a mistake is reported where it was made and not in the middle of a run."""
+"""Checks of a developer's settings, so that a mistake is reported where it was made and not in the middle of a run."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ NonNegativeInt: TypeAlias = Annotated[int, Bounds(0)]
 NonNegativeFloat: TypeAlias = Annotated[float, Bounds(0)]
 ZeroToOne: TypeAlias = Annotated[float, Bounds(0, 1)]
 Seconds: TypeAlias = Annotated[float, timedelta]
-"""Seconds above zero. `check_fields` takes a `timedelta` too, and keeps its seconds."""
+"""Seconds above zero. `check_fields` takes a `timedelta` too, and stores its seconds."""
 
 _WORDS: dict[Kind, str] = {
     None: "None",
@@ -91,9 +91,9 @@ def check_setting(
         most: The largest.
 
     Raises:
-        ConfigurationError: Says what would fit.
+        ConfigurationError: It does not fit; the message says what would.
     """
-    if type(value) not in kinds and not any(_is_of_kind(value, kind) for kind in kinds):
+    if type(value) not in kinds and not any(_has_kind(value, kind) for kind in kinds):
         words = [_write_kind(kind) for kind in kinds]
         fitting = " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
         raise ConfigurationError(f"{name} must be {fitting}, not {describe_value(value)}")
@@ -115,7 +115,7 @@ class _InitSignature:
 class Settings:
     """The base of dataclasses of settings: an unknown keyword is refused with the one that was likely meant.
 
-    A static method ``__explain_keyword__`` of the class may return what to write in place of such a keyword; empty
+    A static method ``__explain_keyword__`` of the class may return a replacement for such a keyword; empty
     where it does not know.
     """
 
@@ -123,7 +123,7 @@ class Settings:
     __signature__ = _InitSignature()
 
     def __new__(cls, *values: object, **keywords: object) -> Self:
-        """Refuse what `__init__` does not take."""
+        """Refuse keywords that `__init__` does not take."""
         if values or not keywords.keys() <= _find_keywords(cls):
             _refuse_arguments(cls, len(values), keywords)
         return super().__new__(cls)
@@ -145,7 +145,7 @@ def _refuse_arguments(cls: Any, count: int, keywords: Iterable[str]) -> None:
 
 
 def _explain_keyword(cls: Any, name: str, fields: Sequence[dataclasses.Field[Any]]) -> str:
-    """Return what to write in place of a keyword: as the class says, in one of its groups, or a similar one."""
+    """Return a replacement for a keyword: the one the class names, one in its groups, or a similar one."""
     explain: Callable[[str], str] | None = getattr(cls, "__explain_keyword__", None)
     advice = "" if explain is None else explain(name)
     if advice:
@@ -182,16 +182,16 @@ def check_fields(settings: Any, naming: str = "{}") -> None:
         naming: How errors name a field, such as ``the {} of a cache``.
 
     Raises:
-        ConfigurationError: Says which field is wrong, and what would fit.
+        ConfigurationError: A field is wrong; the message names it, and says what would fit.
     """
     cls = settings.__class__
     for name, default, factory in _read_defaults(cls):
         value = getattr(settings, name)
         if value is default or value.__class__ is factory:
             continue
-        kept = _read_check(cls, name).apply(naming.format(name), value)
-        if kept is not value:
-            object.__setattr__(settings, name, kept)
+        checked = _read_check(cls, name).apply(naming.format(name), value)
+        if checked is not value:
+            object.__setattr__(settings, name, checked)
 
 
 @overload
@@ -235,7 +235,7 @@ class _FieldCheck:
         self.parts: _FieldCheck | None = None
 
     def add(self, hint: Any) -> _FieldCheck:
-        """Let what a hint says fit, too."""
+        """Accept values of a hint, too."""
         origin = get_origin(hint)
         if origin is Union or origin is UnionType:
             for member in get_args(hint):
@@ -270,7 +270,7 @@ class _FieldCheck:
             self.parts = _FieldCheck().add(arguments[0])
 
     def apply(self, name: str, value: object) -> Any:
-        """Return the value as it is kept."""
+        """Return the value to store."""
         if value is None and None in self.kinds:
             return None
         if self.parts is not None and not (str in self.kinds and isinstance(value, str)):
@@ -318,7 +318,7 @@ def _has_items(value: object) -> bool:
     return isinstance(value, Iterable) and not isinstance(value, Mapping)
 
 
-def _is_of_kind(value: object, kind: Kind) -> bool:
+def _has_kind(value: object, kind: Kind) -> bool:
     if not isinstance(kind, type):  # a value that may be chosen
         return value is kind or (isinstance(value, str) and value == kind)
     if isinstance(value, bool):

@@ -13,8 +13,8 @@
           prefix: weather
 
 Paths count from the folder of the file. ``${NAME}`` and ``${NAME:-default}`` in any text are replaced by variables of
-the environment, after the file has been read as YAML: what they hold can't change its structure. The default stands in
-for a variable that is not set or is empty. Other keys of the file are somebody else's.
+the environment, after the file has been read as YAML: their values can't change its structure. The default replaces
+a variable that is not set or is empty. Other keys of the file are ignored.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
 class PluginConfig(BaseModel):
-    """One plugin: what `toolkit.sources.plugin.plugin_tools` takes."""
+    """One plugin: the arguments of `toolkit.sources.plugin.plugin_tools`."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
@@ -62,7 +62,7 @@ class ToolConfig(BaseModel):
 
 
 class LoadedTools:
-    """The tools of a file: entered, it gives the registry; left, it ends the plugins."""
+    """The tools of a file, as a context manager that yields the registry and ends the plugins."""
 
     def __init__(self, config: ToolConfig, folder: Path) -> None:
         self._config = config
@@ -100,7 +100,7 @@ class LoadedTools:
 
 
 def load_tools(path: str | Path, *, environment: Mapping[str, str] | None = None) -> LoadedTools:
-    """Read a YAML file of tools, and give a registry of them as long as the block lasts.
+    """Read a YAML file of tools, and yield a registry of them for the duration of the block.
 
     ::
 
@@ -112,7 +112,7 @@ def load_tools(path: str | Path, *, environment: Mapping[str, str] | None = None
         environment: Where variables are looked up; None means this process's.
 
     Raises:
-        ConfigurationError: The file can't be read, says what can't be, or needs a variable that is not set; or, on
+        ConfigurationError: The file can't be read, is invalid, or needs a variable that is not set; or, on
             entering, two tools have one name: a ``prefix:`` helps.
         PluginError: On entering: a plugin can't be started.
     """

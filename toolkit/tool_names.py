@@ -1,4 +1,4 @@
-"""The one rule on what a tool may be called, and how other names become such."""
+"""The one rule for names of tools, and the conversion of other names."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def check_name(name: str) -> str:
 
 
 def check_known_names(names: Iterable[str], known: Mapping[str, object], *, missing_ok: bool = False) -> frozenset[str]:
-    """Return the names of tools that were given to choose by.
+    """Return the names of the selected tools.
 
     Raises:
         UnknownToolNameError: One is not among the known, unless `missing_ok`.
@@ -67,16 +67,16 @@ def check_known_names(names: Iterable[str], known: Mapping[str, object], *, miss
 
 
 def replace_illegal(name: str) -> str:
-    """Return a name with ``_`` for what is not allowed in one; it may still be empty, or too long."""
+    """Return a name with ``_`` for each illegal character; it may still be empty, or too long."""
     return _ILLEGAL.sub("_", name).strip("_")
 
 
 def hash_name(readable: str, source: str, longest: int = LONGEST_TOOL_NAME) -> str:
-    """Return the beginning of a name that can be read, and a hash of what tells it from others.
+    """Return the readable beginning of a name, and a hash that distinguishes it from others.
 
     Args:
         readable: A name without anything that is not allowed, of any length.
-        source: The text that it is made from; the same gives the same name in each process.
+        source: The text that it is made from; the same text gives the same name in each process.
         longest: How many characters the name may have.
     """
     from hashlib import sha256  # noqa: PLC0415 - slow to import, and few names need a hash
@@ -86,10 +86,11 @@ def hash_name(readable: str, source: str, longest: int = LONGEST_TOOL_NAME) -> s
 
 
 def legal_names(names: Sequence[str]) -> list[str]:
-    """Return, for names that somebody else gave, what the tools are called here.
+    """Return the names that foreign tools get here, by their original names.
 
-    A name that is allowed stays. In others what is not allowed becomes ``_``; where that makes a name too long, empty
-    or the same as another one, it ends in a hash of what it was, so that it does not depend on its neighbours' order.
+    A name that is allowed stays. In others each illegal character becomes ``_``; where that makes a name too long,
+    empty or the same as another one, it ends in a hash of the original, so that it does not depend on its neighbours'
+    order.
     """
     mapped = [name if is_legal_name(name) else replace_illegal(name) for name in names]
     taken = Counter(mapped)

@@ -13,7 +13,7 @@ __all__ = ["enter_trace_context", "inject_trace_context", "link_trace_context"]
 
 
 def inject_trace_context(carrier: MutableMapping[str, str]) -> None:
-    """Write the context of the current span (``traceparent`` and what else is configured) into headers or the like."""
+    """Write the context of the current span (``traceparent`` and other configured fields) into headers or the like."""
     trace = sys.modules.get("opentelemetry.trace")
     if trace is None or not trace.get_current_span().get_span_context().is_valid:
         return
@@ -24,11 +24,11 @@ def inject_trace_context(carrier: MutableMapping[str, str]) -> None:
 
 @contextmanager
 def enter_trace_context(carrier: Mapping[str, str]) -> Generator[None]:
-    """Make the span that was current elsewhere the parent of what begins here; an empty carrier changes nothing."""
+    """Make the span of a carrier the parent of spans that begin here; an empty carrier changes nothing."""
     if not carrier:
         yield
         return
-    from opentelemetry import context, propagate  # noqa: PLC0415 - whoever wrote the carrier has it
+    from opentelemetry import context, propagate  # noqa: PLC0415 - the writer of the carrier has it
 
     token = context.attach(propagate.extract(carrier))
     try:

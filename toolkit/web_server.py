@@ -1,4 +1,4 @@
-"""A web application on uvicorn, from a task: it says when it can be reached, and ends in good order when cancelled."""
+"""A web application on uvicorn, in a task: reports when it can be reached, and shuts down cleanly when cancelled."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ async def serve_app(
     Args:
         app: The application.
         host: Where to listen.
-        port: Where to listen; 0 takes one that is free.
+        port: The port to listen on; 0 takes a free one.
         is_reached: Called with the port once the server can be reached.
         end_streams: Called before the server waits for open answers: those that have no end of their own should end.
 
     Raises:
         ConfigurationError: uvicorn is not installed.
-        OSError: The port is taken.
+        OSError: The port is in use.
     """
     try:
         import uvicorn  # noqa: PLC0415 - few programs serve anything

@@ -77,5 +77,5 @@ def test_a_request_says_what_is_asked_and_no_more() -> None:
 
 
 def test_what_json_cannot_say_is_named() -> None:
-    with pytest.raises(ConfigurationError, match=r"request can't be said in JSON.*object"):
+    with pytest.raises(ConfigurationError, match=r"request can't be written as JSON.*object"):
         request_to_plain(ChatRequest(messages=[], options={"client": object()}))

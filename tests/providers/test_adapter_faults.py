@@ -135,7 +135,7 @@ async def test_a_refusal_without_words_has_its_status(
     adapter: Adapter, server: Server, answer: Answer, is_retryable: bool, streams: bool
 ) -> None:
     server.answers[:] = [answer]
-    with pytest.raises(ProviderError, match="said no more") as caught:
+    with pytest.raises(ProviderError, match="without a message") as caught:
         await ask(adapter, server.root, streams=streams)
     assert (caught.value.status, caught.value.is_retryable) == (answer.status, is_retryable)
 

@@ -175,7 +175,7 @@ async def test_a_damaged_entry_is_a_miss(damaged: str) -> None:
 
 
 async def test_what_cannot_be_compared_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="can't be said in JSON"):
+    with pytest.raises(ConfigurationError, match="can't be written as JSON"):
         await CachedProvider(ScriptedProvider([])).generate(replace(REQUEST, options={"x": object()}))
 
 

@@ -104,7 +104,7 @@ def test_a_list_is_joined(items: list[Any]) -> None:
 def test_lone_surrogates_and_tuples_are_said_and_what_cannot_be_is_named() -> None:
     assert to_bytes({"a": ("\ud800", {1})}, "x") == b'{"a":["?",[1]]}'
     for wrong in ({"a": object()}, {"a": float("nan")}, b"bytes"):
-        with pytest.raises(ConfigurationError, match="the request can't be said in JSON"):
+        with pytest.raises(ConfigurationError, match="the request can't be written as JSON"):
             to_bytes(wrong, "the request")
 
 

@@ -50,7 +50,11 @@ REFUSED = [
     Refused("no right", 403, "Not yours", ProviderAuthError, "Not yours"),
     Refused("an unknown model", 404, error("No such model"), ProviderError, "check the model 'test-1' and base_url"),
     Refused(
-        "OpenAI's filter", 400, error("Flagged", code="content_policy_violation"), ContentFilteredError, "change what"
+        "OpenAI's filter",
+        400,
+        error("Flagged", code="content_policy_violation"),
+        ContentFilteredError,
+        "change the request",
     ),
     Refused(
         "Azure's filter",
@@ -78,14 +82,14 @@ REFUSED = [
     Refused("no money", 429, error("Pay", code="insufficient_quota"), RateLimitedError, "Pay"),
     Refused("a conflict", 409, error("Again"), ProviderError, "Again", True),
     Refused("a slow server", 408, error("Late"), ProviderTimeoutError, "Late", True),
-    Refused("a slow gateway", 504, "", ProviderTimeoutError, "answered 504 and said no more", True),
-    Refused("a broken server", 503, "<html><body>Oops</body></html>", ProviderError, "said no more", True),
+    Refused("a slow gateway", 504, "", ProviderTimeoutError, "answered 504 without a message", True),
+    Refused("a broken server", 503, "<html><body>Oops</body></html>", ProviderError, "without a message", True),
     Refused("a server that says no", 500, error("No"), ProviderError, "No", headers={"x-should-retry": "false"}),
     Refused("FastAPI's way", 422, {"detail": "max_tokens: too large"}, ProviderError, "max_tokens: too large"),
     Refused("a text for an error", 400, {"error": "No such tool"}, ProviderError, "No such tool"),
     Refused("a list", 400, [error("In a list")], ProviderError, "In a list"),
     Refused("a long tale", 400, error(f"x {SECRET} " * 99), ProviderError, "..."),
-    Refused("nothing", 400, None, ProviderError, "answered 400 and said no more"),
+    Refused("nothing", 400, None, ProviderError, "answered 400 without a message"),
 ]
 
 

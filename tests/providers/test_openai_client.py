@@ -375,7 +375,7 @@ FAILURES = [
     ),
     Failure("no money", refusal(429, "Pay first", code="insufficient_quota"), RateLimitedError, "Pay first"),
     Failure("500", refusal(500, "Oops"), ProviderError, "Oops", is_retryable=True),
-    Failure("503 without a body", Answer(b"", status=503), ProviderError, "said no more", is_retryable=True),
+    Failure("503 without a body", Answer(b"", status=503), ProviderError, "without a message", is_retryable=True),
     Failure("504", refusal(504, "Late"), ProviderTimeoutError, "Late", is_retryable=True),
     Failure("500 that forbids a retry", refusal(500, "Never", x_should_retry="false"), ProviderError, "Never"),
     Failure("HTML in a 200", HTML, BadResponseError, "text/html"),

@@ -224,7 +224,7 @@ async def test_a_request_that_failed_is_priced_too() -> None:
 WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "a server that nobody knows": (
         lambda: PricedProvider(OpenAIProvider("m", base_url="http://localhost:1/v1")),
-        r"nobody with public prices is at http://localhost:1/v1: wrap the adapter .*TokenPrices.*vendor='openai'",
+        r"no vendor with prices is at http://localhost:1/v1: wrap the adapter .*TokenPrices.*vendor='openai'",
     ),
     "a wrapper": (lambda: PricedProvider(FallbackProvider(ScriptedProvider([]))), "has no address"),
     "a vendor that nobody knows": (lambda: PricedProvider(ScriptedProvider([]), vendor="acme"), "no vendor 'acme'"),
@@ -249,7 +249,7 @@ async def test_the_vendor_is_told_by_the_address() -> None:
     client = openai.AsyncOpenAI(api_key="k")
     async with client:
         provider = PricedProvider(OpenAIProvider("gpt-4o", client=client))
-    assert (provider.model, provider.tells_cost) == ("gpt-4o", True)
+    assert (provider.model, provider.reports_cost) == ("gpt-4o", True)
 
 
 CHAT = {

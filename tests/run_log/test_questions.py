@@ -56,7 +56,7 @@ async def play_and_answer(log: RunLog, registry: ToolRegistry[object], answer: s
                 answer_question(page, run_id, question["question"], "approve")
             else:
                 answer_question(page, run_id, question["question"], "deny", answer)
-            with pytest.raises(ConfigurationError, match="nobody waits for this answer"):
+            with pytest.raises(ConfigurationError, match="the question is no longer open"):
                 answer_question(page, run_id, question["question"], "approve")
     return results[0].messages[2].text
 

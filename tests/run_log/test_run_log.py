@@ -351,7 +351,7 @@ def test_a_disk_that_is_full_is_told_once_and_the_run_goes_on(tmp_path: Path, ca
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert [record.message for record in caplog.records if record.name == "toolkit.run_log"] == [
-        "a run log can't be written, and runs go on without it: [Errno 27] File too large"
+        "a run log can't be written, and runs continue without it: [Errno 27] File too large"
     ]
     run_once(log)
     assert "ended" in {run.state for run in log.runs()}

@@ -218,7 +218,7 @@ def test_a_change_between_reading_and_writing_is_seen_and_kept(
     path.write_text("aaa\n")
     change_by_another(path, how)
     theirs = path.read_text()
-    with pytest.raises(ToolFailedError, match="was changed by somebody else meanwhile"):
+    with pytest.raises(ToolFailedError, match="was changed by another process meanwhile"):
         RootFolder(tmp_path).write("a.txt", b"ours\n", expected=b"aaa\n")
     assert path.read_text() == theirs
     assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]
@@ -237,7 +237,7 @@ def test_a_change_in_the_very_moment_of_the_exchange_is_taken_back(
         return exchange_files(folder, one, other)
 
     monkeypatch.setattr("toolkit.builtin.root_folder.exchange_files", exchange)
-    with pytest.raises(ToolFailedError, match="was changed by somebody else meanwhile"):
+    with pytest.raises(ToolFailedError, match="was changed by another process meanwhile"):
         RootFolder(tmp_path).write("a.txt", b"ours\n", expected=b"aaa\n")
     assert path.read_text() == "theirs\n"
     assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]

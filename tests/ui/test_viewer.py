@@ -105,7 +105,7 @@ def test_what_is_not_there_is_said_in_words(log: RunLog) -> None:
         assert "exported as lines, markdown, test" in problem_of(f"/runs/{run_id}/export/pdf")
         assert "an answer has a question" in problem_of(f"/runs/{run_id}/answers", {"answer": "maybe"})
         answer = {"question": "x", "answer": "approve"}
-        assert "nobody waits for this answer" in problem_of(f"/runs/{run_id}/answers", answer)
+        assert "the question is no longer open" in problem_of(f"/runs/{run_id}/answers", answer)
         assert "short" in problem_of(f"/runs/{run_id}/answers", {"reason": "x" * 100_000})
         assert ask(link, f"/runs/{run_id}/answers", method="POST", body="{", Cookie=cookie).status == 400
         assert json.loads(ask(link, f"/runs/{run_id}/steps/99", Cookie=cookie).text) == {"sections": []}

@@ -1,4 +1,4 @@
-"""Agents as tools: loops inside tools, and what agents hand to each other."""
+"""Agents as tools: loops inside tools, and data that agents pass to each other."""
 
 from toolkit.agents.attachments import add_image, read_input_file
 from toolkit.agents.sub_agents import SubAgent, SubAgentRun, coworker_tools, sub_agent_tool

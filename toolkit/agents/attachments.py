@@ -67,7 +67,7 @@ _MOST_FILE_BYTES = 20 * 1024 * 1024
 def read_input_file(files: Mapping[str, bytes | str | Path | FileBlock]) -> FunctionTool[object, ..., Any]:
     """Return the tool ``read_input_file`` over these files; no other file can be read with it.
 
-    Text comes as text, an image or a sound as such, anything else as a file for the provider to read.
+    Text is returned as text, images and audio as such, anything else as a file for the provider to read.
 
     Args:
         files: By the name under which the model asks for them: the content, text, where the file is, or a block. The
@@ -77,7 +77,7 @@ def read_input_file(files: Mapping[str, bytes | str | Path | FileBlock]) -> Func
     def read_input_file(
         file_name: Annotated[str, Field(description="The name of the file.")],
     ) -> str | list[ContentBlock]:
-        """Read one of the files that the user has given."""
+        """Read one of the user's files."""
         if not files:
             raise ToolError("No input files are there.")
         if file_name not in files:

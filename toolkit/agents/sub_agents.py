@@ -1,6 +1,6 @@
 """A loop as a tool: it works on a task with its own model, prompt and tools, and returns its answer.
 
-What a sub-agent may do is never more than its caller may: its requests, calls and tokens count towards the limits of
+A sub-agent never has more rights than its caller: its requests, calls and tokens count towards the limits of
 the loops around it, its depth is theirs plus one, and it is cancelled with them. Its outcome is reported: a failure is
 an error, and an answer that a limit cut short says so. `coworker_tools` delegates tasks and questions to sub-agents.
 """
@@ -67,7 +67,7 @@ class SubAgentRun:
     Args:
         sub_agent: The sub-agent's name.
         loop_id: The id of its run.
-        result: Its transcript, usage and reason for ending; None where it failed or was given up.
+        result: Its transcript, usage and reason for ending; None if it failed or was abandoned.
         error: The exception that made it fail.
         messages: Its transcript, also where it failed.
     """
@@ -86,14 +86,14 @@ class SubAgent(Generic[Ctx]):
     Args:
         name: Its name in events and errors.
         provider: Its model.
-        registry: All that it may call.
+        registry: The tools that it may call.
         system_prompt: Its system prompt; empty gives it none.
-        config: Its limits and hooks; None takes the defaults, under which what needs approval is denied.
+        config: Its limits and hooks; None takes the defaults, under which calls that need approval are denied.
         request: Settings of its requests, such as ``reasoning_effort``; messages in it come after the system prompt.
         allow_sub_agents: True if it may run sub-agents itself.
         approvals: The guards that decide on its calls. ``caller`` asks its own guards and then those of the loop whose
             call runs it: permissions, `Middleware.guard_call` and `on_tool_call`, which gets its name and
-            ``loop_id``; so it may do nothing that its caller may not. ``own`` asks its own guards alone.
+            ``loop_id``; so it has no more rights than its caller. ``own`` asks only its own guards.
     """
 
     name: str
@@ -116,9 +116,9 @@ class SubAgent(Generic[Ctx]):
             )
 
     async def run(self, context: ToolContext[Ctx], task: str) -> ToolOutput:
-        """Work on a task and return the answer, or an error that says why there is none.
+        """Work on a task and return the answer, or an error with the reason why there is none.
 
-        Its usage is counted towards the loop round it, and its events come as updates of the call, each of them.
+        Its usage counts towards the loop around it, and each of its events is emitted as an update of the call.
         """
         if not task.strip():
             return ToolOutput.error("The task is empty: say what is to be done, with all that has to be known for it.")
@@ -149,8 +149,8 @@ class SubAgent(Generic[Ctx]):
             context.left_by_child = (handle.loop_id, left)
 
     async def _relay_events(self, context: ToolContext[Ctx], handle: ToolLoopHandle[Ctx, Any]) -> None:
-        """Run to the end, passing each event on before the next one comes."""
-        is_told = False
+        """Run to the end, and forward each event before the next."""
+        has_ended = False
         async with handle.stream() as events:
             try:
                 async for event in events:
@@ -159,15 +159,15 @@ class SubAgent(Generic[Ctx]):
                         await context.deliver_progress(f"{self.name}: {event.text}", details=details)
                     else:
                         await context.deliver_update(ToolOutput(_show_event(self.name, event), details=details))
-                    is_told = isinstance(event, (Done, Failed))
+                    has_ended = isinstance(event, (Done, Failed))
             finally:
-                if not is_told:
+                if not has_ended:
                     await self._tell_end(context, handle, events)
 
     async def _tell_end(
         self, context: ToolContext[Ctx], handle: ToolLoopHandle[Ctx, Any], events: EventStream[Any]
     ) -> None:
-        """End a run whose caller was cancelled, and tell how it ended without waiting for who reads that."""
+        """End a run whose caller was cancelled, and emit its end without waiting for the reader."""
         handle.cancel()
         with anyio.CancelScope(shield=True):
             try:
@@ -195,13 +195,13 @@ class SubAgent(Generic[Ctx]):
 
     def _make_output(self, result: ToolLoopResult[Any], loop_id: str) -> ToolOutput:
         output = ToolOutput(result.text) if result.output is None else to_output(result.output)
-        has_said = bool(output.text.strip())
+        has_text = bool(output.text.strip())
         notice, is_error = _judge_result(self.name, result)
-        parts = [output.text if has_said else "", f"[{notice}]" if notice else ""]
+        parts = [output.text if has_text else "", f"[{notice}]" if notice else ""]
         text = "\n\n".join([part for part in parts if part])
         return ToolOutput(
             text or f"(sub-agent '{self.name}' said nothing)",
-            is_error=is_error or (bool(notice) and not has_said),
+            is_error=is_error or (bool(notice) and not has_text),
             details=SubAgentRun(self.name, loop_id, result, messages=tuple(result.messages)),
             child_loop_id=loop_id,
         )
@@ -220,20 +220,20 @@ def sub_agent_tool(
     approvals: Literal["caller", "own"] = "caller",
     **options: Unpack[ToolOptionKeywords],
 ) -> FunctionTool[Ctx, [ToolContext[Ctx], str], Any]:
-    """Return a tool that hands a task to a model of its own, and gives back its answer.
+    """Return a tool that passes a task to a separate model, and returns its answer.
 
     ::
 
         research = sub_agent_tool("research", "Find facts.", provider, tools.only(["search"]), "You find facts.")
 
-    Each call starts with a fresh transcript: the task must say all that is to be known. While it works, its events
-    come as updates of the call (`SubAgentEvent`), and its output carries what it left (`SubAgentRun`).
+    Each call starts with a fresh transcript: the task must contain everything that it needs to know. While it works,
+    its events come as updates of the call (`SubAgentEvent`), and its output carries its final state (`SubAgentRun`).
 
     Args:
         name: The name that the caller's model sees.
         description: The description that the caller's model sees; empty means a sentence with the name.
         provider: Its model.
-        registry: All that it may call.
+        registry: The tools that it may call.
         system_prompt: Its system prompt.
         config: Its limits and hooks; see `ToolLoopConfig`.
         request: Settings of its requests, such as ``reasoning_effort``.
@@ -267,7 +267,7 @@ def _make_agent_tool(
 
         Args:
             context: Of the call.
-            task: The work to do, with all that has to be known for it: nothing else of the conversation is seen.
+            task: The work to do, with everything that is needed for it: nothing else of the conversation is visible.
         """
         return await agent.run(context, task)
 
@@ -434,7 +434,7 @@ async def _ask_coworker(
 
 
 def _normalize_name(name: str) -> str:
-    """Return a coworker's name without what models do to names: ``[Writer, "Editor"]`` is ``writer``."""
+    """Return a coworker's name without the decorations that models add: ``[Writer, "Editor"]`` is ``writer``."""
     name = name.strip()
     if name.startswith("[") and name.endswith("]"):
         name = name[1:-1].split(",", maxsplit=1)[0]

@@ -1,4 +1,4 @@
-"""Tools that come with the library: for work on files, and over what is kept already."""
+"""Tools that come with the library: for work on files, and for reading the cache."""
 
 from toolkit.builtin.bash import BashOptions, Bubblewrap, bash_tool
 from toolkit.builtin.coding import CodingPreset, coding_tools

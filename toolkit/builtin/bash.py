@@ -60,8 +60,8 @@ class Bubblewrap:
     """A sandbox for commands by `bubblewrap <https://github.com/containers/bubblewrap>`_, on Linux.
 
     A command in it has namespaces of its own: it sees the system's programs read-only, the root folder, an empty
-    ``/tmp`` and no other process; it has no network, and ends with whoever started it. Unlike a deny list this holds
-    whatever the command is.
+    ``/tmp`` and no other process; it has no network, and ends with its parent. Unlike a deny list this
+    works for any command.
 
     Args:
         network: True where the network may be used.
@@ -77,7 +77,7 @@ class Bubblewrap:
         """Make sure that it works here, by running a command in it.
 
         Raises:
-            ConfigurationError: It is not installed, or the system doesn't let it work; says what to do.
+            ConfigurationError: It is not installed, or the system doesn't let it work; the message has the remedy.
         """
         if not sys.platform.startswith("linux"):
             raise ConfigurationError("the sandbox is bubblewrap, which is for Linux only")
@@ -103,7 +103,7 @@ class Bubblewrap:
             )
 
     def wrapped(self, command: Sequence[str], root: Path, working_folder: Path) -> list[str]:
-        """Return what runs a command in the sandbox, with the root folder in its own place and writable."""
+        """Return the command line that runs a command in the sandbox, with the root folder writable at its own path."""
         arguments = [shutil.which("bwrap") or "bwrap", "--unshare-all", "--die-with-parent", "--new-session"]
         if self.network:
             arguments.append("--share-net")
@@ -123,13 +123,13 @@ class Bubblewrap:
 
 
 Confirm: TypeAlias = Callable[[str], bool | Awaitable[bool]]
-"""Given a command; False refuses it. Raising refuses it, too."""
+"""Receives a command; False or an exception refuses it."""
 
 _ALWAYS_INHERITED = ("PATH", "HOME", "PWD")
 _UPDATE_SECONDS = 0.1
 _UPDATE_BYTES = 4_000
 _LONGEST_COMMAND = 100_000
-# What moves the cursor or the direction of writing: what a person approves must be what the shell reads.
+# Characters that move the cursor or change the direction of text: a person must see what the shell reads.
 _HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
@@ -148,10 +148,11 @@ class BashOptions:
         env_allowlist: The only variables that commands inherit, besides PATH, HOME and PWD; None lets them inherit
             all, so also what keys are in the environment. A command of the same user can read the environment of this
             process all the same, by ``/proc``: only a sandbox hides it.
-        working_folder: Where commands start, relative to the root. They can go elsewhere: only a sandbox holds them.
+        working_folder: The folder in which commands start, relative to the root. They can leave it: only a sandbox
+            confines them.
         sandbox: Runs every command in bubblewrap, with no network and nothing writable but the root folder unless it
             says otherwise; None runs it with all rights of this process.
-        max_output_bytes: How much of each stream is kept, from its end; what came before is gone and counted.
+        max_output_bytes: The size of the stored end of each stream; earlier output is dropped and counted.
     """
 
     timeout: Seconds | None = 120.0
@@ -170,17 +171,17 @@ class BashOptions:
 def bash_tool(
     root: RootFolder | str | os.PathLike[str], options: BashOptions | None = None
 ) -> FunctionTool[object, ..., Any]:
-    """Return the tool ``bash``: it runs a command and gives its output and its exit code, whatever that is.
+    """Return the tool ``bash``: it runs a command and returns its output and any exit code.
 
-    The output streams as updates, its last lines each time. The end of a long output is what the model reads; with a
+    The output streams as updates, its last lines each time. The model reads the end of a long output; with a
     `ResultStore` in the loop's configuration it can read the rest by ``read_result``. When the command ends, when its
     time is over, or when the call is cancelled, all processes that it has started are ended, and killed a second later:
-    also those that ignore signals, hold its pipes, or on Linux have made sessions of their own. What is out to get away
-    can: from another session it kills its supervisor first, or has a service start it. Only a sandbox holds that.
-    Needs the extra ``coding``, and a POSIX system.
+    also those that ignore signals, hold its pipes, or on Linux have made sessions of their own. Determined processes
+    can escape: from another session it kills its supervisor first, or has a service start it. Only a sandbox prevents
+    that. Needs the extra ``coding``, and a POSIX system.
 
     Args:
-        root: Where commands start; they are not held in it without a sandbox.
+        root: The folder in which commands start; without a sandbox they are not confined to it.
         options: Rules and limits; None takes the defaults of `BashOptions`.
 
     Raises:
@@ -191,10 +192,10 @@ def bash_tool(
 
     async def bash(
         context: ToolContext[object],
-        command: Annotated[str, Field(min_length=1, description="What bash shall run, in the working folder.")],
+        command: Annotated[str, Field(min_length=1, description="The command that bash runs, in the working folder.")],
         timeout: Annotated[float | None, Field(gt=0, description="Seconds that it may take.")] = None,
     ) -> ToolOutput:
-        """Run a command in bash; each starts anew in the working folder. What it leaves in the background is ended."""
+        """Run a command in bash; each starts anew in the working folder. Its background processes are ended."""
         await shell.authorize(command)
         return await shell.run(context, command, timeout)
 
@@ -203,7 +204,7 @@ def bash_tool(
 
 
 class _Shell:
-    """A shell in a working folder, with what may run there.
+    """A shell in a working folder, with the rules for commands.
 
     Raises:
         ConfigurationError: There is no shell or no such folder, or the sandbox does not work here.
@@ -243,7 +244,7 @@ class _Shell:
             await _ask_about(confirm, command)
 
     async def run(self, context: ToolContext[object], command: str, timeout: float | None) -> ToolOutput:
-        """Run a command that may run, and return what it wrote."""
+        """Run an allowed command, and return its output."""
         options = self._options
         seconds = min(filter(None, (timeout, options.timeout)), default=None)
         called = [self._program, "-c", command]
@@ -274,7 +275,7 @@ def _check_text(command: str) -> None:
     hidden = _HIDDEN.search(command)
     if hidden is not None:
         raise ToolFailedError(
-            f"The command contains U+{ord(hidden[0]):04X}, which makes it look like another to whoever reads it. "
+            f"The command contains U+{ord(hidden[0]):04X}, which makes it look like another one to a reader. "
             "Leave it out, or write it with an escape such as $'\\u202e'."
         )
     if len(command) > _LONGEST_COMMAND:
@@ -300,7 +301,7 @@ def _build_environment(allowlist: Collection[str] | None, working_folder: Path) 
 
 
 def _make_output_reporter(context: ToolContext[object], output: Tail, errors: Tail) -> Callable[[], None]:
-    """Return what shows the end of what there is so far, at most ten times a second."""
+    """Return a function that reports the end of the output so far, at most ten times a second."""
     next_time = 0.0
 
     def report() -> None:
@@ -341,11 +342,11 @@ async def run_command(
     errors: Tail,
     on_output: Callable[[], None],
 ) -> int | None:
-    """Return the exit code of a command, 128 and more for a signal, when it and all that it has started are gone.
+    """Return the exit code of a command, 128 and more for a signal, when it and all its children have ended.
 
     None means that its time was over.
 
-    Processes that it left in the background are told to end, and killed after a second, when it ends, when its time is
+    Processes that it left in the background are terminated, and killed after a second, when it ends, when its time is
     over or when this is cancelled: also those that ignore signals, hold the pipes or, on Linux, have a session of their
     own.
 
@@ -370,7 +371,7 @@ async def run_command(
                 for stream, tail in ((process.output, output), (process.errors, errors)):
                     tasks.start_soon(_read_to_tail, stream, tail, on_output)
                 await process.wait()
-                # All that could hold the pipes is dead, unless the command has killed its supervisor.
+                # All processes that could hold the pipes are dead, unless the command has killed its supervisor.
                 tasks.cancel_scope.deadline = anyio.current_time() + _PIPE_SECONDS
             is_in_time = True
     finally:

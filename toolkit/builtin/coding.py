@@ -18,7 +18,7 @@ from toolkit.tools.function_tool import FunctionTool
 __all__ = ["CodingPreset", "coding_tools"]
 
 CodingPreset: TypeAlias = Literal["coding", "readonly", "all", "none"]
-"""The tools that `coding_tools` gives: those that work, those that only look, all, or none."""
+"""The tools that `coding_tools` returns: those that change files, those that only read, all, or none."""
 
 _PRESETS: Mapping[str, tuple[str, ...]] = {
     "coding": ("bash", "read_file", "write_file", "edit_file"),

@@ -1,7 +1,7 @@
 """The rules on commands: allowed are those proved plain, and denied ones are found as far as can be seen.
 
-Denying keeps a model from mistakes and is no guard against intent: a program can do anything that a denied command
-does, and a shell has more ways to write a command than any list knows. Allowing holds as far as the allowed programs
+Denying prevents a model's mistakes, but not intent: a program can do anything that a denied command
+does, and a shell has more ways to write a command than any list knows. Allowing is as safe as the allowed programs
 do. `toolkit.builtin.Bubblewrap` contains any program.
 
 The two read a text for opposite reasons, and so by two readers over one table of programs. A proof may be wrong in no
@@ -54,7 +54,7 @@ __all__ = [
 
 
 Words: TypeAlias = tuple[str | None, ...]
-"""The words of a simple command; None stands for a word that is only known when it runs."""
+"""The words of a simple command; None means a word that is only known when it runs."""
 
 PlainWords: TypeAlias = tuple[str, ...]
 """The words of one command, the program first, their quotes gone."""
@@ -205,7 +205,7 @@ def _compile_text_search(pattern: str) -> Callable[[str], bool]:
     bodies = [translate(word).removeprefix("(?s:").rpartition(")")[0] for word in pattern.split()]
     words = [body.replace(".*", r"[^\s;|&'\"]*") for body in bodies]
     if len(words) == 1:
-        return lambda _: False  # one word is too little to tell a command from a mention
+        return lambda _: False  # one word can't distinguish a command from a mention
     found = re.compile(r"(?<![\w.-])" + r"\s+".join(words) + r"(?![^\s;|&)'\"`])", re.IGNORECASE)
     return lambda text: found.search(text) is not None
 
@@ -224,7 +224,7 @@ _SHELL_WORDS = frozenset({
     "time", "until", "while",
 })  # fmt: skip
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "rbash", "fish"})
-# Programs that run what their words or their input name, so that a command may stand inside of theirs.
+# Programs that run commands from their words or their input, so that a command may contain another.
 _RUNNERS = frozenset({
     ".", "at", "batch", "builtin", "busybox", "busybox.static", "bwrap", "capsh", "catchsegv", "chpst", "chronic",
     "chroot", "chrt", "command", "coproc", "cpulimit", "dbus-launch", "dbus-run-session", "doas", "eatmydata", "entr",
@@ -293,7 +293,7 @@ def _strip_folder(program: str) -> str:
 
 
 def runs_only(*patterns: PlainCommandPattern) -> Callable[[object], bool]:
-    """Return what says whether a command line runs nothing but what these patterns name.
+    """Return a test that is True if a command line runs only commands that these patterns name.
 
     ::
 
@@ -306,7 +306,7 @@ def runs_only(*patterns: PlainCommandPattern) -> Callable[[object], bool]:
     options is its own affair: ``git diff`` writes files with ``--output``.
 
     Args:
-        patterns: Each is the first words of a command, as `fnmatch` patterns; or a function that is given all words.
+        patterns: Each is the first words of a command, as `fnmatch` patterns; or a function of all words.
 
     Raises:
         ConfigurationError: There is no pattern; or one is empty, names an interpreter alone, or its program by a glob.
@@ -323,7 +323,7 @@ def runs_only(*patterns: PlainCommandPattern) -> Callable[[object], bool]:
 
 
 def compile_patterns(patterns: Iterable[PlainCommandPattern], what: str) -> Callable[[Sequence[PlainWords]], bool]:
-    """Return what says whether each command is named by a pattern.
+    """Return a test that is True if a pattern names each command.
 
     Raises:
         ConfigurationError: A pattern is empty, or names an interpreter alone; `what` says which patterns these are.
@@ -393,7 +393,7 @@ class ShellScript:
 
     Args:
         commands: Its commands as they are written, in order.
-        hidden: The commands that those would start: inside of wrappers, shells and what is handed to them.
+        hidden: The commands that those would start: inside wrappers, shells and their input.
     """
 
     commands: tuple[Words, ...]
@@ -420,13 +420,13 @@ def read_script(text: str) -> ShellScript:
 
 
 def dump_script(text: str) -> str:
-    """Return what `read_script` reads as JSON, for a process that may end in the middle."""
+    """Return the result of `read_script` as JSON, for a process that may end in the middle."""
     script = read_script(text)
     return json.dumps([script.commands, script.hidden])
 
 
 async def read_script_apart(text: str) -> ShellScript:
-    """Do what `read_script` does, off the event loop; a long text in another process, as it may take the parser there.
+    """Do the same as `read_script`, off the event loop; a long text in another process, which can be stopped.
 
     Raises:
         ToolFailedError: It can't be read, or takes more than 3 seconds.
@@ -449,7 +449,7 @@ async def read_script_apart(text: str) -> ShellScript:
 
 
 class _Effort:
-    """How much more may be read of what is inside of commands: it can be many times what is written."""
+    """The remaining budget for nested commands, which can be many times longer than the text."""
 
     def __init__(self) -> None:
         self._left = _MOST_WORDS
@@ -467,7 +467,7 @@ def _refuse_length() -> ToolFailedError:
 
 
 def _find_hidden(reading: _Reading, effort: _Effort, depth: int) -> Iterator[Words]:
-    """Yield the commands inside of others: behind a wrapper, in a script that is a word, in what a shell is fed."""
+    """Yield the commands inside others: after a wrapper, in a script that is a word, in the input of a shell."""
     scripts: list[str] = []
     for words in reading.commands:
         name = _get_program_name(words)
@@ -490,7 +490,7 @@ def _find_hidden(reading: _Reading, effort: _Effort, depth: int) -> Iterator[Wor
 
 
 def _list_inner_scripts(commands: Sequence[Words]) -> list[str]:
-    """Return the scripts among the words of commands that are one, or that a shell is given."""
+    """Return the scripts among the words of commands, or in the input of a shell."""
     return [
         word
         for words in commands
@@ -558,7 +558,7 @@ class _Reading:
             if value is None:
                 words.append(None)
             else:
-                # What is empty after its variables are filled in is no word, unless it was quoted.
+                # A word that is empty after its variables are expanded is dropped, unless it was quoted.
                 parts = [part for part in value.split(_SPLIT) if part] if _SPLIT in value else [value]
                 words += parts
         while words and words[0] == "":
@@ -566,7 +566,7 @@ class _Reading:
         return tuple(words)
 
     def _read_value(self, node: Node) -> str | None:
-        """Return what a word is when its quotes are gone, with NUL where it falls into several; None if unknown."""
+        """Return a word without its quotes, with NUL where it splits into several; None if unknown."""
         text = _get_node_text(node)
         match node.type:
             case "raw_string":
@@ -612,7 +612,7 @@ class _Reading:
 
 
 def _find_constants(root: Node) -> Mapping[str, str | None]:
-    """Return the variables that are set once, to what is known."""
+    """Return the variables that are set once, to a known value."""
     found: dict[str, str | None] = {}
     waiting = [root]
     while waiting:

@@ -36,7 +36,7 @@ _MOST_EDITS = 1_000
 _MOST_DIFFED = 1_000_000
 _CONTEXT_LINES = 3
 
-# What models, and the editors that they learned from, write in the place of ASCII; one character for one.
+# Characters that models, and the editors that they learned from, write in place of ASCII, one for one.
 _PLAIN_CHARACTERS = str.maketrans({
     **dict.fromkeys("\u2018\u2019\u201a\u201b\u2032", "'"),
     **dict.fromkeys("\u201c\u201d\u201e\u201f\u2033", '"'),
@@ -47,7 +47,7 @@ _PLAIN_CHARACTERS = str.maketrans({
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One passage and what comes in its place."""
+    """One passage and its replacement."""
 
     old_text: Annotated[str, Field(description="The passage as it is in the file; it must be there exactly once.")]
     new_text: Annotated[str, Field(description="What comes in its place; empty takes it out.")]
@@ -55,7 +55,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A part of the text and what comes in its place."""
+    """A part of the text and its replacement."""
 
     start: int
     end: int
@@ -67,9 +67,9 @@ def edit_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[ob
 
     A passage is looked for as it is written, with ``\n`` for whatever line end the file has; only if that is nowhere,
     without regard to typographic quotes, dashes and spaces, and to blanks at line ends. Several edits are all looked
-    for in the file as it was, must not overlap, and happen together or not at all. What no edit covers stays as it is
-    byte for byte: line ends, byte order mark, encoding. ``details["diff"]`` is a unified diff. A file that changes
-    while it is edited is left as it is then. Files that something runs by itself later need approval, as for
+    for in the file as it was, must not overlap, and happen together or not at all. Text that no edit covers is
+    unchanged byte for byte: line ends, byte order mark, encoding. ``details["diff"]`` is a unified diff. A file that
+    changes while it is edited is left as it is then. Files that something runs by itself later need approval, as for
     `write_file_tool`.
 
     Args:
@@ -132,7 +132,7 @@ def _edit_file(folder: RootFolder, path: str, edits: Sequence[Edit], encoding: s
 
 
 def _read_editable(folder: RootFolder, path: str) -> tuple[bytes, Found]:
-    """Return what is in a file, and where it is.
+    """Return the content of a file, and its place.
 
     Raises:
         ToolFailedError: It is too large, or there is none.
@@ -267,7 +267,7 @@ def _apply_changes(text: str, changes: Sequence[_Change]) -> str:
 
 
 def _hint_at_passage(text: str, old_text: str) -> str:
-    """Return what the file has that is near to the passage, to be copied from; nothing where nothing is."""
+    """Return the text of the file that is similar to the passage, for the model to copy; empty if there is none."""
     lines = text.replace("\r\n", "\n").split("\n")
     wanted = old_text.replace("\r\n", "\n").strip("\n").split("\n")
     if len(lines) > _MOST_HINT_LINES:

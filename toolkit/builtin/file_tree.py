@@ -1,10 +1,10 @@
 """The files below a folder in a stable order, without those that ``.gitignore`` names; `list_files`; globs over paths.
 
-They are found by a walk from descriptor to descriptor. Where a pattern is looked for, ripgrep may say in which files:
+They are found by a walk from descriptor to descriptor. For a pattern, ripgrep may narrow down the files:
 in the same order, and the files it names are judged again by the rules here and opened from the root folder.
 
 Globs come from models and from repositories. Python's own regular expressions, which `pathspec` makes of them, can take
-time that grows without bound with the path: so `re2` matches what `pathspec` has read.
+time that grows without bound with the path: so `re2` matches the expressions that `pathspec` parsed.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class FileTree:
         self.is_cut: bool = False
 
     def files(self, max_depth: int | None = None) -> Generator[TreeFile]:
-        """Yield the regular files; depth 1 is what is in the folder itself."""
+        """Yield the regular files; depth 1 are the entries of the folder itself."""
         with self._open_start() as folder:
             yield from self._walk_folder(folder, (), min(max_depth or DEEPEST, self._deepest_level))
 
@@ -165,7 +165,7 @@ class FileTree:
                 yield from self._walk_folder(folder, (), self._deepest_level)
 
     def content(self, file: TreeFile, largest: int) -> bytes | None:
-        """Return what is in a file; None where it is too large, or can't be opened, or is none any more."""
+        """Return the content of a file; None if it is too large, can't be opened, or is gone."""
         with suppress(OSError, ToolFailedError):
             if file.folder is None:
                 with self._root.open_file(self.path_in_root(file)) as (descriptor, _):
@@ -220,7 +220,7 @@ class FileTree:
                     os.close(inner)
 
     def _ask_ripgrep(self, folder: int, pattern: str, largest: int) -> Generator[TreeFile, None, bool]:
-        """Yield what ripgrep names and the rules let pass; return whether it could read the pattern."""
+        """Yield the files that ripgrep names and the rules allow; return whether it could read the pattern."""
         command = [
             # Its own reading of .gitignore knows alternatives in braces, which git does not.
             *("rg", "--no-config", "--no-ignore", "--hidden", "--null", "--sort=path", "--no-messages"),
@@ -263,7 +263,7 @@ class FileTree:
         return False
 
     def _find_rules_in(self, parts: tuple[str, ...], *, has_file: bool = True) -> tuple[_Rules, ...]:
-        """Return the rules that hold for what is in a folder; those of the folder above must have been asked for."""
+        """Return the rules for the entries of a folder; those of its parent must have been read."""
         if parts not in self._rules:
             way = (*self._start, *parts)
             self._rules[parts] = self._rules[parts[:-1]] + (self._load_rules(way) if has_file else ())
@@ -319,7 +319,7 @@ def _read_tree_file(descriptor: int, largest: int) -> bytes | None:
     if not stat.S_ISREG(status.st_mode) or status.st_size > largest:
         return None
     data = os.read(descriptor, status.st_size + 1)
-    if len(data) < status.st_size:  # some file systems give it in parts
+    if len(data) < status.st_size:  # some file systems return it in parts
         os.lseek(descriptor, 0, os.SEEK_SET)
         with os.fdopen(os.dup(descriptor), "rb") as file:
             data = file.read(largest + 1)
@@ -330,7 +330,7 @@ _LONGEST_GLOB = 1_000
 _MOST_RULE_LINES = 2_000
 _RULES_A_SET = 200  # one automaton for too many rules would outgrow its memory
 _SET_BYTES = 32_000_000
-_FOLDER_MARK = "(?P<ps_d>/)"  # by which pathspec marks what is in a folder that matches
+_FOLDER_MARK = "(?P<ps_d>/)"  # with which pathspec marks the contents of a matching folder
 
 
 class UnreadableGlobError(ValueError):
@@ -347,7 +347,7 @@ class _RuleSet(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """Rules that are matched together, each with what it says."""
+    """Rules that are matched together, each with its meaning."""
 
     leaves_out: tuple[bool, ...]
     rules: _RuleSet
@@ -359,7 +359,7 @@ class PathRules:
     Args:
         lines: The lines as they are written. A line of more than 1,000 characters is none, and lines after the first
             2,000 are not read.
-        for_contents: True where a line that names a folder speaks of all that is in it, too.
+        for_contents: True if a line that names a folder also means its contents.
         is_strict: True where a line that is no glob raises; else it is passed over, as git does.
 
     Raises:
@@ -384,7 +384,7 @@ class PathRules:
         return bool(self._batches)
 
     def decide(self, path: str) -> bool | None:
-        """Return True for what a line names, False for what one with ``!`` lets in again; None where none matches."""
+        """Return True if a line matches, False if one with ``!`` re-includes the path, None if none matches."""
         text = path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
         for batch in reversed(self._batches):
             matching = batch.rules.Match(text)
@@ -418,7 +418,7 @@ def _read_line(line: str, *, for_contents: bool) -> list[tuple[bool, str]]:
 
 
 def _check_source(source: str, line: str) -> None:
-    """Make sure that `re2` reads a pattern alone: in a set it does not say which one is wrong."""
+    """Make sure that `re2` reads a pattern alone: in a set it does not report which one is wrong."""
     re2 = _load_re2()
     try:
         re2.compile(source, _make_options())
@@ -453,7 +453,7 @@ _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
 
 
 def name_pattern(glob: str, parameter: str) -> Callable[[str], bool]:
-    """Return what says whether a glob means a path.
+    """Return a test that is True if a glob matches a path.
 
     Without a slash it is a name at any depth, else a path from the folder on; a ``!`` in front negates it.
 
@@ -511,14 +511,14 @@ _MOST_FILES = 1_000
 def list_files_tool(
     root: RootFolder | str | os.PathLike[str], *, time_limit: float = 10
 ) -> FunctionTool[object, ..., Any]:
-    """Return the tool ``list_files``: the regular files below a folder, sorted by path, at most 200 unless told so.
+    """Return the tool ``list_files``: the regular files below a folder, sorted by path, at most 200 by default.
 
     Files that ``.gitignore`` names are left out, and so are ``.git``, ``node_modules`` and ``target``; a folder that is
     named itself is always listed. Links are not followed. Needs the extra ``coding``.
 
     Args:
         root: The folder whose files may be listed.
-        time_limit: Seconds; then what was found is given with a note.
+        time_limit: Seconds; then the results so far are returned with a note.
 
     Raises:
         ConfigurationError: There is no such folder, or a package is missing.

@@ -1,6 +1,6 @@
 """`read_file` and `write_file`: text in pages with line numbers, images as images, whole files written or none.
 
-Some files are run later although nobody asks for it: writing one is running its text, and so is asked about.
+Some files are executed later automatically: writing one means running its text, and so needs approval.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def read_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[ob
     """Return the tool ``read_file``: a page of a text with line numbers, or an image.
 
     A page has at most 500 lines and 50,000 characters, a line at most 2,000; a file above 1 MB has to be asked for in
-    pages, one above 20 MB is refused, as is what is binary. JPEG, PNG, GIF, WebP and BMP, by content and not by name,
-    come as image blocks.
+    pages, files above 20 MB and binary files are refused. JPEG, PNG, GIF, WebP and BMP, by content and not by name,
+    are returned as image blocks.
 
     Args:
         root: The folder whose files may be read.
@@ -105,9 +105,9 @@ def write_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[o
 
     def write_file(
         path: Annotated[str, Field(description="The file, relative to the working folder.")],
-        content: Annotated[str, Field(description="All that the file shall hold.")],
+        content: Annotated[str, Field(description="The whole new content of the file.")],
     ) -> ToolOutput:
-        """Write a whole file; what it held before is lost. Use edit_file to change a part."""
+        """Write a whole file; its previous content is lost. Use edit_file to change a part."""
         note = ""
         data = FileText(text="").encoded(content, path)
         folder.make_folders(path)
@@ -125,7 +125,7 @@ def write_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[o
 
 
 def _check_file_size(path: str, size: int, head: bytes, *, is_image: bool, is_page: bool) -> None:
-    """Refuse by what is known before the file is read."""
+    """Refuse a file before it is read, by its status."""
     if is_image:
         if size > _LARGEST_IMAGE:
             raise ToolFailedError(
@@ -142,7 +142,7 @@ def _check_file_size(path: str, size: int, head: bytes, *, is_image: bool, is_pa
 
 
 def _read_whole_file(descriptor: int, path: str) -> bytes:
-    """Return all that is in the file, unless it has become too large while it was read."""
+    """Return the whole file, unless it has become too large while it was read."""
     with os.fdopen(os.dup(descriptor), "rb") as file:
         data = file.read(_LARGEST_TEXT + 1)
     if len(data) > _LARGEST_TEXT:
@@ -186,7 +186,7 @@ def _has_windows_line_ends(folder: RootFolder, path: str) -> bool:
     return b"\r\n" in data and data.count(b"\r\n") == data.count(b"\n")
 
 
-# Programs look for what they shall do in hidden files and folders; nothing in these leads one to run code.
+# Programs read instructions from hidden files and folders; nothing in these makes one run code.
 _INERT = frozenset({
     ".github", ".gitignore", ".gitkeep", ".keep", ".mailmap", ".git-blame-ignore-revs", ".dockerignore", ".npmignore",
     ".eslintignore", ".prettierignore", ".stylelintignore", ".ignore", ".rgignore", ".helmignore", ".gcloudignore",
@@ -210,7 +210,7 @@ _SEEMING_DOTS = str.maketrans({"\u2024": ".", "\uff0e": ".", "\ufe52": "."})
 
 
 def is_executed_later(path: str) -> bool:
-    """Return whether something may run what stands in a file, or be led by it, without being asked to.
+    """Return whether another program may execute the content of a file, or obey it, automatically.
 
     Programs look for such files under hidden names: ``.git`` (hooks, configuration), direnv, editors, hook managers, CI
     services, shells, debuggers, interpreters. So every path with a hidden name in it counts, but for the short list of
@@ -244,13 +244,13 @@ def _fold_name(name: str) -> str:
 
 
 def asks_before_writing(folder: RootFolder) -> Callable[[Mapping[str, Any]], str]:
-    """Return what says, by the arguments of a call, why somebody must agree before a file is written; else nothing."""
+    """Return a function of a call's arguments that gives the reason why writing a file needs approval; else nothing."""
 
     def find_reason(arguments: Mapping[str, Any]) -> str:
         try:
             path = folder.spell(str(arguments["path"]))
         except ToolError:
-            return ""  # the call fails, and says why
+            return ""  # the call fails, with the reason
         if not is_executed_later(path):
             return ""
         return f"Writing '{escape_in_name(path)}' needs approval: something may run it later without being asked to."
@@ -259,7 +259,7 @@ def asks_before_writing(folder: RootFolder) -> Callable[[Mapping[str, Any]], str
 
 
 def guard_link(folder: RootFolder, path: str) -> Callable[[Found], None]:
-    """Return what refuses a path that leads through a link to a file which would have been asked about."""
+    """Return a check that refuses a path that leads through a link to a file that needs approval."""
 
     def check(found: Found) -> None:
         if is_executed_later(found.path) and not is_executed_later(folder.spell(path)):
@@ -302,10 +302,10 @@ class FileText:
         return "\r\n" if windows * 2 > self.text.count("\n") else "\n"
 
     def encoded(self, text: str, path: str) -> bytes:
-        """Return what another text is in the file: same encoding, same byte order mark.
+        """Return another text encoded like the file: same encoding, same byte order mark.
 
         Raises:
-            ToolFailedError: The encoding can't say it.
+            ToolFailedError: The encoding can't represent it.
         """
         try:
             return self.mark + text.encode(self.encoding)
@@ -318,10 +318,10 @@ class FileText:
 
 
 def decoded(data: bytes, path: str, encoding: str | None = None) -> FileText:
-    """Return the text of a file: UTF-8, what its byte order mark says, or in the encoding that is named.
+    """Return the text of a file: in the named encoding, that of its byte order mark, or UTF-8.
 
     Raises:
-        ToolFailedError: It is binary, or not in that encoding; says which way there is.
+        ToolFailedError: It is binary, or not in that encoding; the message has the remedy.
     """
     mark, marked = _read_mark(data)
     if marked is not None and (encoding is None or _is_same_encoding(encoding, marked)):
@@ -337,7 +337,7 @@ def decoded(data: bytes, path: str, encoding: str | None = None) -> FileText:
 
 
 def searchable(data: bytes) -> str | None:
-    """Return the text of a file, what is none in its encoding replaced; None of what is binary."""
+    """Return the text of a file, with invalid bytes replaced; None for a binary file."""
     mark, marked = _read_mark(data)
     if marked is None and is_binary(data):
         return None
@@ -345,7 +345,7 @@ def searchable(data: bytes) -> str | None:
 
 
 def is_binary(data: bytes) -> bool:
-    """Return whether the start of a file holds a NUL, as no text without a byte order mark does."""
+    """Return whether the start of a file contains a NUL, as no text without a byte order mark does."""
     return b"\0" in data[:_LOOKED_AT] and _read_mark(data)[1] is None
 
 
@@ -365,7 +365,7 @@ def image_type(data: bytes) -> str | None:
 
 
 def _read_mark(data: bytes) -> tuple[bytes, str | None]:
-    """Return the byte order mark, and the encoding that it stands for."""
+    """Return the byte order mark, and its encoding."""
     for mark, encoding in _BOMS:
         if data.startswith(mark):
             return mark, encoding

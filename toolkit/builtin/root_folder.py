@@ -46,7 +46,7 @@ _MOST_LINKS = 40
 DEEPEST = 256
 """How many folders deep anything is walked: each that is open on the way takes a descriptor of the process."""
 _FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-# What is only passed through need not be readable, where the platform can say so.
+# Folders on the way need not be readable, if the platform supports that.
 _PASSED = getattr(os, "O_PATH", os.O_RDONLY) | _FOLDER_FLAGS
 
 # One change at a time in this process, so that two edits of one file never lose each other.
@@ -61,7 +61,7 @@ class Found:
         folder: The descriptor of the folder that it is in; open as long as the `RootFolder.find` that gave it.
         name: Its name there; ``.`` for the root itself.
         parts: The way to it from the root, without links.
-        status: Of what is there; None where nothing is.
+        status: The status of the entry; None if there is none.
     """
 
     folder: int
@@ -86,7 +86,7 @@ class RootFolder:
     Args:
         path: The folder; links in this path itself are followed, once, here.
         hard_links: True where files with more than one name may be read. The other names may be outside of the folder,
-            and nothing tells: so they are not, unless package managers (pnpm, uv) link what shall be read into it.
+            undetectably: so they are not, unless package managers (pnpm, uv) link files into it.
 
     Raises:
         ConfigurationError: There is no such folder, or the platform has no folder descriptors.
@@ -117,7 +117,7 @@ class RootFolder:
         """Walk to a path, which need not be there but whose folder must.
 
         Raises:
-            ToolError: The path leads out of the root, or can't be walked; says what to do.
+            ToolError: The path leads out of the root, or can't be walked; the message has the remedy.
         """
         with ExitStack() as stack:
             try:
@@ -184,7 +184,7 @@ class RootFolder:
                 continue
             with self.find("./" + "/".join(parts[:end])) as found:
                 if found.status is None:
-                    with suppress(FileExistsError):  # somebody else was faster
+                    with suppress(FileExistsError):  # another process was faster
                         os.mkdir(found.name, dir_fd=found.folder)
 
     def write(
@@ -197,14 +197,14 @@ class RootFolder:
     ) -> Found:
         """Put `data` in the place of a file, wholly or not at all, with the mode and the owner that the file had.
 
-        Bits that run a program with its owner's rights are not kept. Its folder must be there.
+        Bits that run a program with its owner's rights are cleared. Its folder must exist.
 
         Args:
             path: The file.
-            data: All that it shall hold.
+            data: The whole new content.
             expected: Its content when it was read: if it is another when `data` is in its place, that is
                 taken back. None writes whatever is there.
-            check: Called with where the path leads before anything is written; what it raises passes out.
+            check: Called with the target of the path before anything is written; its exceptions are passed on.
 
         Raises:
             ToolError: It can't be written; nothing has changed.
@@ -215,16 +215,16 @@ class RootFolder:
             _require_writable(found, path)
             if not replace_file(found.folder, found.name, data, status=found.status, expected=expected):
                 raise ToolFailedError(
-                    f"'{escape_in_name(path)}' was changed by somebody else meanwhile. Read it again, then try again."
+                    f"'{escape_in_name(path)}' was changed by another process meanwhile. Read it again, then try again."
                 )
             return found
 
     @contextmanager
     def changing(self, path: str) -> Generator[None]:
-        """Keep other changes of this library away, in this process and in others, from reading a file to writing it.
+        """Exclude other changes by this library, in any process, from reading a file to writing it.
 
         Raises:
-            ToolError: The folder of the file is not there; or others have kept changing files in it for 10 seconds.
+            ToolError: The folder of the file does not exist; or others were changing files in it for 10 seconds.
         """
         with _changing, self.find(path) as found, lock_folder(found.folder, path):
             yield
@@ -341,7 +341,7 @@ class _Way:
 
 
 def explained(error: OSError, path: str) -> ToolError:
-    """Return what a model reads of an error of the file system: what is wrong and what would be right."""
+    """Return a file system error as one for the model: what is wrong and what would be right."""
     match error.errno:
         case errno.ENOENT:
             why = "there is nothing at that path. list_files shows what is there"
@@ -365,7 +365,7 @@ def explained(error: OSError, path: str) -> ToolError:
 
 
 def _stat_name(way: _Way, name: str, rest: Sequence[str]) -> os.stat_result | None:
-    """Return what is under a name in the last folder of a way; None where nothing is, and no more names follow."""
+    """Return the entry of a name in the last folder of a path; None if there is none, and no more names follow."""
     try:
         return os.stat(name, dir_fd=way.folders[-1], follow_symlinks=False)
     except FileNotFoundError:
@@ -409,7 +409,7 @@ def _open_found(found: Found, path: str, flags: int) -> int:
 
 
 def _require_writable(found: Found, path: str) -> None:
-    """Ask for what replacing the file would not: whether the file itself may be written."""
+    """Check what replacing the file would not: whether the file itself may be written."""
     if found.status is not None:
         os.close(_open_found(found, path, os.O_WRONLY))
 
@@ -438,7 +438,7 @@ def lock_folder(folder: int, path: str) -> Generator[None]:
                 ) from None
             time.sleep(_LOCK_PAUSE)
         except OSError:
-            break  # some network file systems have none; what was changed meanwhile is found all the same
+            break  # some network file systems have none; concurrent changes are detected anyway
     try:
         yield
     finally:
@@ -447,13 +447,13 @@ def lock_folder(folder: int, path: str) -> Generator[None]:
 
 
 def replace_file(folder: int, name: str, data: bytes, *, status: os.stat_result | None, expected: bytes | None) -> bool:
-    """Write beside a file and give it the file's name when all is on the disk; return whether it did.
+    """Write a temporary file and rename it to the file when all is on the disk; return whether it did.
 
     Args:
         folder: The descriptor of its folder.
         name: Its name there.
-        data: All that it shall hold.
-        status: The file as it is now, whose mode and owner are kept; None where there is none.
+        data: The whole new content.
+        status: The file as it is now, whose mode and owner are preserved; None if there is none.
         expected: The content that it must have, or nothing is changed; None replaces any.
 
     Raises:
@@ -479,9 +479,9 @@ def replace_file(folder: int, name: str, data: bytes, *, status: os.stat_result 
 
 
 def _put_in_place(folder: int, name: str, temporary: str, expected: bytes) -> bool:
-    """Exchange two files, look at the one that came out, and exchange them again if it is not what was read.
+    """Exchange two files, look at the one that came out, and exchange them again if it differs from the one read.
 
-    So no change of somebody else's is lost, however late it came. What is left under the temporary name is not wanted.
+    So no change of another process is lost, however late. The file left under the temporary name is discarded.
     """
     if not exchange_files(folder, temporary, name):  # not on this system: then look before
         if not _holds_content(folder, name, expected):
@@ -508,7 +508,7 @@ def _holds_content(folder: int, name: str, expected: bytes) -> bool:
 def _keep_owner_and_mode(descriptor: int, status: os.stat_result) -> None:
     made = os.fstat(descriptor)
     if (made.st_uid, made.st_gid) != (status.st_uid, status.st_gid):
-        with suppress(PermissionError):  # only root gives files away; else the writer owns it, as with any editor
+        with suppress(PermissionError):  # only root can change owners; else the writer owns it, as with any editor
             os.fchown(descriptor, status.st_uid, status.st_gid)
     os.fchmod(descriptor, stat.S_IMODE(status.st_mode) & 0o777)
 
@@ -519,7 +519,7 @@ _FUNCTIONS = {"linux": "renameat2", "darwin": "renameatx_np"}
 
 
 def exchange_files(folder: int, one: str, other: str) -> bool:
-    """Exchange what two names in a folder stand for, and return whether this system and file system can.
+    """Exchange two entries of a folder, and return whether this system and file system support that.
 
     Args:
         folder: The descriptor of the folder.

@@ -1,8 +1,8 @@
 """`search`: the lines that match a pattern, in one file or in all below a folder.
 
 The dialects of Python and ripgrep differ in corners (which letters are alike, what a space is, what invalid bytes
-match). So ripgrep only says in which files to look, by a pattern that matches whenever Python's does; a pattern that
-can't be said so safely is not given to it.
+match). So ripgrep only selects the files, by a pattern that matches whenever Python's does; a pattern without a
+safe equivalent is not passed to it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Hit:
 def search_tool(
     root: RootFolder | str | os.PathLike[str], *, time_limit: float = 30, with_ripgrep: bool = True
 ) -> FunctionTool[object, ..., Any]:
-    """Return the tool ``search``: the lines that match a regular expression, sorted by path, 50 in all unless told so.
+    """Return the tool ``search``: the lines that match a regular expression, sorted by path, 50 in all by default.
 
     The expressions are those of Python (of the package ``regex``), matched line by line. Left out are files above
     10 MB, binary files (with a NUL in the first 8 kB), what is more than 256 folders deep, and what `list_files_tool`
@@ -59,7 +59,7 @@ def search_tool(
 
     Args:
         root: The folder whose files may be searched.
-        time_limit: Seconds, within one slow expression too; then what was found is given with a note.
+        time_limit: Seconds, within one slow expression too; then the results so far are returned with a note.
         with_ripgrep: True where ripgrep, if it is installed, finds the files in which to look; the lines are the same.
 
     Raises:
@@ -235,10 +235,10 @@ class LinePattern:
 
 
 def line_pattern(pattern: str, *, is_literal: bool, is_case_sensitive: bool) -> LinePattern:
-    """Return what to look for.
+    """Return the compiled pattern.
 
     Raises:
-        ToolFailedError: It is no regular expression, or a very large one; says where it goes wrong.
+        ToolFailedError: It is not a regular expression, or a very large one; the message gives the place of the fault.
     """
     import regex  # noqa: PLC0415 - an extra
 
@@ -307,7 +307,7 @@ def _widen_token(kind: str, text: str, *, is_case_sensitive: bool) -> str:
         case "any":
             return rf"(?:.|{_ANY_OTHER})"
         case "edge":
-            return "(?:)"  # what a word is, each decides for itself
+            return "(?:)"  # each dialect defines words differently
         case "kind":
             return rf"(?:{_WIDE_KINDS.get(text, text)}|{_ANY_OTHER})"
         case "set":

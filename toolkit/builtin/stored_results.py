@@ -1,4 +1,4 @@
-"""A tool over what is kept already: the cache."""
+"""A tool that reads the cache."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ __all__ = ["CacheTools"]
 class CacheTools:
     """Lets a model read the cache of tool outputs.
 
-    It is given only what it could have by calling the tool itself: of the tools that it is offered, under their rules
-    and guards, and kept for the same context.
+    It returns only outputs that the model could get by calling the tool itself: of offered tools, under their rules
+    and guards, and cached for the same context.
 
     Args:
         cache: The cache that `ToolLoopConfig.cache` has.
@@ -51,7 +51,7 @@ class CacheTools:
 
 
 async def _find_key(context: ToolContext[object], call: ToolCall) -> str | None:
-    """Return the key under which the output of a call is kept that might run as it stands."""
+    """Return the cache key of a call that might run as it is."""
     policy, scope = context.policy, context.scope
     if policy is None or scope is None:
         return None

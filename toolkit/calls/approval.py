@@ -105,7 +105,7 @@ class ApprovalRequest:
 
     Attributes:
         definition: The definition of the tool, as the model has it; each time a copy, which changes nothing.
-        unsaid: The arguments that stand nowhere in the conversation, as paths, if the provider checks that.
+        unsaid: The arguments that occur nowhere in the conversation, as paths, if the provider checks that.
     """
 
     call_id: str

@@ -56,7 +56,7 @@ class ImageBlock:
     """An image: either its bytes or a URL.
 
     Args:
-        data: The encoded image file, or None where `url` says where it is.
+        data: The encoded image file, or None if `url` locates it.
         media_type: Such as ``image/png``.
         url: Where the provider can fetch it.
     """
@@ -125,7 +125,7 @@ class ToolCall:
         extra: Data that the provider wants back with the call (a thought signature), untouched.
 
     Attributes:
-        unsaid: The arguments that stand nowhere in the conversation, as paths, if the provider checks that.
+        unsaid: The arguments that occur nowhere in the conversation, as paths, if the provider checks that.
     """
 
     id: str
@@ -219,17 +219,17 @@ class AssistantMessage:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """The result of a tool, with its call's id: the message that goes back to the model.
+    """The result of a tool, with its call's id: the message that answers the model's call.
 
     Args:
         call_id: The id of the call that this answers.
         content: Text, or blocks.
         tool_name: The tool that ran.
-        is_error: True where the content tells of a failure.
+        is_error: True if the content describes a failure.
         result_as_answer: True where the loop ends here, with this as the answer.
         child_loop_id: The id of the loop that ran inside the tool, for an agent.
-        details: For the application alone: no model reads it and no JSON of the transcript holds it.
-        time: When it was there, in seconds since 1970; None where nobody noted it. As `details`, for the
+        details: For the application only: it is not sent to a model and not part of the transcript's JSON.
+        time: The time of its arrival, in seconds since 1970; None if unknown. As `details`, for the
             application alone.
     """
 
@@ -255,19 +255,19 @@ class ToolResult:
 
 
 Message: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolResult
-"""One entry of a transcript; `role` tells them apart."""
+"""One entry of a transcript; `role` distinguishes them."""
 
 
 @cache
 def _make_message_adapter() -> TypeAdapter[list[Message]]:
-    # Made at the first use: few programs that import this say messages as JSON.
+    # Created on first use: few programs that import this serialize messages.
     from pydantic import Field, TypeAdapter  # noqa: PLC0415
 
     return TypeAdapter(list[Annotated[Message, Field(discriminator="role")]])
 
 
 def dump_messages(messages: Sequence[Message], *, indent: int | None = None) -> str:
-    """Return the transcript as JSON text; `load_messages` gives it back, equal.
+    """Return the transcript as JSON text; `load_messages` restores it, equal.
 
     ::
 
@@ -290,7 +290,7 @@ def dump_messages(messages: Sequence[Message], *, indent: int | None = None) -> 
 
 def messages_to_plain(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Return messages as JSON values, as `dump_messages` writes them."""
-    # No warnings: a list of blocks, for which a tuple is meant, is said as well.
+    # No warnings: a list of blocks in place of a tuple is serialized as well.
     plain: list[dict[str, Any]] = _make_message_adapter().dump_python(
         list(messages), mode="json", exclude={"__all__": {"details", "time"}}, exclude_defaults=False, warnings="none"
     )

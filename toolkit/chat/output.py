@@ -31,7 +31,7 @@ _BLOCKS = (TextBlock, ImageBlock, AudioBlock, FileBlock)
 _CONTAINERS = frozenset({list, tuple, dict})
 _JSON_KINDS = _CONTAINERS | {str, int, float, bool, type(None)}
 _MOST_LEVELS = 200
-_MADE_OF_BLOCKS = (list, tuple, Union, UnionType)
+_BLOCK_CONTAINERS = (list, tuple, Union, UnionType)
 _NOTHING = "(no output)"
 
 
@@ -42,10 +42,10 @@ class ToolOutput:
     Args:
         content: The content that the model reads: text, or blocks.
         details: For the application alone; never reaches a model.
-        is_error: True where the content tells of a failure.
+        is_error: True if the content describes a failure.
         result_as_answer: End the loop with this as the answer. Ignored on an error: a failed tool is never the answer.
         child_loop_id: The id of the loop that ran inside the tool, for an agent.
-        unsaid: Where something in the content stands as its text because JSON can't carry it: a path and a type each.
+        unsaid: The values that were converted to text because JSON can't carry them: a path and a type each.
     """
 
     content: str | tuple[ContentBlock, ...]
@@ -58,7 +58,7 @@ class ToolOutput:
 
     @classmethod
     def error(cls, message: str | BaseException, *, details: Any = None) -> ToolOutput:
-        """Return a failure that the model reads as `message`; an exception is told as if the tool had raised it."""
+        """Return a failure with a text for the model; exceptions are described as if the tool had raised them."""
         text = describe_error(message) if isinstance(message, BaseException) else message
         return cls(text or "The tool failed and gave no reason.", details=details, is_error=True)
 
@@ -76,12 +76,12 @@ class ToolOutput:
 def to_output(value: object) -> ToolOutput:
     """Turn whatever a tool returned into a `ToolOutput`; never raises.
 
-    A string stays as it is; None is said in words; content blocks stay blocks; bytes become a file block; everything
+    A string is unchanged; None becomes a sentence; content blocks stay blocks; bytes become a file block; everything
     else becomes JSON by Pydantic's rules, with sets sorted and Decimal as a string; bytes are Base64 and NaN is null,
     with a note. Arrays and scalars of numpy, frames (as records) and series of pandas, objects of attrs and msgspec and
     the public attributes of plain objects become JSON too, very long ones cut with a note. Iterators are read out. Lone
-    surrogates are replaced. A value that JSON can't carry stands as its text, without losing the rest:
-    `ToolOutput.unsaid` says where.
+    surrogates are replaced. A value that JSON can't carry is converted to text, without losing the rest:
+    `ToolOutput.unsaid` lists them.
     The text is made here and now: a live object that changes later changes nothing.
     """
     text = plain_text(value)
@@ -98,14 +98,14 @@ def to_output(value: object) -> ToolOutput:
 
 
 def is_content(hint: Any) -> bool:
-    """Return whether a return hint speaks of what a model reads, and not of data."""
+    """Return whether a return hint means content for a model, and not data."""
     if hint in (ToolOutput, *_BLOCKS):
         return True
-    return get_origin(hint) in _MADE_OF_BLOCKS and any(map(is_content, get_args(hint)))
+    return get_origin(hint) in _BLOCK_CONTAINERS and any(map(is_content, get_args(hint)))
 
 
 def plain_text(value: object) -> str | None:
-    """Return the text of what is text, or data made of nothing but JSON's own types; None of all else."""
+    """Return the text of a string, or of data that consists only of JSON's own types; else None."""
     kind = type(value)
     if kind is str:
         return replace_surrogates(cast("str", value))
@@ -117,7 +117,7 @@ def plain_text(value: object) -> str | None:
         try:
             text = dump(value).decode()
         except TypeError:
-            pass  # it takes less than JSON can say
+            pass  # it accepts less than JSON allows
         else:
             if "null" not in text:
                 return text
@@ -135,7 +135,7 @@ def plain_text(value: object) -> str | None:
 
 @cache
 def _exact_dump() -> Callable[[Any], bytes]:
-    """Return what dumps values as JSON, and writes ``NaN`` and ``Infinity`` where JSON has no words for a number."""
+    """Return a function that dumps values as JSON, and writes ``NaN`` and ``Infinity`` for numbers that JSON lacks."""
     from pydantic_core import to_json  # noqa: PLC0415 - slow to import where no tool is called
 
     return partial(to_json, inf_nan_mode="constants")
@@ -143,7 +143,7 @@ def _exact_dump() -> Callable[[Any], bytes]:
 
 @cache
 def _fast_dump() -> Callable[[Any], bytes] | None:
-    """Return what dumps finite values in the same way and faster, where the extra ``fast`` is installed; else None."""
+    """Return a faster function that dumps finite values the same way if the extra ``fast`` is installed; else None."""
     try:
         import orjson  # noqa: PLC0415 - an extra
     except ModuleNotFoundError:
@@ -169,7 +169,7 @@ def load_output(text: str) -> ToolOutput:
 
 
 def copy_details(details: Any) -> Any:
-    """Return plain data for somebody who may change it; other objects are the application's own, and the same."""
+    """Return a copy of plain data that may be changed; the application's own objects are not copied."""
     if type(details) not in (dict, list, set):
         return details
     import copy  # noqa: PLC0415 - few outputs have details
@@ -181,12 +181,12 @@ def copy_details(details: Any) -> Any:
 
 
 def copy_result(result: ToolResult) -> ToolResult:
-    """Return a result for somebody who may change its details."""
+    """Return a copy of a result whose details may be changed."""
     return result if result.details is None else replace(result, details=copy_details(result.details))
 
 
 def describe_error(error: BaseException) -> str:
-    """Return what a model reads of an error: a `ToolError` as written, another as ``Type: message``; never empty."""
+    """Return an error as text for the model: a `ToolError` as written, another as ``Type: message``; never empty."""
     if isinstance(error, ToolError):
         return replace_surrogates(error.message)
     name = type(error).__name__
@@ -198,7 +198,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def words_of(error: BaseException) -> str:
-    """Return the message of an error, also of one that can't tell it: then its type."""
+    """Return the message of an error, or its type if the message can't be read."""
     try:
         return replace_surrogates(str(error)).strip()
     except Exception:  # noqa: BLE001 - its own __str__ raised
@@ -206,7 +206,7 @@ def words_of(error: BaseException) -> str:
 
 
 def _check_output(output: ToolOutput) -> ToolOutput:
-    """Return an output that can be sent: its author made it, and nobody has looked at its content."""
+    """Return an output that can be sent: its author created it, and its content was not checked."""
     content = output.content
     if isinstance(content, str) and content.isascii():
         return output
@@ -244,8 +244,8 @@ def _as_blocks(value: object) -> tuple[ContentBlock, ...] | None:
 
 
 def _write_value(value: object) -> ToolOutput:
-    """Return any value as JSON text; what JSON can't carry stands as its text, and `unsaid` says where."""
-    from toolkit.plain_values import read_plain  # noqa: PLC0415 - few tools give what is not plain already
+    """Return any value as JSON text; values that JSON can't carry become text, and `unsaid` lists them."""
+    from toolkit.plain_values import read_plain  # noqa: PLC0415 - few tools return values that are not plain
 
     plain = read_plain(value)
     is_text = isinstance(plain.value, str) and len(plain.unsaid) > 0  # the value itself

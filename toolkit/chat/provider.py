@@ -1,4 +1,4 @@
-"""The protocol of what talks to a model, the events of its streams, and the base of providers that ask another one."""
+"""The protocol of providers, the events of their streams, and the base of providers that wrap another one."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamped:
-    """When something was told, and by which run.
+    """The time and the run of an event.
 
     A loop fills it in, a provider leaves it empty. Two events that differ in nothing else are equal.
 
     Attributes:
         run_id: The run of the outermost loop, which the loops inside its tools share.
-        loop_id: The loop that tells it; `ToolResult.child_loop_id` is that of a loop inside a tool.
+        loop_id: The loop that emits it; `ToolResult.child_loop_id` is that of a loop inside a tool.
         time: Seconds since 1970.
     """
 
@@ -85,7 +85,7 @@ StreamEvent: TypeAlias = TextDelta | ReasoningDelta | ArgumentsDelta | ResponseD
 
 
 def events_of(response: ChatResponse) -> Iterator[StreamEvent]:
-    """Yield a whole answer as a stream would give it, each block in one piece."""
+    """Yield a whole answer as a stream, each block in one piece."""
     position = 0
     for block in response.message.content:
         if isinstance(block, TextBlock):
@@ -101,9 +101,9 @@ def events_of(response: ChatResponse) -> Iterator[StreamEvent]:
 class Provider(Protocol):
     """Talks to one model.
 
-    Both methods raise `toolkit.ProviderError` or a subclass for whatever goes wrong outside this process, and let
-    cancellation pass, closing what they opened. Neither changes the request nor keeps a reference to the list of its
-    messages, which may be a live one; a message itself is not changed once it is made, and may be kept.
+    Both methods raise `toolkit.ProviderError` or a subclass for any failure outside this process, and let
+    cancellation pass, closing their resources. Neither changes the request nor keeps a reference to the list of its
+    messages, which may be a live one; a message itself is immutable, and may be stored.
     """
 
     async def generate(self, request: ChatRequest) -> ChatResponse:
@@ -111,7 +111,7 @@ class Provider(Protocol):
         ...
 
     def stream(self, request: ChatRequest) -> AsyncIterator[StreamEvent]:
-        """Yield the answer as it comes: deltas, then exactly one `ResponseDone`, last.
+        """Yield the answer as it arrives: deltas, then exactly one `ResponseDone`, last.
 
         Leaving early closes the connection; where the iterator has ``aclose``, it is called.
         """
@@ -133,14 +133,14 @@ class ProviderWrapper:
         return str(getattr(self._provider, "model", ""))
 
     @property
-    def tells_cost(self) -> bool:
-        """True where answers may say what they cost, as far as is known."""
-        return bool(getattr(self._provider, "tells_cost", True))
+    def reports_cost(self) -> bool:
+        """True if answers may report their cost, as far as is known."""
+        return bool(getattr(self._provider, "reports_cost", True))
 
 
 @asynccontextmanager
 async def closing(events: AsyncIterator[StreamEvent]) -> AsyncGenerator[AsyncIterator[StreamEvent]]:
-    """Give a provider's stream, and close it however the block is left, where it can be closed."""
+    """Yield a provider's stream, and close it at the end of the block if it can be closed."""
     try:
         yield events
     finally:

@@ -34,9 +34,9 @@ class ToolDefinition:
 
     Args:
         name: Matches ``^[A-Za-z0-9_-]{1,64}$``.
-        description: When to use it and what it gives.
+        description: The purpose of the tool, and its result.
         parameters: A JSON Schema of type object.
-        output_schema: A JSON Schema of what it returns, where that is structured.
+        output_schema: A JSON Schema of its result, if that is structured.
         strict: True where providers that can should hold the model to `parameters` exactly.
     """
 
@@ -48,7 +48,7 @@ class ToolDefinition:
 
 
 def copy_definition(definition: ToolDefinition) -> ToolDefinition:
-    """Return the definition for somebody who may change what it holds."""
+    """Return a copy of the definition that may be changed."""
     parameters, output_schema = copy.deepcopy((definition.parameters, definition.output_schema))
     return replace(definition, parameters=parameters, output_schema=output_schema)
 
@@ -56,12 +56,12 @@ def copy_definition(definition: ToolDefinition) -> ToolDefinition:
 def openai_strict(definition: ToolDefinition) -> ToolDefinition:
     """Return the definition with the variant of its schema that OpenAI's strict mode accepts.
 
-    Every property becomes required, what could be left out becomes nullable, and keywords that the mode does not know
-    are left out; a null that comes back for such a property is read as left out. The registry still validates against
+    Every property becomes required, optional ones become nullable, and keywords that the mode does not know
+    are left out; a null for such a property is read as absent. The registry still validates against
     the whole schema.
 
     Raises:
-        SchemaError: No such variant says the same; names the place and the reason.
+        SchemaError: No such variant is equivalent; the message names the place and the reason.
     """
     parameters = project_openai_strict(dict(definition.parameters), subject=f"tool '{definition.name}'")
     return replace(definition, parameters=parameters, strict=True)
@@ -96,10 +96,10 @@ class ResponseFormat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatRequest:
-    """Everything that one request to a model says.
+    """The content of one request to a model.
 
     Args:
-        messages: The transcript. It may be a live list: read it during the call, keep no reference to it.
+        messages: The transcript. It may be a live list: read it during the call, store no reference to it.
         tools: The tools that the model may call. For a loop None means the registry's.
         tool_choice: ``auto``, ``none``, ``required``, or the name of the one tool to call.
         parallel_tool_calls: None leaves it to the provider.
@@ -129,10 +129,10 @@ class ChatRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """The cost of requests, in tokens; adding two gives the sum.
+    """The tokens and the cost of requests; addition gives the sum.
 
-    `input_tokens` includes what was read from a cache, `output_tokens` includes reasoning. None means that the
-    provider did not say. A sum has no cost where a part with tokens has none: a part of the cost is no cost.
+    `input_tokens` includes tokens read from a cache, `output_tokens` includes reasoning. None means that the
+    provider did not report it. A sum has no cost if a part with tokens has none: a partial cost would mislead.
 
     Args:
         input_tokens: All tokens that the model read.
@@ -141,7 +141,7 @@ class Usage:
         cache_read_tokens: Of the input, those that came from a cache.
         cache_write_tokens: Of the input, those that were written to a cache.
         cost: In dollars, as the provider names it, or as `toolkit.providers.PricedProvider` fills it in.
-        details: How much there was of what vendors price apart, by names such as ``input_audio_tokens``,
+        details: The counts of items with separate prices, by names such as ``input_audio_tokens``,
             ``output_image_tokens``, ``cache_write_1h_tokens`` (parts of the sums above) and ``web_searches``.
     """
 
@@ -160,7 +160,7 @@ class Usage:
 
     @property
     def has_unknown_cost(self) -> bool:
-        """True where tokens were used, and nobody said what they cost."""
+        """True if tokens were used and their cost is unknown."""
         return self.cost is None and self.input_tokens + self.output_tokens > 0
 
     def __add__(self, other: Usage) -> Usage:
@@ -197,7 +197,7 @@ _NOTHING_OPTIONAL = (None,) * 5
 
 @dataclass(frozen=True, slots=True)
 class UnansweredItem:
-    """Something in a reply that waits for an answer which this library does not give.
+    """An item of a reply that requires an answer which this library can't give.
 
     Args:
         kind: The provider's name for such items, such as ``computer_call``.
@@ -221,7 +221,7 @@ class ChatResponse:
         model: The model that answered, as the provider names it.
         request_id: The provider's name for the request.
         metadata: Everything else that the provider sent, unchanged.
-        unanswered: The items that wait for an answer beside the calls; the message holds them sealed.
+        unanswered: The items other than calls that require an answer; the message contains them sealed.
     """
 
     message: AssistantMessage
@@ -244,20 +244,20 @@ class ChatResponse:
 
     @property
     def unfinished_calls(self) -> tuple[ToolCall, ...]:
-        """The calls of a reply that was cut off whose arguments may not be all that the model meant to say.
+        """The calls of a truncated reply whose arguments may be incomplete.
 
-        Those are calls without arguments; and the last thing said, where that is no whole JSON object with something
-        in it.
+        These are calls without arguments, and the last block unless its arguments are a complete, non-empty JSON
+        object.
         """
         if self.stop_reason != "max_tokens":
             return ()
-        said = [block for block in self.message.content if not isinstance(block, ReasoningBlock)]
-        calls = [block for block in said if isinstance(block, ToolCall)]
-        return tuple([call for call in calls if not _is_whole(call.arguments, is_last=call is said[-1])])
+        blocks = [block for block in self.message.content if not isinstance(block, ReasoningBlock)]
+        calls = [block for block in blocks if isinstance(block, ToolCall)]
+        return tuple([call for call in calls if not _is_whole(call.arguments, is_last=call is blocks[-1])])
 
 
 def _is_whole(arguments: str, *, is_last: bool) -> bool:
-    """Return whether arguments were said whole; what comes before something else was ended by the model itself."""
+    """Return whether arguments are complete; the model itself ended every block that is not the last."""
     if not is_last:
         return arguments.strip() not in ("", "null")
     from pydantic_core import from_json  # noqa: PLC0415 - slow to import, and few replies are cut off

@@ -1,4 +1,4 @@
-"""Requests, answers and events of streams as plain JSON values, and back: for what keeps them or compares them."""
+"""Converts requests, answers and stream events to plain JSON values and back, to store or compare them."""
 
 from __future__ import annotations
 
@@ -25,41 +25,41 @@ __all__ = [
 ]
 
 _FACTS = ("status", "retry_after", "is_retryable", "request_id")
-_NOT_OF_THE_REQUEST = {"timeout": True, "messages": {"__all__": {"details", "time"}}}
+_NOT_IN_REQUESTS = {"timeout": True, "messages": {"__all__": {"details", "time"}}}
 
 
 def request_to_plain(request: ChatRequest) -> dict[str, Any]:
-    """Return what a request asks, as JSON values.
+    """Return a request as JSON values.
 
-    Left out are its `timeout`, which does not change what is asked, and the `details` and `time` of results, which no
+    Left out are its `timeout`, which does not change the meaning, and the `details` and `time` of results, which no
     model reads.
 
     Raises:
-        ConfigurationError: Something in it, mostly in its options, can't be said in JSON.
+        ConfigurationError: Something in it, mostly in its options, can't be written as JSON.
     """
-    return _dump_plain(_make_request_adapter(), request, "request", exclude=_NOT_OF_THE_REQUEST)
+    return _dump_plain(_make_request_adapter(), request, "request", exclude=_NOT_IN_REQUESTS)
 
 
 def response_to_plain(response: ChatResponse) -> dict[str, Any]:
-    """Return an answer as JSON values; `response_from_plain` gives it back, equal.
+    """Return an answer as JSON values; `response_from_plain` restores it, equal.
 
     Raises:
-        ConfigurationError: Something in it, mostly in its metadata, can't be said in JSON.
+        ConfigurationError: Something in it, mostly in its metadata, can't be written as JSON.
     """
     return _dump_plain(_make_response_adapter(), response, "response")
 
 
 def response_from_plain(plain: object) -> ChatResponse:
-    """Return the answer that `response_to_plain` said.
+    """Return the answer that `response_to_plain` serialized.
 
     Raises:
-        ValueError: It is no answer; the message says where and why.
+        ValueError: It is not an answer; the message gives the place and the reason.
     """
     return _make_response_adapter().validate_json(json.dumps(plain))
 
 
 def event_to_plain(event: StreamEvent) -> dict[str, Any]:
-    """Return an event as JSON values with one key, its kind; `event_from_plain` gives it back, equal."""
+    """Return an event as JSON values with one key, its kind; `event_from_plain` restores it, equal."""
     match event:
         case TextDelta(text):
             return {"text": text}
@@ -72,7 +72,7 @@ def event_to_plain(event: StreamEvent) -> dict[str, Any]:
 
 
 def event_from_plain(plain: Any) -> StreamEvent:
-    """Return the event that `event_to_plain` said.
+    """Return the event that `event_to_plain` serialized.
 
     Raises:
         ValueError: It is no event.
@@ -91,15 +91,15 @@ def event_from_plain(plain: Any) -> StreamEvent:
 
 
 def provider_error_to_plain(error: ProviderError) -> dict[str, Any]:
-    """Return an error as JSON values; `provider_error_from_plain` gives it back, without its transcript."""
-    # A subclass of somebody's own is told as the one of ours that it stands for.
+    """Return an error as JSON values; `provider_error_from_plain` restores it, without its transcript."""
+    # An application's subclass is stored as the class of ours that it derives from.
     kind = next(kind for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
     facts = {name: getattr(error, name) for name in _FACTS}
     return {"type": kind.__name__, "provider": error.provider, "message": error.message, **facts}
 
 
 def provider_error_from_plain(plain: dict[str, Any]) -> ProviderError:
-    """Return the error that `provider_error_to_plain` said.
+    """Return the error that `provider_error_to_plain` serialized.
 
     Raises:
         LookupError, TypeError: It is none.
@@ -114,11 +114,11 @@ def _dump_plain(adapter: TypeAdapter[Any], value: object, what: str, **options: 
     try:
         plain: dict[str, Any] = adapter.dump_python(value, mode="json", **options)
     except ValueError as error:
-        raise ConfigurationError(f"the {what} can't be said in JSON: {error}") from error
+        raise ConfigurationError(f"the {what} can't be written as JSON: {error}") from error
     return plain
 
 
-# Made at the first use: few programs that import this keep requests or answers.
+# Created on first use: few programs that import this store requests or answers.
 @cache
 def _make_request_adapter() -> TypeAdapter[ChatRequest]:
     from pydantic import TypeAdapter  # noqa: PLC0415

@@ -1,8 +1,8 @@
 """The rules of a valid transcript, and the repair of one that is not.
 
 A transcript is valid when each call of an assistant message has exactly one result, directly after that message, in
-call order, with nothing between; when no result stands anywhere else; and when no two calls share an id. Whether its
-results are true is for whoever ran the tools to see to: what is mended here never claims that a call ran.
+call order, with nothing between; when there is no result anywhere else; and when no two calls share an id. Whether its
+results are true is the responsibility of the code that ran the tools: a repair never claims that a call ran.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _UNKNOWN = (
     "Check before you call it again."
 )
 
-# Typed as what may really come: a caller's list can hold anything.
+# Typed by the possible input: a caller's list can contain anything.
 _OTHER_ROLES: tuple[type[object], ...] = (SystemMessage, UserMessage, ToolResult)
 
 
@@ -39,7 +39,7 @@ def validate_transcript(messages: Sequence[Message], *, allow_pending: bool = Fa
             loop leaves it that awaits approval. Such a transcript is never sent to a model.
 
     Raises:
-        TranscriptError: A `ValueError` that names the message, what is wrong with it and what would be right.
+        TranscriptError: A `ValueError` that names the message, the problem and the remedy.
     """
     seen: set[str] = set()
     awaited: list[ToolCall] = []  # the calls that still want their result, the next one last
@@ -70,16 +70,16 @@ def validate_transcript(messages: Sequence[Message], *, allow_pending: bool = Fa
 
 
 def repair_transcript(messages: Sequence[Message]) -> list[Message]:
-    """Return the transcript made valid, changing as little as can be; the one that is given stays as it is.
+    """Return a valid form of the transcript with as few changes as possible; the original is not changed.
 
-    - A call without a result is answered with an error that says that it is not known whether it ran.
-    - A result that stands away from its call is moved there. One that belongs to no call, or to a call that has been
+    - A call without a result is answered with an error that says that it is unknown whether it ran.
+    - A result that is not next to its call is moved there. One that belongs to no call, or to a call that has been
       answered before it, is removed. With repeated ids a result belongs to the latest call before it of that id.
-    - Results and calls whose ids are missing are paired by their order, where they stand together and are as many.
+    - Results and calls whose ids are missing are paired by their order, if they are adjacent and equally many.
     - A missing or repeated call id is replaced, in the call and in its result; the first of equal ids stays.
 
-    Every part is mended for itself: whatever stretch from the start is valid comes back as the same objects, so that
-    a provider's cache of it holds. Repairing twice gives the same as repairing once, and a valid transcript comes back
+    Every part is repaired separately: a valid prefix is returned as the same objects, so that a provider's
+    cache of it stays valid. Repairing twice gives the same as repairing once, and a valid transcript is returned
     as an equal list.
 
     Raises:
@@ -109,7 +109,7 @@ def repair_call_ids(message: AssistantMessage, used_ids: Container[str], iterati
     """Return a fresh reply in which each call has an id of its own, the same object when that is so already.
 
     A missing id, one that is in `used_ids` and one that an earlier call of the reply has become
-    ``call_{iteration}_{position}``, or, where that is taken, the same with a number behind it. Equal input gives equal
+    ``call_{iteration}_{position}``, or, where that is taken, the same with a number appended. Equal input gives equal
     ids. It takes time linear in the calls of this message.
 
     Args:
@@ -217,7 +217,7 @@ def _match_results(messages: Sequence[Message], slots: dict[int, list[_Slot]]) -
 def _match_early(
     slots: dict[int, list[_Slot]], strays: list[tuple[int, ToolResult]]
 ) -> Iterator[tuple[int, ToolResult]]:
-    """Give a stray that came before its call to it, where no other call has that id; yield the other strays."""
+    """Assign a stray result that precedes its call to it, if no other call has that id; yield the other strays."""
     by_id: dict[str, list[_Slot]] = {}
     for group in slots.values():
         for slot in group:
@@ -249,7 +249,7 @@ def _match_by_order(messages: Sequence[Message], slots: dict[int, list[_Slot]], 
 
 
 def _new_ids(group: Sequence[_Slot], kept: set[str], taken: set[str], iteration: int) -> dict[int, str]:
-    """Return the new ids of the calls that need one, by position. `kept` are the ids of the calls so far."""
+    """Return the new ids of the calls that need one, by position. `kept` contains the ids of the calls so far."""
     new: dict[int, str] = {}
     for position, slot in enumerate(group):
         call_id = slot.call.id

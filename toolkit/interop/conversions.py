@@ -21,10 +21,10 @@ OneOrMore: TypeAlias = ToolRegistry[Ctx] | Registrable[Ctx] | Iterable[Registrab
 
 
 def read_tools(tools: Any, kind: type[Theirs], name: str) -> list[Theirs]:
-    """Return a framework's tools, given one of them or several.
+    """Return a framework's tools as a list, from one of them or several.
 
     Raises:
-        ConfigurationError: It is neither, or one of several is none; names what it is.
+        ConfigurationError: It is neither, or one of several is not a tool; the message names its type.
     """
     given: object = tools
     if isinstance(given, kind):
@@ -38,10 +38,10 @@ def read_tools(tools: Any, kind: type[Theirs], name: str) -> list[Theirs]:
 
 
 def read_registry(tools: Any) -> ToolRegistry[Any]:
-    """Return the registry that is given, or one of the tools or functions that are: one or several.
+    """Return the given registry, or a registry of the given tools or functions: one or several.
 
     Raises:
-        ConfigurationError: It is none of these; names what it is.
+        ConfigurationError: It is none of these; the message names its type.
     """
     given: object = tools
     if isinstance(given, ToolRegistry):

@@ -41,7 +41,7 @@ def from_langchain(tools: BaseTool | Iterable[BaseTool]) -> list[FunctionTool[ob
 
         registry = ToolRegistry(from_langchain([multiply, search]))
 
-    What a tool reports as an error is an error result; its artifact is in the `details`. One that is only sync runs in
+    An error that a tool reports is an error result; its artifact is in the `details`. A tool that is only sync runs in
     a worker thread; LangChain's own async code needs asyncio.
     """
     found = read_tools(tools, BaseTool, "a tool of LangChain")  # type: ignore[type-abstract]  # only looked at
@@ -60,7 +60,7 @@ def to_langchain(tools: OneOrMore[Any], ctx: Any = None) -> list[BaseTool]:
 
         agent = create_agent(model, tools=to_langchain(registry))
 
-    An error result becomes a message of status ``error``; what our tools keep in `details` is its artifact.
+    An error result becomes a message of status ``error``; the `details` of our tools are its artifact.
 
     Args:
         tools: A registry, or one tool or several; the definitions are those of now.
@@ -134,7 +134,7 @@ def _read_media(kind: str, data: bytes, media_type: str | None) -> ContentBlock:
 
 
 class _Exported(BaseTool):
-    """One of our tools, any of whose parameters may have a name that LangChain gives a meaning to in functions."""
+    """One of our tools, whose parameters may have names that have a meaning for LangChain in functions."""
 
     execute: Callable[[dict[str, Any]], Awaitable[tuple[Any, Any]]]
 

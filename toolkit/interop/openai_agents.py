@@ -33,12 +33,12 @@ def from_openai_agents(tools: AgentsTool | Iterable[AgentsTool]) -> list[Functio
 
         registry = ToolRegistry(from_openai_agents([multiply, search]))
 
-    The SDK puts errors of its functions into words, which come as ordinary results: an error that it raises is an error
-    result. A tool that needs approval there needs it here, its time limit holds, and one that is switched off is left
+    The SDK turns errors of its functions into text, which arrives as ordinary results: an error that it raises is an
+    error result. A tool that needs approval there needs it here, its time limit applies, and a disabled tool is left
     out. Its functions see our context as theirs, and need asyncio.
 
     Raises:
-        ConfigurationError: One is no function tool, or has guardrails: those only the SDK's own runner runs.
+        ConfigurationError: One is not a function tool, or has guardrails, which only the SDK's own runner runs.
     """
     found: list[AgentsTool] = []
     for tool in read_tools(tools, AgentsTool, "a tool of the SDK"):
@@ -63,7 +63,7 @@ def to_openai_agents(tools: OneOrMore[Any], ctx: Any = None) -> list[AgentsTool]
 
         agent = Agent(name="clerk", tools=to_openai_agents(registry))
 
-    The SDK has no field for a failed call: the text of an error result says that it is one.
+    The SDK has no field for a failed call: the text of an error result states it.
 
     Args:
         tools: A registry, or one tool or several; the definitions are those of now.
@@ -102,9 +102,9 @@ _AGENTS_KINDS: dict[str, type[BaseModel]] = {
 def _read_agents_block(item: Any) -> ContentBlock | None:
     """Return the block that one of the SDK's outputs is; None for any other value."""
     if isinstance(item, dict):
-        said = cast("dict[str, Any]", item)
-        kind = _AGENTS_KINDS.get(str(said.get("type")))
-        item = said if kind is None else kind.model_validate(said)
+        fields = cast("dict[str, Any]", item)
+        kind = _AGENTS_KINDS.get(str(fields.get("type")))
+        item = fields if kind is None else kind.model_validate(fields)
     if isinstance(item, ToolOutputText):
         return TextBlock(item.text)
     if isinstance(item, ToolOutputImage):

@@ -46,7 +46,7 @@ def from_pydantic_ai(tools: Tool[Any] | Iterable[Tool[Any]]) -> list[FunctionToo
         registry = ToolRegistry(from_pydantic_ai([multiply, search]))
 
     A tool that takes a ``RunContext`` gets one with our context as its ``deps``, the call's id and name, no history and
-    a model that answers nothing. `ModelRetry` and `ToolFailed` are error results. What a tool has as ``prepare`` is not
+    a model that never answers. `ModelRetry` and `ToolFailed` are error results. What a tool has as ``prepare`` is not
     asked: it decides by a request, and here the registry's scope does.
     """
     found = read_tools(tools, Tool, "a tool of Pydantic AI")
@@ -65,7 +65,7 @@ def to_pydantic_ai(tools: OneOrMore[Any], ctx: Any = None) -> list[Tool[Any]]:
 
         agent = Agent(model, tools=to_pydantic_ai(registry))
 
-    An error result is `ToolFailed`: the model reads it and goes on.
+    An error result is `ToolFailed`: the model reads it and continues.
 
     Args:
         tools: A registry, or one tool or several; the definitions are those of now.

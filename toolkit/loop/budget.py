@@ -30,8 +30,8 @@ class UsageLimits(Settings):
         output_tokens: Tokens written by the model.
         total_tokens: Both.
         tool_calls: Calls that run.
-        cost: In the currency in which the provider reports it; one that never does (`tells_cost` is False) is refused,
-            and a reply without its cost is the last one. `toolkit.providers.PricedProvider` adds the cost for
+        cost: In the currency in which the provider reports it; one that never does (`reports_cost` is False) is
+            refused, and a reply without its cost is the last one. `toolkit.providers.PricedProvider` adds the cost for
             the models whose prices are known.
     """
 

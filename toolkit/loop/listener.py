@@ -28,7 +28,7 @@ __all__ = [
 
 
 class Bell:
-    """Wakes all that wait when it is rung, in the event loop in which they do. Nobody who comes later hears of it.
+    """Wakes all waiting tasks when it is rung, in their own event loops. Later waiters are not woken.
 
     ::
 

@@ -78,7 +78,7 @@ def check_parts(provider: object, registry: object, prompt: object, config: obje
         check_setting("what a loop starts from", prompt, str, Sequence, ChatRequest)
     check_setting("the config of a loop", config, ToolLoopConfig, None)
     limits = config.limits.usage if isinstance(config, ToolLoopConfig) else None
-    if limits is not None and limits.cost is not None and not getattr(provider, "tells_cost", True):
+    if limits is not None and limits.cost is not None and not getattr(provider, "reports_cost", True):
         raise ConfigurationError(
             f"UsageLimits(cost={limits.cost:g}) would limit nothing: {provider!r} never reports the cost of a reply; "
             "wrap it in toolkit.providers.PricedProvider, or limit total_tokens instead"

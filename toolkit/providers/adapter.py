@@ -21,7 +21,7 @@ from toolkit.chat import ChatRequest, ChatResponse, ResponseDone, StreamEvent, U
 from toolkit.errors import ConfigurationError, ProviderAuthError, ProviderError
 from toolkit.providers.connection import ClientOfLoop, Exchange, WholeAnswer, checked_headers
 from toolkit.providers.failures import NO_KEY, Failures
-from toolkit.secrets import cut_causes, secrets_in_url, secrets_of_headers, without_credentials
+from toolkit.secrets import cut_causes, secrets_in_headers, secrets_in_url, without_credentials
 from toolkit.settings import Duration, check_setting, to_seconds
 
 __all__ = [
@@ -29,7 +29,7 @@ __all__ = [
     "checked_key",
     "checked_url",
     "Decoder",
-    "headers_kept_home",
+    "withheld_headers",
     "is_home",
     "is_loopback",
     "is_of",
@@ -48,7 +48,7 @@ class Decoder(Protocol):
         ...
 
     def feed(self, data: bytes) -> Iterator[StreamEvent]:
-        """Yield what a piece tells.
+        """Yield the deltas of a piece.
 
         Raises:
             ProviderError: It tells of a failure.
@@ -78,7 +78,7 @@ class _KnownUsage:
 
 @contextmanager
 def _attach_usage(failures: Callable[[], Failures]) -> Generator[_KnownUsage]:
-    """Hang what was spent on an error; and let neither it nor one behind it show a secret."""
+    """Attach the usage to an error, and remove secrets from it and its causes."""
     spent = _KnownUsage()
     try:
         yield spent
@@ -123,7 +123,7 @@ class Adapter(ABC):
         self.name = name
         self._base_url, login, secrets = split_login(checked_url(base_url))
         self._headers: Mapping[str, str] = {**login, **checked_headers(headers)}
-        self._secrets = (*secrets, *secrets_in_url(base_url), *secrets_of_headers(headers))
+        self._secrets = (*secrets, *secrets_in_url(base_url), *secrets_in_headers(headers))
         self._timeout = to_seconds(timeout, "timeout")
         self._clients = clients
 
@@ -150,7 +150,7 @@ class Adapter(ABC):
 
         Raises:
             ProviderError: Or a subclass; the connection is closed.
-            ConfigurationError: The request asks for what the format can't say.
+            ConfigurationError: The request asks for something that the format can't express.
         """
         with _attach_usage(self._make_failures) as spent:
             exchange, body = await self._encode_request(request, streams=False)
@@ -166,7 +166,7 @@ class Adapter(ABC):
 
         Raises:
             ProviderError: Or a subclass; the connection is closed.
-            ConfigurationError: The request asks for what the format can't say.
+            ConfigurationError: The request asks for something that the format can't express.
         """
         with _attach_usage(self._make_failures) as spent:
             exchange, body = await self._encode_request(request, streams=True)
@@ -186,17 +186,17 @@ class Adapter(ABC):
 
     @property
     def base_url(self) -> str:
-        """The address that requests go to, without what is secret in it."""
+        """The address that requests go to, without secrets."""
         return without_credentials(self._base_url)
 
     @property
-    def tells_cost(self) -> bool:
-        """True where answers may say what they cost: without that, `UsageLimits.cost` is refused."""
+    def reports_cost(self) -> bool:
+        """True if answers may report their cost; otherwise `UsageLimits.cost` is refused."""
         return False
 
     @abstractmethod
     async def _encode_request(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:
-        """Return what sends the request, and its body."""
+        """Return the exchange that sends the request, and its body."""
 
     @abstractmethod
     def _decode_answer(self, answer: WholeAnswer, request: ChatRequest) -> ChatResponse:
@@ -204,15 +204,15 @@ class Adapter(ABC):
 
     @abstractmethod
     def _read_usage(self, answer: Mapping[str, Any]) -> Usage:
-        """Return what a whole answer says that it cost."""
+        """Return the cost that a whole answer reports."""
 
     @abstractmethod
     def _make_failures(self) -> Failures:
-        """Return what makes errors."""
+        """Return the maker of errors."""
 
     @abstractmethod
     def _make_decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:
-        """Return what reads an answer in pieces."""
+        """Return the reader of a streamed answer."""
 
 
 def key_for(url: str, *, name: str, variables: Sequence[str], hosts: Sequence[str], advice: str) -> str:
@@ -247,11 +247,11 @@ def key_for(url: str, *, name: str, variables: Sequence[str], hosts: Sequence[st
 
 
 def is_home(url: str, hosts: Sequence[str]) -> bool:
-    """Return whether what an environment holds for a vendor may go to a URL: one of the vendor's hosts, encrypted."""
+    """Return whether a vendor's key in the environment may be sent to a URL: one of the vendor's hosts, encrypted."""
     return urlsplit(url).scheme == "https" and is_of(url, *hosts)
 
 
-def headers_kept_home(
+def withheld_headers(
     url: str, variable: str, hosts: Sequence[str], *names: str, given: Iterable[str]
 ) -> tuple[str, ...]:
     """Return the names of the headers that an SDK takes from a variable and that must not go to a URL.

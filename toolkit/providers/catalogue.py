@@ -86,7 +86,7 @@ def provider_for(name: str, *, calling: CallingChoice | None = None, **settings:
 
         provider = provider_for("openai:qwen3", base_url="http://127.0.0.1:11434/v1")
 
-    What stands before the first colon chooses the provider, what follows is the model as its server knows it:
+    The text before the first colon selects the provider; the rest is the model's name on its server:
     ``openai`` (chat completions), ``openai-responses``, ``anthropic``, ``google``, and ``local``, which needs no model
     and else takes the path of a GGUF file. The SDK is imported here, not before.
 
@@ -99,7 +99,7 @@ def provider_for(name: str, *, calling: CallingChoice | None = None, **settings:
         settings: For the provider's class, such as ``api_key``, ``base_url``, ``timeout``.
 
     Raises:
-        ConfigurationError: There is no such provider or way, or no model is named; it says what is near.
+        ConfigurationError: There is no such provider or way, or no model is named; the message suggests similar names.
         ModuleNotFoundError: The SDK is not installed; it names the extra.
         ProviderAuthError: There is no key.
     """
@@ -166,13 +166,13 @@ def ask_in_way(provider: Provider, way: str | None, model: str) -> Provider:
 
 
 def wrap_provider(provider: Any, way: str | None, model: str) -> Any:
-    """Do what `ask_in_way` does, and have the provider closed with what it is wrapped in."""
+    """Do what `ask_in_way` does, and close the provider with its wrapper."""
     wrapper = ask_in_way(provider, way, model)
     return provider if wrapper is provider else _ClosingWrapper(wrapper, provider)
 
 
 class _ClosingWrapper(ProviderWrapper):
-    """A wrapped provider that is closed with its wrapper: nobody else knows it."""
+    """A wrapped provider that is closed with its wrapper, its only user."""
 
     def __init__(self, wrapper: Provider, wrapped: Any) -> None:
         super().__init__(wrapper)

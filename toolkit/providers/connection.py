@@ -1,6 +1,6 @@
 """One request over HTTP: sent by an SDK's client, read here, within its deadline, closed however it ends.
 
-The SDKs build the request, sign it and hold the connections. What comes back is read here, because their parsers
+The SDKs build the request, sign it and hold the connections. The replies are read here, because their parsers
 fail on what compatible servers leave out or add, and because their streams are not closed on every way out.
 """
 
@@ -37,7 +37,7 @@ ClientT = TypeVar("ClientT")
 
 _PATIENCE_AFTER_DONE = 0.2
 _MOST_INSTEAD = 65_536
-_OF_EVENTS = (b"data:", b"event:", b"id:", b"retry:", b":")
+_EVENT_PREFIXES = (b"data:", b"event:", b"id:", b"retry:", b":")
 
 
 class ClientOfLoop(Generic[ClientT]):
@@ -59,19 +59,19 @@ class ClientOfLoop(Generic[ClientT]):
         self._make = make
         self._close = close
         self._is_closed = is_closed
-        self._of_run: RunVar[ClientT] = RunVar("client")
+        self._run_client: RunVar[ClientT] = RunVar("client")
 
     def get(self) -> ClientT:
         """Return the client of the running event loop."""
-        client = self._of_run.get(None)
+        client = self._run_client.get(None)
         if client is None or self._is_closed(client):
             client = self._make()
-            self._of_run.set(client)
+            self._run_client.set(client)
         return client
 
     async def aclose(self) -> None:
         """Close the client of the running event loop, if there is one; cancellation waits for it."""
-        client = self._of_run.get(None)
+        client = self._run_client.get(None)
         if client is not None:
             with anyio.CancelScope(shield=True):
                 await self._close(client)
@@ -83,7 +83,7 @@ class Send(Protocol):
     def __call__(self, body: bytes, *, streams: bool, timeout: float | None) -> Awaitable[httpx2.Response]:
         """Return the response; a successful one's body is not read yet.
 
-        Raises what the SDK raises for what goes wrong, a status of 400 or above too.
+        Raises the SDK's exception for any failure, including a status of 400 or above.
         """
         ...
 
@@ -133,14 +133,14 @@ class AnswerPieces:
         raise StopAsyncIteration
 
     def _read_plain_error(self) -> list[bytes]:
-        """Return what came where no event did, if it tells of an error: some servers tell of those in plain JSON.
+        """Return the text received in place of events if it reports an error, as some servers do in plain JSON.
 
         Raises:
             StopAsyncIteration: Nothing came, or the events are over, or the first was cut off.
             ValueError: It is something else.
         """
         came, self._before_events = (self._before_events or b"").strip(), None
-        if not came or "event-stream" in self._content_type or came.startswith(_OF_EVENTS):
+        if not came or "event-stream" in self._content_type or came.startswith(_EVENT_PREFIXES):
             raise StopAsyncIteration
         with suppress(ValueError):
             if as_mapping(from_json(came)).get("error"):
@@ -151,7 +151,7 @@ class AnswerPieces:
         if deadline is None:
             return await anext(self._pieces, b"")
         seconds = deadline - anyio.current_time()
-        if seconds <= 0:  # what has come already would be given without a look at the clock
+        if seconds <= 0:  # data that has arrived would be returned without checking the clock
             raise TimeoutError
         # A scope may not stay open over a yield, so each piece has one of its own.
         with anyio.fail_after(seconds):
@@ -173,7 +173,7 @@ class Exchange:
     Args:
         send: Posts a body.
         failures: Makes the errors.
-        raised: The root of what the SDK raises, beside the errors of the HTTP client.
+        raised: The base class of the SDK's exceptions, in addition to those of the HTTP client.
     """
 
     send: Send
@@ -208,7 +208,7 @@ class Exchange:
     async def listen(self, body: bytes, *, timeout: float | None) -> AsyncGenerator[AnswerPieces]:
         """Give the answer in pieces; leaving the block closes the connection.
 
-        What the block raises as `ValueError`, reading a piece that is no JSON, is told as a bad answer.
+        A `ValueError` that the block raises for a piece that is not JSON is reported as a bad answer.
 
         Args:
             body: The JSON of the request.
@@ -268,10 +268,10 @@ _MOST_EVENT_LINES = 4_000_000
 
 
 class EventReader:
-    """Cuts the bytes of an event stream into the data of its events, in time linear in what comes.
+    """Cuts the bytes of an event stream into the data of its events, in time linear in their number.
 
     Attributes:
-        is_done: True where the server has said ``[DONE]``; what follows is ignored.
+        is_done: True after the server has sent ``[DONE]``; anything that follows is ignored.
     """
 
     def __init__(self) -> None:

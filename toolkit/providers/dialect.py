@@ -1,4 +1,4 @@
-"""Decides, once for all formats, about what a format can't say.
+"""Decides, once for all formats, how to handle content that a format can't express.
 
 - Call ids and tool names of the wrong letters or lengths become others: the same one gives the same other one, in the
   definition, in the call, in the result and in the next process; `Dialect.names_back` gives the tools' own again.
@@ -152,7 +152,7 @@ def error_text(text: str) -> str:
 
 
 def file_text(block: FileBlock) -> str | None:
-    """Return what stands for a file in text: its content where that is text, its address; None for other bytes."""
+    """Return a file as text: its content if that is text, else its address; None for other bytes."""
     if block.data is None:
         return f"[file {block.name}: {url_of(block)}]"
     if block.media_type.startswith("text/") or block.media_type.partition(";")[0] in _TEXT_MEDIA_TYPES:
@@ -228,7 +228,7 @@ def split_system(messages: Sequence[Message]) -> tuple[str, Sequence[Message]]:
 
 
 def as_user_text(message: SystemMessage) -> str:
-    """Return a system message in the middle as text of the user, marked as what it is."""
+    """Return a system message in the middle as user text, marked as a system message."""
     return f"<system>\n{message.content}\n</system>"
 
 
@@ -253,7 +253,7 @@ def stop_texts(stop: Sequence[str]) -> list[str] | None:
 
 
 def checked_choice(choice: str, tools: Sequence[ToolDefinition]) -> Choice:
-    """Return what the choice asks for.
+    """Return the tool choice , parsed.
 
     Raises:
         ConfigurationError: It names a tool that the request doesn't have, or must call and has none.
@@ -277,7 +277,7 @@ def checked_choice(choice: str, tools: Sequence[ToolDefinition]) -> Choice:
 def strict_format(schema: Mapping[str, Any], *, is_openai: bool) -> tuple[Mapping[str, Any], bool]:
     """Return the schema of an answer for OpenAI's formats, and whether the server may be strict about it.
 
-    What strict mode would ask for beyond the schema, such as nulls for what may be left out, is not asked for.
+    Requirements of strict mode beyond the schema, such as nulls for optional properties, are not added.
 
     Args:
         schema: Of the answer.
@@ -312,19 +312,19 @@ def _is_strict(schema: Any) -> bool:
 
 
 def extra_without(call: ToolCall, *others: str) -> dict[str, Any]:
-    """Return what a server told with a call, but for what is of other vendors: it is refused where it is not known."""
+    """Return the extra data that a server sent with a call, without that of other vendors, which servers refuse."""
     return {name: value for name, value in (call.extra or {}).items() if name != "unsaid" and name not in others}
 
 
-def sealed(provider: str, kept: Mapping[str, Any]) -> str:
-    """Return what only its own provider reads, as `ReasoningBlock.encrypted` holds it."""
-    return json.dumps({provider: kept}, ensure_ascii=False)
+def sealed(provider: str, data: Mapping[str, Any]) -> str:
+    """Seal data that only its own provider reads, for `ReasoningBlock.encrypted`."""
+    return json.dumps({provider: data}, ensure_ascii=False)
 
 
 def unsealed(provider: str, encrypted: str) -> dict[str, Any] | None:
-    """Return what `sealed` was given; None for what another provider sealed, and for what no one sealed here."""
+    """Return the data given to `sealed`; None if another provider sealed it, or nothing here did."""
     try:
-        kept: object = from_json(encrypted).get(provider)
+        data: object = from_json(encrypted).get(provider)
     except (ValueError, AttributeError):
         return None
-    return cast("dict[str, Any]", kept) if isinstance(kept, dict) else None
+    return cast("dict[str, Any]", data) if isinstance(data, dict) else None

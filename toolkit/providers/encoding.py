@@ -39,7 +39,7 @@ __all__ = [
 JsonObject: TypeAlias = dict[str, Any]
 """An object as JSON has it, while it is made."""
 
-_MOST = 2**53  # more are not counted, and not said in JSON by others
+_MOST = 2**53  # larger numbers are not counted, and not exact in JSON
 
 
 def as_mapping(value: object) -> Mapping[str, Any]:
@@ -76,12 +76,12 @@ def as_amount(value: object) -> float | None:
 
 
 def as_key(value: object) -> int | str | None:
-    """Return what tells a part from others, else None."""
+    """Return the key that identifies a part, else None."""
     return value if isinstance(value, int | str) else None
 
 
 def as_bytes(value: object) -> bytes:
-    """Return what a text holds in base64, else nothing."""
+    """Return the bytes of a base64 text, else nothing."""
     try:
         return b64decode(as_text(value))
     except ValueError:
@@ -102,13 +102,13 @@ _MOST_KEPT_BYTES = 32 * 2**20
 class EncodedOnce(Generic[ItemT, EncodedT]):
     """Keeps what items were encoded as, by identity: messages and definitions are not changed once they are made.
 
-    An item is kept alive with its encoding. What was not used lately goes when it becomes too much; nothing is lost
+    An item is kept alive with its encoding. Items not used recently are dropped when the cache is full; nothing is lost
     by that but the time to encode it again.
 
     Args:
         encode: Encodes an item; must give the same for the same item.
         size_of: The bytes that an encoding holds.
-        most_bytes: How many may be kept; half of them go at once.
+        most_bytes: The size of the cache; half of it is dropped at once.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class EncodedOnce(Generic[ItemT, EncodedT]):
         self._encode = encode
         self._size_of = size_of
         self._most_bytes = most_bytes
-        # Two generations: what is used moves to the young one; when that is full it becomes the old one. Each entry
+        # Two generations: used items move to the young one; when that is full it becomes the old one. Each entry
         # holds its item, so that no other object can have its identity.
         self._young: dict[int, tuple[ItemT, EncodedT]] = {}
         self._old: dict[int, tuple[ItemT, EncodedT]] = {}
@@ -148,7 +148,7 @@ class EncodedOnce(Generic[ItemT, EncodedT]):
 
 
 def encode_tools_once(encode: Callable[[ToolDefinition], object]) -> EncodedOnce[ToolDefinition, bytes]:
-    """Return what keeps tools as bytes of JSON.
+    """Return a cache of tools encoded as bytes of JSON.
 
     Args:
         encode: Returns a tool as the wire has it.
@@ -169,11 +169,11 @@ def to_bytes(value: object, subject: str) -> bytes:
     try:
         return write_json(value, allow_nan=False, default=_make_encodable).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{subject} can't be said in JSON: {error}") from error
+        raise ConfigurationError(f"{subject} can't be written as JSON: {error}") from error
 
 
 def join_list(encodings: Iterable[bytes]) -> bytes:
-    """Return a JSON list of what is JSON already."""
+    """Return a JSON list of items that are JSON already."""
     return b"[" + b",".join(encodings) + b"]"
 
 
@@ -182,10 +182,10 @@ def assemble_body(body: Mapping[str, Any], members: Mapping[str, bytes | Sequenc
 
     Args:
         body: Its fields.
-        members: Fields that are JSON already, or lists of what is; those that the body has too are the body's.
+        members: Fields that are JSON already, or lists of such; the body's own fields take precedence.
     """
-    said = to_bytes({name: value for name, value in body.items() if value is not None}, "the request")
-    pieces = [said[:-1]]
+    encoded = to_bytes({name: value for name, value in body.items() if value is not None}, "the request")
+    pieces = [encoded[:-1]]
     for name, value in members.items():
         if name not in body:
             pieces += [b"," if pieces != [b"{"] else b"", to_bytes(name, "a name"), b":"]
@@ -194,7 +194,7 @@ def assemble_body(body: Mapping[str, Any], members: Mapping[str, bytes | Sequenc
 
 
 def _join_pieces(encodings: Sequence[bytes]) -> list[bytes]:
-    # The commas are laid between here, so that what may be megabytes is copied only once.
+    # The commas are laid between here, so that megabytes are copied only once.
     pieces = [b","] * (2 * len(encodings) + 1)
     pieces[1::2] = encodings
     pieces[0] = b"["
@@ -217,7 +217,7 @@ BEGINNING_LEFT_OUT = "[The beginning of the conversation is left out.]"
 
 
 def join_by_role(spoken: Iterable[tuple[bytes, bytes]], *, field: bytes, opening: bytes) -> bytes:
-    """Return the messages as a JSON list; an empty one where nothing is said.
+    """Return the messages as a JSON list; an empty one if there are none.
 
     Args:
         spoken: The role of each message, and its blocks: JSON already, with commas between. No blocks are no message.

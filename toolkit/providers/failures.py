@@ -1,7 +1,7 @@
 """Failures of requests as our errors: what happened, what to do, whether to try again, and after how long.
 
 Nothing of an SDK is imported. OpenAI's and Anthropic's come from one generator: their exceptions have the same names
-and attributes, and so have those of the HTTP clients, so they are told apart by name.
+and attributes, and so have those of the HTTP clients, so they are distinguished by name.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Failures:
         return ProviderError(self.provider, self._quote_server(str(error)) or type(error).__name__)
 
     def cause_of(self, error: Exception) -> Exception | None:
-        """Return what to raise ``from``: the error, unless it repeats a secret, which a traceback would show."""
+        """Return the cause for ``raise ... from``: the error, or None if a traceback of it would show a secret."""
         holder = Exception()
         holder.__cause__ = error
         cut_causes(holder, self.without_secrets)
@@ -126,16 +126,16 @@ class Failures:
 
     def unreachable(self, cause: Exception) -> ProviderError:
         """Return the error of a connection that could not be made, or was cut."""
-        said = self.without_secrets(_read_first_words(cause)) or type(cause).__name__
+        reason = self.without_secrets(_read_first_words(cause)) or type(cause).__name__
         kinds = {kind.__name__ for kind in type(cause).__mro__}
         if kinds & _CUT_OFF:
-            message = f"the connection to {self.url} was cut before the answer was complete: {said}"
+            message = f"the connection to {self.url} was cut before the answer was complete: {reason}"
         elif "ProxyError" in kinds:
-            message = f"the proxy between here and {self.url} refused: {said}; check HTTPS_PROXY and NO_PROXY"
-        elif "CERTIFICATE" in said.upper() or "SSL" in said.upper():
-            message = f"no trusted connection to {self.url}: {said}; check the certificate, or the proxy between"
+            message = f"the proxy between here and {self.url} refused: {reason}; check HTTPS_PROXY and NO_PROXY"
+        elif "CERTIFICATE" in reason.upper() or "SSL" in reason.upper():
+            message = f"no trusted connection to {self.url}: {reason}; check the certificate, or the proxy between"
         else:
-            message = f"no connection to {self.url}: {said}; is the server running, and is base_url right?"
+            message = f"no connection to {self.url}: {reason}; is the server running, and is base_url right?"
         return ProviderError(self.provider, message, is_retryable=True)
 
     def refused(self, status: int, headers: Mapping[str, str], body: object) -> ProviderError:
@@ -147,7 +147,7 @@ class Failures:
             body: The answer: parsed JSON, else its text.
         """
         details = _read_details(body)
-        said = self._read_message(details or body) or f"the server answered {status} and said no more"
+        reason = self._read_message(details or body) or f"the server answered {status} without a message"
         codes = _read_codes(details)
         facts: dict[str, Any] = {
             "status": status,
@@ -156,7 +156,7 @@ class Failures:
         }
         if status < 400:
             return ProviderError(self.provider, self._describe_redirect(headers.get("location", "")), **facts)
-        explained = self._explain_refusal(status, codes, said)
+        explained = self._explain_refusal(status, codes, reason)
         if explained is not None:
             kind, message = explained
             return kind(self.provider, message, **facts)
@@ -164,28 +164,28 @@ class Failures:
         if codes & _QUOTA_CODES or headers.get("x-should-retry") == "false":
             retryable = False
         kind = RateLimitedError if status == 429 else ProviderTimeoutError if status in (408, 504) else ProviderError
-        return kind(self.provider, said, is_retryable=retryable, **facts)
+        return kind(self.provider, reason, is_retryable=retryable, **facts)
 
-    def _explain_refusal(self, status: int, codes: set[str], said: str) -> tuple[type[ProviderError], str] | None:
+    def _explain_refusal(self, status: int, codes: set[str], reason: str) -> tuple[type[ProviderError], str] | None:
         """Return the kind and the message of a refusal that the same request would meet again; None for another."""
         if status in (401, 403) or codes & _KEY_CODES:
-            return ProviderAuthError, f"{self.url} refused the key: {said}; {self.key_advice}"
-        if status == 413 or (status < 500 and (codes & _CONTEXT_CODES or _is_about_context(status, said))):
-            return ContextTooLongError, f"{said}; shorten the conversation or set a compaction"
-        if status < 500 and (codes & _FILTER_CODES or _FILTER_PHRASE in said.lower()):
-            return ContentFilteredError, f"the content filter refused the request: {said}; change what is asked"
+            return ProviderAuthError, f"{self.url} refused the key: {reason}; {self.key_advice}"
+        if status == 413 or (status < 500 and (codes & _CONTEXT_CODES or _is_about_context(status, reason))):
+            return ContextTooLongError, f"{reason}; shorten the conversation or set a compaction"
+        if status < 500 and (codes & _FILTER_CODES or _FILTER_PHRASE in reason.lower()):
+            return ContentFilteredError, f"the content filter refused the request: {reason}; change the request"
         if status == 404:
             advice = f"check the model '{self.model}' and base_url: nothing was found at {self.url}"
-            return ProviderError, f"{said}; {advice}"
+            return ProviderError, f"{reason}; {advice}"
         return None
 
     def _describe_redirect(self, location: str) -> str:
-        """Return what to say of a redirect: where it leads, without what may be secret in that."""
+        """Return a description of a redirect: its target, without parts that may be secret."""
         try:
             parts = urlsplit(location)
             where = f"{parts.scheme}://{parts.hostname}" if parts.hostname else "elsewhere on that host"
         except ValueError:
-            where = "what is no address"
+            where = "an invalid address"
         where = self.without_secrets(where)
         return f"{self.url} redirects to {where}, and no redirect is followed with a key; if it is right, set base_url"
 
@@ -218,24 +218,26 @@ class Failures:
     def reported(self, error: object, *, request_id: str | None = None) -> ProviderError:
         """Return the error that a server tells of inside a stream, or inside an answer of status 200."""
         details = _read_details({"error": error})
-        said = self._read_message(details or error) or str(error)
+        reason = self._read_message(details or error) or str(error)
         codes = _read_codes(details)
         status = next((int(code) for code in codes if code.isdecimal() and 400 <= int(code) < 600), None)
         facts: dict[str, Any] = {"status": status, "request_id": self._strike_id(request_id)}
-        if codes & _CONTEXT_CODES or _is_about_context(status or 400, said):
-            return ContextTooLongError(self.provider, f"{said}; shorten the conversation or set a compaction", **facts)
-        if codes & _FILTER_CODES or _FILTER_PHRASE in said.lower():
-            return ContentFilteredError(self.provider, f"the content filter refused: {said}", **facts)
+        if codes & _CONTEXT_CODES or _is_about_context(status or 400, reason):
+            return ContextTooLongError(
+                self.provider, f"{reason}; shorten the conversation or set a compaction", **facts
+            )
+        if codes & _FILTER_CODES or _FILTER_PHRASE in reason.lower():
+            return ContentFilteredError(self.provider, f"the content filter refused: {reason}", **facts)
         if status == 429 or codes & {"rate_limit_exceeded", "rate_limit_error", "resource_exhausted"}:
-            return RateLimitedError(self.provider, said, **facts)
+            return RateLimitedError(self.provider, reason, **facts)
         refused = codes & {"invalid_request_error", "invalid_prompt", "invalid_argument"}
         retryable = status in (408, 409) or status >= 500 if status is not None else not refused
-        return ProviderError(self.provider, said, is_retryable=retryable, **facts)
+        return ProviderError(self.provider, reason, is_retryable=retryable, **facts)
 
     def _read_message(self, body: object) -> str:
         if isinstance(body, Mapping):
-            told = cast("Mapping[str, object]", body)
-            text = str(told.get("message") or told.get("detail") or told.get("error") or dict(told))
+            fields = cast("Mapping[str, object]", body)
+            text = str(fields.get("message") or fields.get("detail") or fields.get("error") or dict(fields))
         elif isinstance(body, str) and "<html" not in body.lower():
             text = body
         else:
@@ -243,14 +245,14 @@ class Failures:
         return self._quote_server(text)
 
     def _quote_server(self, text: str) -> str:
-        """Return what the server said for a message: on one line, bounded, and without what it must not show."""
+        """Return the server's text for a message: on one line, bounded, and without secrets."""
         return shorten_to_line(self.without_secrets(text), _LONGEST_MESSAGE)
 
     def _strike_id(self, request_id: str | None) -> str | None:
         return request_id and self.without_secrets(request_id)
 
     def without_secrets(self, text: str) -> str:
-        """Return a text of the server's without what it must not show."""
+        """Return a server's text without secrets."""
         return without_secrets(text, [secret for secret in self.secrets if secret != NO_KEY])
 
 
@@ -265,9 +267,9 @@ def _read_details(body: object) -> Mapping[str, Any]:
         body = cast("list[object]", body)[0]
     if not isinstance(body, Mapping):
         return {}
-    told = cast("Mapping[str, Any]", body)
-    inner: object = told.get("error")
-    return cast("Mapping[str, Any]", inner) if isinstance(inner, Mapping) else told
+    fields = cast("Mapping[str, Any]", body)
+    inner: object = fields.get("error")
+    return cast("Mapping[str, Any]", inner) if isinstance(inner, Mapping) else fields
 
 
 def _read_codes(details: Mapping[str, Any]) -> set[str]:
@@ -280,15 +282,15 @@ def _read_codes(details: Mapping[str, Any]) -> set[str]:
 
 
 def _read_first_words(error: BaseException) -> str:
-    """Return the message of an error, else of what it came from: trio's say nothing themselves."""
+    """Return the message of an error, or else of its cause: trio's errors have no text of their own."""
     found: BaseException | None = error
     while found is not None and not str(found):
         found = found.__cause__ or found.__context__
     return "" if found is None else str(found)
 
 
-def _is_about_context(status: int, said: str) -> bool:
-    return status in (400, 413, 422) and any(phrase in said.lower() for phrase in _CONTEXT_PHRASES)
+def _is_about_context(status: int, reason: str) -> bool:
+    return status in (400, 413, 422) and any(phrase in reason.lower() for phrase in _CONTEXT_PHRASES)
 
 
 def find_retry_after(headers: Mapping[str, str], details: Mapping[str, Any]) -> float | None:

@@ -1,4 +1,4 @@
-"""A provider whose answers say what they cost: by the vendors' public prices, or by your own."""
+"""A provider that computes the cost of its answers, from the vendors' public prices or from your own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["PriceFunction", "PricedProvider", "TokenPrices"]
 _logger = logging.getLogger("toolkit.providers")
 
 PriceFunction: TypeAlias = Callable[[str, Usage], float | None]
-"""Returns what an answer of a model cost, from its name and the usage; None where that is not known."""
+"""Returns the cost of a model's answer from the model's name and the usage; None if it is unknown."""
 
 _PRICE_OF = {
     "input_tokens": "input_mtok",
@@ -46,7 +46,7 @@ _USUAL = frozenset({"", "default", "standard", "auto", "on_demand", "global", "n
 
 
 class _UnknownCostError(Exception):
-    """The cost of an answer can't be told; the message says why."""
+    """The cost of an answer is unknown; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class TokenPrices:
         output: That it writes, reasoning among them.
         cache_read: That come from a cache.
         cache_write: That are written to a cache.
-        input_audio: Of sound that it hears.
+        input_audio: Of audio input.
         output_audio: Of sound that it says.
 
     Raises:
@@ -92,7 +92,7 @@ class PricedProvider(ProviderWrapper):
         print(result.usage.cost)
 
     Prices are dollars, from the package ``genai-prices`` (extra ``prices``). They come with the package, and are
-    fetched by nobody; the vendor is told by the address that requests go to, the model by the name in the answer.
+    never fetched; the address of the requests determines the vendor, the name in the answer the model.
     Nothing is guessed: where the model is not known, or something in the answer has no price (sound, a write to a
     cache, a search, a service tier), the cost is None, and a warning in the log says why, once.
 
@@ -136,8 +136,8 @@ class PricedProvider(ProviderWrapper):
             self._find_cost = lambda model, usage, _: _find_own_cost(prices, (model, self.model), usage)
 
     @property
-    def tells_cost(self) -> bool:
-        """True: answers say what they cost, or a `UsageLimits` of cost ends the run."""
+    def reports_cost(self) -> bool:
+        """True: answers report their cost, or a `UsageLimits` of cost ends the run."""
         return True
 
     async def generate(self, request: ChatRequest) -> ChatResponse:
@@ -174,17 +174,17 @@ class PricedProvider(ProviderWrapper):
         if error.usage is not None:
             error.usage = self._price_usage(error.usage, self.model, {})
 
-    def _price_usage(self, usage: Usage, model: str, told: Mapping[str, object]) -> Usage:
+    def _price_usage(self, usage: Usage, model: str, metadata: Mapping[str, object]) -> Usage:
         if not usage.has_unknown_cost:
             return usage
         reason = "its price is not known"
         try:
-            cost = self._find_cost(model, usage, told)
-            check_setting("what a function of prices returns", cost, float, None, least=0)
+            cost = self._find_cost(model, usage, metadata)
+            check_setting("the result of a price function", cost, float, None, least=0)
         except _UnknownCostError as error:
             cost, reason = None, str(error)
         except Exception as error:  # the answer is paid for: it is not lost for its price
-            _logger.exception("the cost of an answer of %s can't be told", model)
+            _logger.exception("the cost of an answer of %s could not be computed", model)
             cost, reason = None, type(error).__name__
         if cost is not None:
             return replace(usage, cost=float(cost))
@@ -200,13 +200,13 @@ class PricedProvider(ProviderWrapper):
             get_snapshot().find_provider(None, self._vendor, self._url or "")
         except LookupError:
             where = f"at {self._url}" if self._url else f"with {self._provider!r}, which has no address"
-            what = f"no vendor '{self._vendor}' is known" if self._vendor else f"nobody with public prices is {where}"
+            what = f"no vendor '{self._vendor}' is known" if self._vendor else f"no vendor with prices is {where}"
             raise ConfigurationError(
                 f"{what}: wrap the adapter itself, or give prices=TokenPrices(input=..., output=...), "
                 "or vendor='openai' where a proxy passes requests on"
             ) from None
 
-    def _find_public_cost(self, model: str, usage: Usage, told: Mapping[str, object]) -> float:
+    def _find_public_cost(self, model: str, usage: Usage, metadata: Mapping[str, object]) -> float:
         """Return the cost by public prices.
 
         Raises:
@@ -220,14 +220,14 @@ class PricedProvider(ProviderWrapper):
             raise _UnknownCostError("the model has no public price") from None
         now = datetime.now(UTC)
         price = info.get_prices(now)
-        conditions = {name: told[name] for name in _CONDITIONS if str(told.get(name, "")) not in _USUAL}
+        conditions = {name: metadata[name] for name in _CONDITIONS if str(metadata.get(name, "")) not in _USUAL}
         for name, value in conditions.items():
             special = info.get_prices(now, {name: str(value)})
             if special == price or not any(info is known for known in vendor.models):
                 raise _UnknownCostError(f"there is no price for {name} '{value}'")
         if conditions:
             price = info.get_prices(now, {name: str(value) for name, value in conditions.items()})
-        if told.get("requests", 1) != 1 and _has_tiers(price):
+        if metadata.get("requests", 1) != 1 and _has_tiers(price):
             raise _UnknownCostError("the price depends on the size of a request, and this turn took several")
         return _calculate_cost(price, usage)
 
@@ -272,21 +272,21 @@ def _calculate_cost(price: ModelPrice, usage: Usage) -> float:
     """
     from genai_prices import Usage as Counts  # noqa: PLC0415 - an extra, of half a second
 
-    told: dict[str, int | None] = {
+    fields: dict[str, int | None] = {
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,
         "cache_read_tokens": usage.cache_read_tokens,
         "cache_write_tokens": usage.cache_write_tokens,
         **(usage.details or {}),
     }
-    counts = {name: count for name, count in told.items() if count is not None}
+    counts = {name: count for name, count in fields.items() if count is not None}
     missing = [
         name for name, count in counts.items() if count and getattr(price, _PRICE_OF.get(name, ""), None) is None
     ]
     if missing:
         raise _UnknownCostError(f"there is no price for {', '.join(missing)}")
     if counts.get("cache_read_tokens") and counts.get("input_audio_tokens") and "cache_audio_read_tokens" not in counts:
-        raise _UnknownCostError("it is not told how much of the cached input is audio")
+        raise _UnknownCostError("it is unknown how much of the cached input is audio")
     if usage.reasoning_tokens:
         counts["output_reasoning_tokens"] = usage.reasoning_tokens
     try:

@@ -45,15 +45,14 @@ class CachedProvider(ProviderWrapper):
 
         provider = CachedProvider(OpenAIProvider("gpt-5"), SqliteCache("answers.db"))
 
-    Requests are equal when all that they ask is: messages, tools, settings and options, whatever their timeouts.
-    `generate` and `stream` share the answers; one from the cache has a `Usage` of nothing, since it cost nothing, and
-    streams each block in one piece. Kept is what is whole: no error, nor an answer that was cut off, filtered or
-    refused. Answers to requests with secrets in their options are for this process alone. Each request is written down
-    whole to be looked up, which takes longer the longer its transcript is. Closing the provider and the cache stays
-    with who made them.
+    Requests are equal if their messages, tools, settings and options are; timeouts are ignored. `generate` and `stream`
+    share the answers. An answer from the cache has an empty `Usage`, since it cost nothing, and streams each block in
+    one piece. Only complete answers are cached: no errors, and no truncated, filtered or refused answers. Answers to
+    requests with secrets in their options are cached for this process only. Each lookup serializes the whole request,
+    which takes longer the longer its transcript is. The caller closes the provider and the cache.
 
     Args:
-        provider: Answers what is not in the cache.
+        provider: Answers requests that are not in the cache.
         cache: None is a `MemoryCache` of its own.
         name: Tells apart the answers of the providers that share a cache. None takes the kind of the provider and its
             ``model``; give one where providers differ in more, such as their servers.
@@ -65,7 +64,7 @@ class CachedProvider(ProviderWrapper):
         self._name = name or f"{type(provider).__qualname__}:{getattr(provider, 'model', '')}"
 
     async def generate(self, request: ChatRequest) -> ChatResponse:
-        """Return the answer that is kept, or the provider's.
+        """Return the cached answer, or the provider's.
 
         Raises:
             ConfigurationError: The request holds something, mostly in its options, that JSON can't say.
@@ -78,7 +77,7 @@ class CachedProvider(ProviderWrapper):
         return response
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
-        """Yield the answer that is kept, or the provider's as it comes.
+        """Yield the cached answer, or the provider's as it arrives.
 
         Raises:
             ConfigurationError: As for `generate`.
@@ -138,7 +137,7 @@ class FallbackProvider:
         when: A function of an error that says whether the next one is asked; the default asks it after retryable ones.
 
     Raises:
-        ConfigurationError: There is no provider, or what is none.
+        ConfigurationError: There is no provider, or one of the objects is not a provider.
     """
 
     def __init__(self, *providers: Provider, when: Callable[[ProviderError], bool] = _is_worth_another) -> None:
@@ -162,9 +161,9 @@ class FallbackProvider:
         return ",".join([str(getattr(provider, "model", "")) for provider in self._providers])
 
     @property
-    def tells_cost(self) -> bool:
-        """True where answers may say what they cost, as far as is known."""
-        return all(getattr(provider, "tells_cost", True) for provider in self._providers)
+    def reports_cost(self) -> bool:
+        """True if answers may report their cost, as far as is known."""
+        return all(getattr(provider, "reports_cost", True) for provider in self._providers)
 
     async def generate(self, request: ChatRequest) -> ChatResponse:
         """Return the first answer.
@@ -215,7 +214,7 @@ _CHARACTERS_PER_TOKEN = 4
 
 
 def estimated_tokens(request: ChatRequest) -> int:
-    """Return about how many tokens a request will cost: a quarter of its characters, and what it may be answered."""
+    """Return an estimate of a request's tokens: a quarter of its characters, plus the maximum length of the answer."""
     characters = 0
     for message in request.messages:
         characters += len(message.text)
@@ -231,12 +230,12 @@ class RateLimitedProvider(ProviderWrapper):
 
         provider = RateLimitedProvider(OpenAIProvider("gpt-5"), requests=500, tokens=200_000, concurrency=20)
 
-    Within any `per` seconds no more than `requests` are begun, whoever asks: tasks, threads and event loops that share
-    this object share its limits (`concurrency` and the order hold within one event loop). A request counts with its
-    estimated tokens until its answer says what it cost; one that alone is over the limit waits until nothing else
-    counts. When the server asks to wait, by a `RateLimitedError` with `retry_after`, everybody does. Who is cancelled
-    while waiting has used up nothing. A stream holds its place until it is closed. Closing the provider stays with who
-    made it.
+    Within any `per` seconds no more than `requests` begin. All tasks, threads and event loops that use this object
+    share its limits (`concurrency` and the order apply within one event loop). A request counts with its estimated
+    tokens until its answer reports its usage; a request that alone exceeds the limit waits until nothing else counts.
+    When the server asks to wait, by a `RateLimitedError` with `retry_after`, all requests wait. A request that is
+    cancelled while it waits uses up nothing. A stream occupies its slot until it is closed. The caller closes the
+    provider.
 
     Args:
         provider: Answers.
@@ -355,6 +354,6 @@ class Window:
         return wait
 
     def count(self, spent: Spent, now: float) -> None:
-        """Count what is spent from now on."""
+        """Count the usage from now on."""
         if self._limit is not None:
             self._counted.append((now, spent))

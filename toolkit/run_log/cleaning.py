@@ -66,7 +66,7 @@ class EntryCleaner:
                 self._secret_tools[definition.name] = nodes
 
     def clean(self, plain: Mapping[str, Any]) -> dict[str, Any]:
-        """Return an entry as it may be stored; the given one is not changed."""
+        """Return an entry as it may be stored; the original is not changed."""
         self._short_texts.clear()
         shortened: dict[str, Any] = self._shorten_value(plain)
         # Searched in one piece, most entries are found to hold no secret in a quarter of the time.
@@ -94,7 +94,7 @@ class EntryCleaner:
     def _shorten_value(self, value: Any) -> Any:
         """Return JSON values without media, seals and secret fields, and without contents if those are not logged.
 
-        Long texts are cleaned here, as they come again and again; short ones are noted, to be searched together.
+        Long texts are cleaned here, since they repeat; short ones are collected and searched together.
         """
         if type(value) is str:
             if len(value) >= _MEMO_FROM:
@@ -160,7 +160,7 @@ def _list_field_names(value: Any) -> list[str]:
 
 
 def _find_replaced(value: Any, masked: Any) -> list[str]:
-    """Return the texts of a value that stand masked in its other form."""
+    """Return the texts of a value that are masked in its other form."""
     if is_object(value) and is_object(masked):
         pairs = [(value[name], each) for name, each in masked.items()]
     elif is_array(value) and is_array(masked):
@@ -200,7 +200,7 @@ class ReplyText:
         self.since = since
 
     def add(self, text: str) -> None:
-        """Take some more text."""
+        """Append text."""
         self._pieces.append(text)
 
     @property
@@ -208,17 +208,17 @@ class ReplyText:
         """True if text was added since the last `take`."""
         return bool(self._pieces)
 
-    def take(self, now: float, held_back: int) -> str:
+    def take(self, now: float, withheld: int) -> str:
         """Return the text that can be shown and was not returned yet.
 
         Args:
             now: When.
-            held_back: So many characters at the end wait, since a secret may have begun in them.
+            withheld: So many characters at the end wait, since a secret may have begun in them.
         """
         self.since = now
         self._text += "".join(self._pieces)
         self._pieces.clear()
-        text = _LAST_WORDS.sub("", self._text[: len(self._text) - held_back])
+        text = _LAST_WORDS.sub("", self._text[: len(self._text) - withheld])
         open_key = _OPEN_KEY.search(text)
         clean = self._clean(text if open_key is None else text[: open_key.start()])
         return self._take_beyond(clean)

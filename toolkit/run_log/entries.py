@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 RUN_LOG_VERSION = 1
-"""The version of the lines; the first one of each run says it."""
+"""The version of the lines; the first line of each run states it."""
 
 RECORDS = frozenset(
     {"run_opened", "loop_opened", "request_made", "question_asked", "question_answered", "entries_dropped", "run_ended"}
@@ -53,8 +53,8 @@ class LogEntry:
     """One line of a run log.
 
     Attributes:
-        position: Where it stands in its run.
-        next_position: Where reading goes on after it.
+        position: Its position in the run.
+        next_position: The position at which reading continues after it.
         plain: Its content, as JSON values.
     """
 
@@ -184,7 +184,7 @@ class RunSummary:
 
     Args:
         id: The run.
-        state: How it stands.
+        state: The state of the run.
         started: Seconds since 1970.
         ended: The same for its end, or for the last that was written; None where nothing was.
         agent: The name of the agent that ran, if it has one.
@@ -224,7 +224,7 @@ class RunSummary:
 
     @property
     def seconds(self) -> float:
-        """The seconds that it took, or has taken so far."""
+        """The seconds that it took, or so far."""
         return 0.0 if self.ended is None else max(0.0, self.ended - self.started)
 
 
@@ -252,7 +252,7 @@ class RunTally:
             case "loop_opened" if is_outermost:
                 counts["agent"] = counts["agent"] or plain.get("agent") or ""
             case "run_start" if is_outermost:
-                counts.update(state="running", ending="", error="")  # a run that awaited a decision goes on
+                counts.update(state="running", ending="", error="")  # a run that awaited a decision continues
             case "run_start":
                 counts["sub_agents"] += 1
             case "request_made":

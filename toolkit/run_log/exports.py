@@ -97,7 +97,7 @@ def _step_as_markdown(step: RunStep, sections: Iterable[Section]) -> str:
 
 
 def _fence_text(text: str) -> str:
-    """Return a text as a block of code with more backticks round it than stand in it."""
+    """Return a text as a code block, with a longer fence than any run of backticks in it."""
     ticks = "```"
     while ticks in text:
         ticks += "`"
@@ -107,8 +107,8 @@ def _fence_text(text: str) -> str:
 def export_test(log: RunLog, run_id: str) -> str:
     """Return a run as the source of a pytest test: the model's replies as a script, with assertions on the outcome.
 
-    The tools are stubs that return the logged outputs; replace them by your own registry to test your tools.
-    A sub-agent is such a tool: its own run is not played.
+    The tools are stubs that return the logged outputs; replace them with your own registry to test your tools.
+    A sub-agent is such a tool: its own run is not replayed.
 
     Raises:
         ConfigurationError: There is no such run, its contents were not logged, or no model answered in it.

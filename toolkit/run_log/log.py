@@ -33,7 +33,7 @@ __all__ = ["answer_question", "ask_on_page", "QuestionAnswer", "RunLog"]
 
 _DATABASE_ENDINGS = (".db", ".sqlite", ".sqlite3")
 _GONE_SECONDS = 15.0
-"""A run whose writer was not there for so long was cut off: it says that it is there every 5 s."""
+"""A run whose writer gave no sign of life for so long was cut off: a writer gives one every 5 s."""
 
 _FOLLOW_SECONDS = 0.2
 
@@ -53,8 +53,8 @@ class RunLog(Middleware[object]):
             print(entry.kind, entry.event)
 
     Logging never blocks a run and never makes one fail: a thread writes, some milliseconds later, and if that is not
-    possible, because a disk is full, say, one error is logged and the run goes on. A run whose process was
-    killed can be read up to its last whole line. Sub-agents and loops inside of tools stand in the log of the run that
+    possible, because a disk is full, say, one error is logged and the run continues. A run whose process was
+    killed can be read up to its last whole line. Sub-agents and loops inside tools are part of the log of the run that
     they are a part of. Several processes may write to the same place and read it.
 
     A path that ends in ``.db``, ``.sqlite`` or ``.sqlite3`` is an SQLite file; any other is a folder, with a file of
@@ -118,12 +118,12 @@ class RunLog(Middleware[object]):
         return self._writer.flush(timeout)
 
     def runs(self, limit: int | None = None) -> list[RunSummary]:
-        """Return the runs in short, newest first; one that can't be read says so in its `problem`."""
+        """Return summaries of the runs, newest first; `problem` explains why a run can't be read."""
         self.flush()
         return [self._summarize_run(stored) for stored in self._store.list_runs()[:limit]]
 
     def find(self, run_id: str) -> str:
-        """Return the id of the one run whose id begins so.
+        """Return the id of the one run whose id begins with a text.
 
         Raises:
             ConfigurationError: There is none, or more than one.
@@ -170,9 +170,10 @@ class RunLog(Middleware[object]):
         return self._read_entries(stored, start)
 
     def follow(self, run_id: str, start: int = 0) -> AsyncIterator[LogEntry]:
-        """Return the entries of a run, and then each new one as it is written, until the run has ended or is cut off.
+        """Yield the entries of a run, and then each new one as it is written, until the run has ended or is cut off.
 
-        A run that ended to await a decision and goes on later is followed anew. The iterator may be left at any time.
+        A run that ended to await a decision and resumes later must be followed again. The iterator may be left at any
+        time.
 
         Args:
             run_id: The run.
@@ -185,7 +186,7 @@ class RunLog(Middleware[object]):
         return list(islice(self.read(run_id, start), most))
 
     def find_lines(self, run_id: str, text: str) -> list[int]:
-        """Return the positions of the entries in which a text stands, whatever its case."""
+        """Return the positions of the entries that contain a text, ignoring case."""
         wanted = _as_in_json(text)
         lines = self._store.read_lines(run_id)
         return [line.position for line in lines if wanted in line.line.decode("utf-8", "replace").casefold()]
@@ -238,7 +239,7 @@ class RunLog(Middleware[object]):
 
 
 class _Follower(AsyncIterator[LogEntry]):
-    """Waits for the entries of one run; nothing is left to be closed."""
+    """Waits for the entries of one run; it need not be closed."""
 
     def __init__(self, log: RunLog, run_id: str, start: int) -> None:
         self._log = log
@@ -300,11 +301,11 @@ def ask_on_page(log: RunLog) -> Callable[[ApprovalRequest], Awaitable[Approval]]
         log = RunLog("runs/")
         config = ToolLoopConfig(middleware=(log,), on_tool_call=ask_on_page(log))
 
-    The run waits until somebody answers; ``ToolLoopConfig.timeouts.approval`` bounds that. Two pages may show the same
+    The run waits for an answer; ``ToolLoopConfig.timeouts.approval`` bounds that. Two pages may show the same
     question: the first answer counts.
 
     Args:
-        log: The log of the same configuration; it must log contents, since nobody should approve unseen arguments.
+        log: The log of the same configuration; it must log contents, since unseen arguments must not be approved.
 
     Raises:
         ConfigurationError: The log has no contents.
@@ -315,7 +316,7 @@ def ask_on_page(log: RunLog) -> Callable[[ApprovalRequest], Awaitable[Approval]]
     async def ask(request: ApprovalRequest) -> Approval:
         run = recorded_run.get()
         if run is None:
-            return Deny("Tool call denied: nobody can be asked, because this run is not logged.")
+            return Deny("Tool call denied: there is no page to ask on, because this run is not logged.")
         question = os.urandom(8).hex()
         facts: dict[str, Any] = {"question": question, "call_id": request.call_id, "tool_name": request.tool_name}
         shown = {"preview": request.preview, "reason": request.reason, "agent": request.agent}
@@ -351,7 +352,7 @@ def answer_question(log: RunLog, run_id: str, question: str, answer: QuestionAns
         elif entry.kind == "question_answered":
             waiting.discard(str(entry.plain["question"]))
     if question not in waiting or _find_answer(log, run_id, question) is not None:
-        raise ConfigurationError("nobody waits for this answer anymore: the question is answered, or was withdrawn")
+        raise ConfigurationError("the question is no longer open: it is answered, or was withdrawn")
     line = write_json({"event": "answer", "question": question, "answer": answer, "reason": reason})
     log.store.add_answer(run_id, line.encode() + b"\n")
 

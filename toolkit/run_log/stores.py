@@ -83,7 +83,7 @@ class RunStore(Protocol):
         ...
 
     def add_answer(self, run_id: str, line: bytes) -> None:
-        """Store an answer to a question of a run, beside the run."""
+        """Store an answer to a question of a run, next to the run."""
         ...
 
     def read_answers(self, run_id: str) -> list[bytes]:
@@ -97,7 +97,7 @@ _BUFFER_BYTES = 1024 * 1024
 
 
 class FolderStore:
-    """A folder with a file for each run, named by its start and its id; answers stand in a file beside it.
+    """A folder with a file for each run, named by its start and its id; answers are in a file next to it.
 
     Args:
         path: The folder; it is made with the first run.
@@ -177,7 +177,7 @@ class FolderStore:
         return lines[-2] if len(lines) > 2 or (size <= _TAIL_BYTES and len(lines) == 2) else b""
 
     def add_answer(self, run_id: str, line: bytes) -> None:
-        """Append an answer to the file beside the run's."""
+        """Append an answer to the file next to the run's."""
         file = self._find_answers(run_id)
         if file is None:
             return
@@ -189,7 +189,7 @@ class FolderStore:
             os.close(descriptor)
 
     def read_answers(self, run_id: str) -> list[bytes]:
-        """Return the answers in the file beside the run's."""
+        """Return the answers in the file next to the run's."""
         file = self._find_answers(run_id)
         try:
             return [] if file is None else file.read_bytes().split(b"\n")[:-1]
@@ -243,7 +243,7 @@ def _describe_file(file: Path) -> StoredRun | None:
 
 
 def _make_private_folder(path: Path) -> None:
-    """Make a folder for its owner alone; one that is there stays as it is, and its files are private all the same."""
+    """Make a private folder; an existing one is not changed, and its files are private anyway."""
     if path.is_dir():
         return
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -25,7 +25,7 @@ __all__ = [
 StepKind: TypeAlias = Literal["loop", "model", "tool", "retry", "note"]
 
 StepStatus: TypeAlias = Literal["running", "waiting", "done", "error", "refused", "unended"]
-"""``waiting`` is for somebody's decision; an ``unended`` step was open when its loop or process ended."""
+"""``waiting`` is for a person's decision; an ``unended`` step was open when its loop or process ended."""
 
 _CALL_KINDS = (
     "tool_call_repaired",
@@ -51,16 +51,16 @@ class RunStep:
         depth: How many steps it is inside of.
         kind: The kind of step.
         title: The title of its row: the agent, the model, the tool.
-        status: How it stands.
+        status: The state of the step.
         start: Seconds since 1970.
         end: The same; None where it has not ended.
         note: Its outcome, in few words.
         loop_id: The loop that did it.
         call_id: The call, for a tool.
-        question: The id of the question that a person is asked about it; empty where nobody is.
+        question: The id of the open question about it; empty if there is none.
         tokens: Input and output together, for a request and a loop.
         cost: In the currency of the prices, where it is known.
-        positions: Where its entries stand in the log.
+        positions: The positions of its entries in the log.
     """
 
     id: int
@@ -86,7 +86,7 @@ class Timeline:
     Attributes:
         steps: The steps so far, in the order in which they began.
         changes: The ids of steps in the order in which they were made or changed; one for each entry at most.
-        next_position: Where the next entry to add stands.
+        next_position: The position of the next entry to add.
     """
 
     def __init__(self) -> None:
@@ -138,7 +138,7 @@ class Timeline:
         return timeline
 
     def close(self) -> None:
-        """Mark open steps as unended: the process of the run has ended, and no more entries will come."""
+        """Mark open steps as unended: the process of the run has ended, and no more entries will follow."""
         for step in self.steps:
             if step.status == "running":
                 step.status = "unended"

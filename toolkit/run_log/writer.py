@@ -128,7 +128,7 @@ class _OpenRun:
 class RunWriter:
     """Appends the items of runs to a store.
 
-    The queue is bounded: items that find it full are dropped, and the log says how many.
+    The queue is bounded: items are dropped when it is full, and the log records how many.
 
     Args:
         store: Where the lines go.
@@ -184,7 +184,7 @@ class RunWriter:
                 self._thread.start()
 
     def _write_on(self) -> None:
-        """Write items as they come; end when none has come for a while and no run is open."""
+        """Write items as they arrive; end after a while without items and open runs."""
         beat = time.monotonic()
         while True:
             has_news = self._news.wait(self._find_pause())
@@ -255,7 +255,7 @@ class RunWriter:
         if self._store.find_run(item.run_id) is None:
             self._add_entry(run, make_header(item.run_id, item.time, self._content))
         else:
-            for line in self._store.read_lines(item.run_id):  # it ended before, awaiting a decision, and goes on
+            for line in self._store.read_lines(item.run_id):  # it ended before, awaiting a decision, and resumes
                 plain = read_line(line.line)
                 if plain is not None:
                     run.tally.add(plain)
@@ -295,7 +295,7 @@ class RunWriter:
             try:
                 self._store.append(run_id, b"".join(lines))
                 run.dropped = 0
-            except Exception as error:  # noqa: BLE001 - whatever a disk does, the run goes on
+            except Exception as error:  # noqa: BLE001 - the run continues whatever the disk does
                 run.dropped += len(lines)
                 self._log_failure(error)
 
@@ -309,7 +309,7 @@ class RunWriter:
     def _log_failure(self, error: Exception) -> None:
         if not self._has_failed:
             self._has_failed = True
-            _logger.error("a run log can't be written, and runs go on without it: %s", error, exc_info=error)
+            _logger.error("a run log can't be written, and runs continue without it: %s", error, exc_info=error)
 
 
 _writers: WeakSet[RunWriter] = WeakSet()

@@ -68,29 +68,29 @@ LoopWaker: TypeAlias = Callable[[Callable[[], object]], bool]
 """Has an event loop call a function soon, from any thread; False when that loop has ended and never will."""
 
 AsyncCall: TypeAlias = Callable[[], Awaitable[None]]
-"""Takes nothing: what it needs is bound to it."""
+"""Takes no arguments: they are bound to it."""
 
 
 if sys.version_info >= (3, 12):
 
     def cancellation_mark() -> CancellationMark:
-        """Return what `is_own_cancellation` needs to know of the moment before a call."""
+        """Return the state before a call that `is_own_cancellation` needs."""
         try:
             task = asyncio.current_task()
         except RuntimeError:
             return None
         return None if task is None else task.cancelling()
 
-else:  # where asyncio.current_task is written in Python, and slow for what is asked before each call
+else:  # where asyncio.current_task is written in Python, and too slow to call before each tool call
 
     def cancellation_mark() -> CancellationMark:
-        """Return what `is_own_cancellation` needs to know of the moment before a call."""
+        """Return the state before a call that `is_own_cancellation` needs."""
         task = _current_tasks.get(_get_running_loop())
         return None if task is None else task.cancelling()
 
 
 def is_own_cancellation(mark: CancellationMark) -> bool:
-    """Return whether an `AsyncioCancelledError` is the called function's own: nobody asked this task to cancel.
+    """Return whether an `AsyncioCancelledError` is the called function's own: this task was not asked to cancel.
 
     Args:
         mark: The result of `cancellation_mark` in this task before the call.
@@ -115,7 +115,7 @@ def is_being_cancelled(mark: CancellationMark) -> bool:
 
 
 def keep_cancelling() -> None:
-    """Have a cancellation that was caught come again at the next wait, for who had something to bring home first.
+    """Raise a caught cancellation again at the next wait, for code that had to finish something first.
 
     A cancelled scope does so by itself; asyncio cancels a task once.
     """
@@ -135,7 +135,7 @@ def has_busy_threads() -> bool:
     executor: Any = getattr(asyncio.get_running_loop(), "_default_executor", None)
     of_anyio: Any = sys.modules.get("anyio._backends._asyncio")
     try:
-        # There is no public way to ask: on asyncio a thread that anyio gave up has given its token back.
+        # There is no public way to ask: on asyncio an abandoned thread of anyio has returned its token.
         if len(of_anyio._threadpool_workers.get(())) > len(of_anyio._threadpool_idle_workers.get(())):
             return True
         # Each idle thread of the executor has released its semaphore once.
@@ -174,7 +174,7 @@ class Timers(Protocol):
 
 
 def find_timers(mark: CancellationMark) -> Timers | None:
-    """Return the timers of the running event loop; None on trio, which has none beside its scopes.
+    """Return the timers of the running event loop; None on trio, which has only its scopes.
 
     Args:
         mark: The result of `cancellation_mark` in this task.
@@ -205,7 +205,7 @@ def read_loop_time() -> float:
 
 
 def make_waiter() -> tuple[Awaitable[None], Callable[[], None]]:
-    """Return something to await once, and what wakes it, for use in the same event loop."""
+    """Return an awaitable for one wait, and the function that wakes it, for use in the same event loop."""
     if not is_on_asyncio():
         event = anyio.Event()
         return event.wait(), event.set
@@ -219,7 +219,7 @@ def _wake_future(future: asyncio.Future[None]) -> None:
 
 
 def loop_waker() -> LoopWaker:
-    """Return what wakes the running event loop from other threads."""
+    """Return a function that wakes the running event loop from other threads."""
     if is_on_asyncio():
         loop = asyncio.get_running_loop()
         return lambda function: _is_scheduled(loop.call_soon_threadsafe, function)
@@ -242,11 +242,11 @@ def is_on_asyncio() -> bool:
     return cancellation_mark() is not None
 
 
-_detached: set[asyncio.Task[None]] = set()  # asyncio itself keeps no hold of its tasks
+_detached: set[asyncio.Task[None]] = set()  # asyncio itself has only weak references to its tasks
 
 
 async def at_loop_end(close: Callable[[], Awaitable[None] | None]) -> AsyncGenerator[None]:
-    """Have `close` called when this event loop ends; whoever asks for it keeps what this returns.
+    """Have `close` called when this event loop ends; the caller must keep a reference to the result.
 
     At its end a loop closes each asynchronous generator that was begun in it.
     """
@@ -273,9 +273,9 @@ def start_detached(call: AsyncCall) -> None:
 
 
 def start_carried(call: AsyncCall, on_end: Callable[[BaseException | None], None]) -> None:
-    """Run a call as `start_detached` does, and give `on_end` what it raised, of whatever kind; None for nothing.
+    """Run a call as `start_detached` does, and pass `on_end` the exception that it raised, of any kind; else None.
 
-    A cancellation, which can only be that of the event loop's end, is given as None and goes on.
+    A cancellation, which can only be that of the event loop's end, is passed as None and propagates.
     """
 
     async def carry() -> None:
@@ -284,7 +284,7 @@ def start_carried(call: AsyncCall, on_end: Callable[[BaseException | None], None
             await call()
         except anyio.get_cancelled_exc_class():
             raise
-        except BaseException as error:  # noqa: BLE001  # carried to whoever waits: here it would end the event loop
+        except BaseException as error:  # noqa: BLE001  # passed to the waiter: here it would end the event loop
             raised = error
         finally:
             on_end(raised)
@@ -293,7 +293,7 @@ def start_carried(call: AsyncCall, on_end: Callable[[BaseException | None], None
 
 
 def detached_starter() -> Callable[[AsyncCall], None]:
-    """Return what `start_detached` does in the running event loop, for use where no task of it is running."""
+    """Return a `start_detached` for the running event loop, for use where none of its tasks is running."""
     if is_on_asyncio():
         return _start_detached_task
     from trio.lowlevel import spawn_system_task  # noqa: PLC0415  # optional, and loaded already: it is running
@@ -385,14 +385,14 @@ class AsyncioGathering:
 
     def _forget_task(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
-        if task.cancelled() and not self._is_stopping:  # by somebody else, before its first step
+        if task.cancelled() and not self._is_stopping:  # by another task, before its first step
             self._stop_on_failure(AsyncioCancelledError())
         self._start_some()
         if not self._running and not self._all_ended.done():
             self._all_ended.set_result(None)
 
     async def _wait_for_all(self) -> None:
-        """Wait for what runs, whoever cancels this task meanwhile."""
+        """Wait for running calls, even if this task is cancelled meanwhile."""
         with anyio.CancelScope(shield=True):  # else anyio cancels it in every round of the event loop
             while self._running:
                 self._all_ended = asyncio.get_running_loop().create_future()
@@ -408,7 +408,7 @@ def raise_first(failures: list[BaseException]) -> None:
         try:
             raise failures[0]
         finally:
-            failures.clear()  # a traceback that holds what holds the exception is a cycle
+            failures.clear()  # else the traceback and the exception form a cycle
 
 
 _event_loop_name: ContextVar[str | None] | None
@@ -432,7 +432,7 @@ def context_for_thread() -> Context:
 
 @types.coroutine
 def run_in_own_context(call: Callable[[*Given], Awaitable[T]], *given: *Given) -> Generator[Any, Any, T]:
-    """Await a call in this task, but in a copy of its context: the variables that it sets are set for nobody else."""
+    """Await a call in this task, but in a copy of its context: variables that it sets are visible only to it."""
     context = copy_context()
     coroutine = call(*given).__await__()
     step: Callable[..., Any] = coroutine.send
@@ -456,7 +456,7 @@ async def gather(calls: Sequence[AsyncCall], limit: int | None) -> None:
     """Run calls at once, each in a task of its own, and return when all have ended.
 
     Calls must not raise an `Exception`. When one raises anything, or this is cancelled, no other starts, those that run
-    are cancelled once and waited for however long they take, and what was raised comes out as it is, never in a group.
+    are cancelled once and waited for however long they take, and exceptions are raised unchanged, never in a group.
     On asyncio that cancellation is the standard library's: anyio's shields inside of a call don't hold it off.
 
     Args:
@@ -492,7 +492,7 @@ async def _gather_in_nursery(calls: Sequence[AsyncCall], limit: int | None) -> N
         async with anyio.create_task_group() as tasks:
             for call in calls:
                 await places.acquire()
-                await tasks.start(run_guarded, call)  # in order: a nursery shuffles what is started together
+                await tasks.start(run_guarded, call)  # in order: a nursery shuffles tasks that are started together
     finally:
         raise_first(failures)
 
@@ -510,7 +510,7 @@ class OwnerLoop:
         self._context = copy_context()
 
     async def call(self, function: Callable[[], Awaitable[T]]) -> T:
-        """Call a function in the owner, and return or raise what it does; cancelled here, it is cancelled there.
+        """Call a function in the owner, and return its result or raise its exception; a cancellation here is passed on.
 
         Raises:
             ToolFailedError: That event loop has ended.
@@ -531,7 +531,7 @@ class OwnerLoop:
         return owner_call.outcome()
 
     def wrap_callback(self, function: Callable[P, object]) -> Callable[P, object]:
-        """Return what the owner can call to have a function called in the event loop that is running now."""
+        """Return a wrapper with which the owner calls the function in the event loop that is running now."""
         if self._is_here():
             return function
         wake = loop_waker()

@@ -1,4 +1,4 @@
-"""The clock of a tool's run: it counts while the body runs, stands still while that waits, and cancels what is late."""
+"""The clock of a tool's run: it counts while the body runs, pauses while the body waits, and cancels late runs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["CallClock", "Deadlines"]
 
 
 class Deadlines:
-    """The one timer, on asyncio, of clocks that run at once: it goes off when the first of them may be late.
+    """The one timer, on asyncio, of concurrent clocks: it fires when the first of them may be late.
 
     Attributes:
-        due: The time at which it goes off; infinite where it does not.
+        due: The time at which it fires; infinite if it is not set.
     """
 
     __slots__ = ("_alarm", "_clocks", "due")
@@ -73,7 +73,7 @@ class CallClock:
                 ...  # the time was up
             clock.stop()
 
-    One scope serves all runs that end in time, and on asyncio one timer: when that goes off, it looks how long the run
+    One scope serves all runs that end in time, and on asyncio one timer: when it fires, it checks how long the run
     that is under way still has. No other scope that was entered in the block may be open when a run begins or ends.
 
     Args:
@@ -135,14 +135,14 @@ class CallClock:
             self.deadlines.expect(deadline, timers)
 
     def restart(self) -> None:
-        """Give the run that is under way all of its time again."""
+        """Restart the time of the current run."""
         deadline = anyio.current_time() + self._seconds
         self._set_deadline(deadline)
         if self._timers is not None and deadline < self.deadlines.due:
             self.deadlines.expect(deadline, self._timers)
 
     def pause(self) -> None:
-        """Stand still: nothing is late until `restart` or the next `start`."""
+        """Pause: nothing is late until `restart` or the next `start`."""
         self._set_deadline(math.inf)
 
     def stop(self) -> None:

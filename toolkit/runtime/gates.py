@@ -1,7 +1,7 @@
 """Gates before calls that must not run together: so many at once, or never two that name the same lock.
 
-A gate holds for the whole process, whatever event loop a call runs on. Who has entered it leaves it from any thread:
-what a call left running in an abandoned thread holds it until that ends.
+A gate applies to the whole process, whatever event loop a call runs on. It may be left from any thread:
+an abandoned thread occupies it until the thread ends.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def lock_key(value: object) -> object:
 async def enter_gate(
     key: object, places: int = 1, *, waiting: Callable[[], AbstractContextManager[object]] = nullcontext
 ) -> Callable[[], None]:
-    """Wait until one of the places of a gate is free, take it, and return what gives it back, from any thread.
+    """Wait for a free slot of a gate, take it, and return the function that releases it, from any thread.
 
-    The first to come is the first to go in. A gate that nobody needs is forgotten; one key always has the same number
+    The order is first come, first served. An unused gate is deleted; one key always has the same number
     of places.
 
     Args:

@@ -2,14 +2,14 @@
 
 Both sides are here: `run_isolated` for the caller, and `serve`, which answers one request after another in the process
 until its input ends. JSON crosses in both directions. A request is the function's place (module and qualified name) and
-its arguments; a reply is the output that its value makes, or the error, in words. What the function prints goes to the
+its arguments; a reply is the output made from its value, or the text of the error. Printed text goes to the
 standard error, and its standard input is empty. A process that writes anything but its answer is ended; all processes
 of an event loop end with it, and each ends itself when its parent is gone.
 
-`anyio.to_process` does not do the same. It unpickles what the other process says, so that a function gone wrong can
-have this one run anything; it kills the process alone, not what that started; it runs the program's main module again
-where that is not guarded; it can't tell a call that waits from one that has begun, which decides whether a cancelled
-call may have taken effect; and it takes what an earlier call wrote late for the answer of the next.
+`anyio.to_process` does not do the same. It unpickles the other process's replies, so that a faulty function can have
+this one run anything; it kills only the process and not its children; it runs the program's main module again where
+that is not guarded; it can't distinguish a waiting call from one that has begun, which decides whether a cancelled call
+may have taken effect; and it takes the late reply of an earlier call for the answer of the next.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ def check_isolated(function: Callable[..., Any]) -> None:
     """Check that another process could find a function: by its module and name.
 
     Raises:
-        ConfigurationError: It is not a function at the top of a module that has a file; says why, and what to do.
+        ConfigurationError: It is not a function at the top of a module that has a file; the message gives the reason
+            and the remedy.
     """
     reason = _find_obstacle(function)
     if reason is not None:
@@ -115,18 +116,18 @@ async def run_isolated(
     """Call a function in another process and return the output that its value makes there.
 
     An asynchronous function is run to its end there, in an event loop of its own, and a generator is drained: its last
-    value, or what it returns, is the value. When this is cancelled the process is killed, and all that it started in
-    its process group, before the cancellation goes on. As many run at once as the machine has processors, and at least
+    value, or what it returns, is the value. When this is cancelled the process is killed, and all its children in its
+    process group, before the cancellation propagates. As many run at once as the machine has processors, and at least
     four; more wait.
 
     Args:
         function: One that `check_isolated` let pass.
-        arguments: A JSON object, validated and turned into what the function's hints promise in the other process.
+        arguments: A JSON object, validated and converted to the types of the function's hints in the other process.
         is_raw: True where the function takes that object as it is, as one dict.
         waiting: Entered until the function is about to be called.
 
     Raises:
-        ConfigurationError: Its module holds another function under its name.
+        ConfigurationError: Its module has another function under its name.
         ToolFailedError: The process ended before it replied, or wrote something else than a reply.
         Exception: The function raised it: a built-in exception or one of toolkit's as it is, another one as an
             `IsolatedError` of its name.
@@ -258,12 +259,12 @@ class _WorkerPool:
 
 
 class _Exchange:
-    """One request to a process, and what it says to that."""
+    """One request to a process, and its replies."""
 
     def __init__(self, process: SupervisedProcess, request: dict[str, Any]) -> None:
         self._process = process
         self._name = str(request["name"])
-        self._number = secrets.token_hex(8)  # what a call before has written late is not taken for an answer
+        self._number = secrets.token_hex(8)  # the late reply of an earlier call is not taken for an answer
         self._request = json.dumps({**request, "id": self._number}).encode()
         self._replies = BufferedByteReceiveStream(process.output)
 
@@ -273,7 +274,7 @@ class _Exchange:
         return not self._replies.buffer
 
     async def begin(self) -> Mapping[str, Any]:
-        """Send the request and return the first that comes: that the function is about to be called, or an error."""
+        """Send the request and return the first reply: the function is about to be called, or an error."""
         try:
             await self._process.input.send(MESSAGE_LENGTH.pack(len(self._request)) + self._request)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
@@ -285,14 +286,14 @@ class _Exchange:
             (length,) = MESSAGE_LENGTH.unpack(await self._replies.receive_exactly(MESSAGE_LENGTH.size))
             if length > LONGEST_REPLY:
                 raise _refuse_reply(self._name)
-            said: Any = json.loads(await self._replies.receive_exactly(length))
+            reply: Any = json.loads(await self._replies.receive_exactly(length))
         except (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
             raise await self._describe_end() from error
         except (ValueError, RecursionError) as error:
             raise _refuse_reply(self._name) from error
-        if not is_object(said) or said.get("id") != self._number:
+        if not is_object(reply) or reply.get("id") != self._number:
             raise _refuse_reply(self._name)
-        return said
+        return reply
 
     async def _describe_end(self) -> ToolFailedError:
         await self._process.has_ended_within(_REPLY_EXIT_SECONDS)
@@ -305,11 +306,11 @@ _process_pools: RunVar[_WorkerPool] = RunVar("toolkit_isolation")
 
 
 MESSAGE_LENGTH = struct.Struct(">Q")
-"""How the length of a message stands before it, in both directions."""
+"""The length prefix of a message, in both directions."""
 
 LONGEST_REPLY = 256 * 1024 * 1024
 
-_MAIN = "__mp_main__"  # what multiprocessing too calls the program's main module in a process that isn't its own
+_MAIN = "__mp_main__"  # as in multiprocessing: the name of the program's main module in another process
 _is_loading_main = False
 
 
@@ -321,7 +322,7 @@ def serve() -> NoReturn:
     nowhere = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nowhere, 0)
     os.close(nowhere)
-    os.dup2(2, 1)  # what is printed, here or in a process of the function's own, must not get between the replies
+    os.dup2(2, 1)  # printed text, here or in a child process, must not mix with the replies
     threading.Thread(target=_queue_requests, args=(source, requests), daemon=True).start()
 
     def say(message: Mapping[str, Any]) -> None:

@@ -1,8 +1,8 @@
 """Supervised processes: each begins in a group of its own, and one ladder ends it with all of that group.
 
-The ladder: close the input, wait, SIGTERM to the group, wait, SIGKILL to the group, reap, read what is left in the
+The ladder: close the input, wait, SIGTERM to the group, wait, SIGKILL to the group, reap, read the rest of the
 pipes. Every wait has a bound, and no cancellation stops it half-way. `Patience` says how long each wait is, or leaves a
-step out. What leaves the group gets away, unless the process is started with ``keeps_orphans``.
+step out. A process that leaves the group escapes, unless it is started with ``keeps_orphans``.
 
 A `SupervisedProcess` belongs to an event loop and is ended with it at the latest; a `BlockingProcess` belongs to none,
 for what several event loops or threads use. Both are ended before the interpreter exits. A process that dies by SIGKILL
@@ -47,7 +47,7 @@ __all__ = [
 
 _logger = logging.getLogger("toolkit.runtime")
 
-# What programs need to find themselves and others, and to speak the user's language; none of it is a secret.
+# Variables with which programs find files and the user's language; none of them is secret.
 _INHERITED = frozenset(
     {
         *("HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"),
@@ -63,10 +63,10 @@ _EXIT_POLL_SECONDS = 0.01
 
 
 def inherited_environment(allowlist: Collection[str] | None = ()) -> dict[str, str]:
-    """Return what a program that is not the application's own may inherit of this process's environment.
+    """Return the environment variables of this process that another author's program may inherit.
 
     Args:
-        allowlist: Variables besides the few that every program needs; None gives all.
+        allowlist: Variables besides the few that every program needs; None passes all.
     """
     if allowlist is None:
         return dict(os.environ)
@@ -80,7 +80,7 @@ def inherited_environment(allowlist: Collection[str] | None = ()) -> dict[str, s
 def describe_end(code: int | None) -> str:
     """Return how a process ended, by its exit code, to follow its name in a sentence: "ended with exit status 3".
 
-    None is the code of one that has not ended: all that is known of it is that it closed its output.
+    None is the code of one that has not ended: it is only known to have closed its output.
     """
     if code is None:
         return "closed its output"
@@ -108,9 +108,9 @@ class Patience:
 _USUAL_PATIENCE = Patience()
 
 NO_PATIENCE = Patience(closed_input=0, sigterm=0)
-"""For a process that keeps nothing, so that it has nothing to finish: killed at once."""
+"""For a process that has nothing to finish: killed at once."""
 
-# The supervisor takes the ladder itself with what is below it, and must not be told to end in the middle of that.
+# The supervisor ends its children by the same ladder, and must not be terminated in the middle of that.
 _SUPERVISOR_PATIENCE = Patience(closed_input=_SUPERVISOR_GRACE + 6.0, sigterm=0)
 
 
@@ -141,7 +141,7 @@ class SupervisedProcess:
     ) -> Self:
         """Start a program, with pipes to its input and from its output.
 
-        A cancellation waits until it has started: cancelled in the middle, a process would be there that nobody knows.
+        A cancellation waits until it has started: otherwise there could be an unknown process.
 
         Args:
             command: The program and its arguments.
@@ -150,9 +150,9 @@ class SupervisedProcess:
             errors: Where its standard error goes, as `subprocess` has it; None means to this process's.
             pass_fds: File descriptors that it inherits besides its three streams.
             patience: How long it may take to end.
-            keeps_orphans: True where what leaves the group is ended too, on Linux also a daemon in a session of its
-                own. A small program stands between; the input of the command is then empty, its patience is fixed, and
-                an end by a signal becomes the exit code 128 and more, as a shell has it.
+            keeps_orphans: True if processes that leave the group are ended too, on Linux also a daemon in a session of
+                its own. A small program stands between; the input of the command is then empty, its patience is fixed,
+                and an end by a signal becomes the exit code 128 and more, as a shell has it.
 
         Raises:
             OSError: It can't be started.
@@ -217,13 +217,13 @@ class SupervisedProcess:
         """End it and its group by the ladder, and close its pipes. Not to be cancelled; a second time it does nothing.
 
         Args:
-            at_once: True leaves it no time to finish what it is at: SIGTERM comes with the end of its input.
-            drain: Reads what is left in its output when it is gone; None reads it for nobody.
+            at_once: True leaves it no time to finish: SIGTERM is sent with the end of its input.
+            drain: Reads the rest of its output when it has ended; None discards it.
         """
         if self._is_over:
             return
         self._is_over = True
-        # A supervisor is told by nothing but the end of its input.
+        # A supervisor is notified only by the end of its input.
         is_hurried = at_once and self._patience.sigterm > 0
         patience = replace(self._patience, closed_input=0) if is_hurried else self._patience
         with anyio.CancelScope(shield=True):
@@ -232,7 +232,7 @@ class SupervisedProcess:
             for seconds in _descend_ladder(self.pid, patience):
                 if await self.has_ended_within(seconds):
                     break
-            # What it started may be left, also when it ended by itself or was killed by others.
+            # Its children may be left, also when it ended by itself or was killed by others.
             _signal_group(self.pid, "SIGKILL")
             if await self.has_ended_within(_REAP_SECONDS):
                 # A pipe is closed when it has been read to its end.
@@ -242,7 +242,7 @@ class SupervisedProcess:
             else:
                 _logger.error("process %s does not end %g s after SIGKILL, and is left", self.pid, _REAP_SECONDS)
             _living.pop(self.pid, None)
-            _of_loop.get(_LoopProcesses()).processes.discard(self)
+            _loop_processes.get(_LoopProcesses()).processes.discard(self)
 
     async def _skip_output(self) -> None:
         for stream in (self._process.stdout, self._process.stderr):
@@ -253,7 +253,7 @@ class SupervisedProcess:
 
 
 class _LoopProcesses:
-    """The processes of one event loop that nobody has ended yet."""
+    """The processes of one event loop that have not been ended yet."""
 
     def __init__(self) -> None:
         self.processes: set[SupervisedProcess] = set()
@@ -264,14 +264,14 @@ class _LoopProcesses:
             await process.end()
 
 
-_of_loop: RunVar[_LoopProcesses] = RunVar("toolkit_processes")
+_loop_processes: RunVar[_LoopProcesses] = RunVar("toolkit_processes")
 
 
 async def _end_with_loop(process: SupervisedProcess) -> None:
-    found = _of_loop.get(None)
+    found = _loop_processes.get(None)
     if found is None:
         found = _LoopProcesses()
-        _of_loop.set(found)
+        _loop_processes.set(found)
         found.end = await at_loop_end(found.end_all)
     found.processes.add(process)
 
@@ -373,22 +373,22 @@ def _descend_ladder(pid: int, patience: Patience) -> Generator[float]:
 
 
 def _signal_group(pid: int, name: Literal["SIGTERM", "SIGKILL", "SIGCONT"]) -> None:
-    """Send a signal to a process and what it started in its group; nothing where they are gone already."""
-    with suppress(ProcessLookupError, PermissionError):  # gone already; the latter is what macOS says
+    """Send a signal to a process and its children in its group, if they exist."""
+    with suppress(ProcessLookupError, PermissionError):  # gone already; the latter on macOS
         if sys.platform != "win32":
             os.killpg(pid, signal.Signals[name])
         elif name != "SIGCONT":
             os.kill(pid, signal.SIGTERM)
 
 
-# What is to be ended before the interpreter exits: event loops that end in order leave nothing in here.
+# Processes to end before the interpreter exits: event loops that end in order leave none in here.
 _living: dict[int, Patience] = {}
 
 
 @atexit.register
 def _end_at_exit() -> None:
     """Take the ladder with all at once, less its first step: the inputs close when this process is gone."""
-    left = _living.copy()  # an event loop in another thread may go on
+    left = _living.copy()  # an event loop in another thread may continue
     for pid, patience in left.items():
         _signal_group(pid, "SIGTERM" if patience.sigterm else "SIGKILL")
     end = time.monotonic() + max((patience.sigterm for patience in left.values()), default=0)
@@ -399,7 +399,7 @@ def _end_at_exit() -> None:
 
 
 def _is_running(pid: int) -> bool:
-    """Return whether a child has not ended, and leave it to be reaped by whoever waits for it."""
+    """Return whether a child has not ended, and leave it to be reaped by its waiter."""
     if sys.platform == "win32":
         return False
     try:
@@ -416,33 +416,33 @@ class Tail:
     """The last bytes of a stream.
 
     Args:
-        most: How many are kept.
+        most: The number of bytes that are stored.
 
     Attributes:
-        dropped: How many came before those that are kept.
+        dropped: The number of bytes before those.
     """
 
-    __slots__ = ("_kept", "_most", "dropped")
+    __slots__ = ("_data", "_most", "dropped")
 
     def __init__(self, most: int) -> None:
-        self._kept = bytearray()
+        self._data = bytearray()
         self._most = most
         self.dropped: int = 0
 
     def add(self, data: bytes) -> None:
-        """Take more, and let go of what is too much."""
-        self._kept += data
-        over = max(len(self._kept) - self._most, 0)
-        del self._kept[:over]
+        """Append data, and drop the excess."""
+        self._data += data
+        over = max(len(self._data) - self._most, 0)
+        del self._data[:over]
         self.dropped += over
 
     def text(self) -> str:
-        """Return what is kept as text; bytes that are no UTF-8 as question marks in a diamond."""
-        return _decode_end(self._kept, is_cut=self.dropped > 0)
+        """Return the stored bytes as text, with the replacement character for bytes that are not UTF-8."""
+        return _decode_end(self._data, is_cut=self.dropped > 0)
 
     def last(self, count: int) -> str:
         """Return the last bytes as text."""
-        return _decode_end(self._kept[-count:], is_cut=self.dropped > 0 or len(self._kept) > count)
+        return _decode_end(self._data[-count:], is_cut=self.dropped > 0 or len(self._data) > count)
 
 
 def _decode_end(data: bytearray, *, is_cut: bool) -> str:
@@ -452,7 +452,7 @@ def _decode_end(data: bytearray, *, is_cut: bool) -> str:
 
 
 class LineReader:
-    """The lines of a stream. One that is longer than `most` bytes is cut there, and what follows of it is skipped."""
+    """The lines of a stream. One that is longer than `most` bytes is cut there, and the rest of it is skipped."""
 
     __slots__ = ("_begun", "_is_cut", "_most", "_ready", "_stream")
 
@@ -496,6 +496,6 @@ class LineReader:
             self._is_cut = True
 
     async def skip_rest(self) -> None:
-        """Read what is left, for nobody."""
+        """Read and discard the rest."""
         while await self.next() is not None:
             pass

@@ -2,9 +2,9 @@
 
 It is started with ``-I -S`` in a session of its own, as ``supervisor.py GRACE PROGRAM ARGUMENT...``. On Linux whatever
 loses its parent below it becomes its child, a daemon in another session too, so that nothing gets away: when the
-command has ended, or the standard input closes, all that is left is told to end and, `GRACE` seconds later, killed. It
-exits with the command's code, 128 and more for a signal. Nothing that takes long is imported, neither the library nor
-pathlib, for this starts with each command.
+command has ended, or the standard input closes, all remaining processes are terminated and, `GRACE` seconds later,
+killed. It exits with the command's code, 128 and more for a signal. Nothing that takes long is imported, neither the
+library nor pathlib, for this starts with each command.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def run_supervisor() -> int:
     """Run the command of the arguments and return its exit code."""
     grace, command = float(sys.argv[1]), sys.argv[2:]
     _adopt_orphans()
-    # The group is told to end by signals to the group, which this process is a part of.
+    # The group is terminated by signals to the group, which this process is a part of.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     wakes, wake = os.pipe()
@@ -34,7 +34,7 @@ def run_supervisor() -> int:
     child = os.fork()
     if child == 0:
         _replace_process(command)
-    # Only what the command starts shall hold the pipes.
+    # Only processes that the command starts may hold the pipes.
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
@@ -88,7 +88,7 @@ def _reap_ended(child: int) -> int | None:
 
 
 def _end_all(child: int, grace: float) -> None:
-    """Tell all that is left to end, and kill what has not after a while."""
+    """Terminate all remaining processes, and kill those that have not ended after a while."""
     end = time.monotonic() + grace
     while (left := _find_descendants()) and time.monotonic() < end:
         for process in left:

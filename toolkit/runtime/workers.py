@@ -126,13 +126,13 @@ async def run_in_worker(
     returned all the same, and the cancellation comes at the next wait.
 
     Args:
-        call: Takes nothing: what it needs is bound to it.
+        call: Takes no arguments: they are bound to it.
         on_abandoned: Called in the event loop, once, when the thread is abandoned; must not raise.
         workers: How many threads may run in this event loop at the same time, the abandoned ones counted.
         waiting: Entered while this waits for a place.
 
     Raises:
-        ToolFailedError: All places are held by abandoned threads, so that waiting could take forever.
+        ToolFailedError: All slots are occupied by abandoned threads, so that waiting could take forever.
     """
     await checkpoint_if_cancelled()
     pool = _worker_pools.get(None)
@@ -174,14 +174,14 @@ def worker_loop_thread() -> int | None:
 
 
 def call_in_loop(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function in the event loop that this worker thread belongs to, and wait for what it gives.
+    """Call a function in the event loop that this worker thread belongs to, and wait for its result.
 
     It runs in the task that waits for the worker, and what it returns is awaited there if it can be. What it raises
     is raised here.
 
     Raises:
         RuntimeError: This is not a worker thread.
-        ToolCancelledError: Nobody waits for this thread anymore, or its event loop has ended.
+        ToolCancelledError: The call of this thread was abandoned, or its event loop has ended.
     """
     if not is_worker_thread():
         raise RuntimeError("call_in_loop() works in a function that a worker thread runs, and this is not one")
@@ -314,7 +314,7 @@ class _ThreadJob(Generic[T]):
             _here.job = self
             try:
                 self._value = self._context.run(call)
-            except BaseException as error:  # noqa: BLE001  # carried to the caller, also what would end the program
+            except BaseException as error:  # noqa: BLE001  # passed to the caller, including exceptions that would end the program
                 self._error = error
             _here.job = None
         with self._lock:
@@ -332,10 +332,10 @@ class _ThreadJob(Generic[T]):
 
     def ask(self, request: _LoopRequest) -> Any:
         with self._lock:
-            is_heard = not self.is_abandoned
-            if is_heard:
+            is_awaited = not self.is_abandoned
+            if is_awaited:
                 self._request = request
-        if not is_heard or not self.pool.wake(self._tell_news):
+        if not is_awaited or not self.pool.wake(self._tell_news):
             request.refuse()
         while not request.answered.wait(_LOOP_CHECK_SECONDS):
             if not self.pool.wake(_probe_loop):
@@ -346,7 +346,7 @@ class _ThreadJob(Generic[T]):
 
 
 class _PlaceWaiter:
-    """Somebody who waits for a place."""
+    """A task that waits for a slot."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
@@ -355,7 +355,7 @@ class _PlaceWaiter:
 
 
 class _ThreadPool:
-    """The places and threads of one event loop. Its methods are called there, except where they say otherwise."""
+    """The places and threads of one event loop. Its methods are called there, unless stated otherwise."""
 
     def __init__(self) -> None:
         self.wake = loop_waker()
@@ -382,7 +382,7 @@ class _ThreadPool:
                     await waiter.changed.wait()
             if not waiter.has_place:
                 raise ToolFailedError(
-                    f"Not started: all {workers} worker threads are held by earlier calls that were cancelled or "
+                    f"Not started: all {workers} worker threads are occupied by earlier calls that were cancelled or "
                     "timed out but still run. Try again later."
                 )
             is_taken = True
@@ -431,14 +431,14 @@ class _ThreadPool:
             self._jobs.put(None)
 
     def _run_jobs(self, job: _ThreadJob[Any] | None) -> None:
-        """Run jobs until none has come for a while: the life of a thread."""
+        """Run jobs until none has arrived for a while: the life of a thread."""
         while job is not None:
             job.run()
-            with self._lock:  # before the caller hears of it, so that its next call finds this thread
+            with self._lock:  # before the caller is notified, so that its next call finds this thread
                 is_idle = not self._is_closed
                 self._idle += is_idle
             self.wake(job.end)
-            job = None  # what it holds would live as long as this thread is idle
+            job = None  # its objects would live as long as this thread is idle
             if is_idle:
                 job = self._take_job()
 

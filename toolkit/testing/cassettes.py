@@ -1,8 +1,8 @@
 """Providers that record exchanges with a model, and replay them offline; the file that holds them.
 
-A file is JSON lines: ``{"cassette": 1}``, then one line for each exchange with its ``request`` and what came of it: a
+A file is JSON lines: ``{"cassette": 1}``, then one line for each exchange with its ``request`` and its outcome: a
 ``response``; the ``events`` of a stream, as they came; an ``error``; or events and ``"left": true``, where the reader
-left. Exchanges stand in the order in which they ended.
+left. Exchanges are in the order in which they ended.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ class RecordingProvider(ProviderWrapper):
         await tool_loop(recording, registry, "What's the weather in Paris?")
 
     Each exchange is appended whole, in one piece, the moment it is over; answers, streams with their deltas, and
-    `ProviderError`s too. A request that is cancelled before anything came is not written. What is there already stays:
+    `ProviderError`s too. A request that is cancelled before any answer is not written. Existing exchanges stay:
     delete the file to record anew.
 
-    Secrets are struck out of what is written: what keys of well-known vendors look like, what telling names are given
+    Secrets are redacted: texts in the format of well-known vendors' keys, values of secret-sounding names
     in texts and addresses, the fields of options and metadata with telling names, all headers of options, and the texts
     in `secrets`. The caller gets the answers as they are. The file is for its owner alone (mode 0600 on POSIX).
 
@@ -78,7 +78,7 @@ class RecordingProvider(ProviderWrapper):
         provider: Answers. Closing it stays with who made it.
         path: The cassette; it and its folder are made where there is none.
         secrets: More texts to strike out.
-        secret_words: More words that tell of a secret in the name of a field, such as ``tenant``.
+        secret_words: More words that indicate a secret in the name of a field, such as ``tenant``.
 
     Raises:
         ConfigurationError: The file is there and is no cassette, or can't be written.
@@ -113,7 +113,7 @@ class RecordingProvider(ProviderWrapper):
         return response
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
-        """Yield the provider's answer as it comes; it is written down when it is over, or left."""
+        """Yield the provider's answer as it arrives; it is recorded when it is complete, or abandoned."""
         asked = request_to_plain(request)
         heard: list[CassetteJson] = []
         outcome: CassetteJson = {"left": True}
@@ -135,7 +135,7 @@ class RecordingProvider(ProviderWrapper):
         clean = self._scrub(exchange)
         if events is not None:
             clean["events"] = self._scrub.events(events)
-        # In no other thread, so that no cancellation comes between an answer and its record.
+        # In the same thread, so that no cancellation comes between an answer and its record.
         with self._lock:
             append_exchange(self._path, clean)
 
@@ -149,7 +149,7 @@ class ReplayProvider:
 
     - ``strict``: the request must be equal in all but its timeout, asked the same way (`generate` or `stream`); each
       exchange is played once, equal ones in the order in which they were recorded.
-    - ``lenient``: only what was said must be equal: the texts, the calls with their arguments as JSON values and the
+    - ``lenient``: only the conversation must be equal: the texts, the calls with their arguments as JSON values and the
       results, in order. Settings, tools, ids, reasoning and the way of asking don't count, and the last of equal
       exchanges is played again and again.
 
@@ -188,14 +188,14 @@ class ReplayProvider:
 
     @property
     def unplayed(self) -> int:
-        """The number of exchanges that nobody has asked for yet."""
+        """The number of exchanges that have not been requested yet."""
         return len(self._unplayed)
 
     async def generate(self, request: ChatRequest) -> ChatResponse:
         """Return the recorded answer.
 
         Raises:
-            ProviderError: That is what was recorded.
+            ProviderError: It was recorded.
             ConfigurationError: The request was not recorded.
         """
         await anyio.lowlevel.checkpoint()
@@ -208,8 +208,8 @@ class ReplayProvider:
         """Yield the recorded answer, piece by piece as it was recorded.
 
         Raises:
-            ProviderError: That is what was recorded, after the same pieces.
-            ConfigurationError: The request was not recorded, or not beyond what was yielded.
+            ProviderError: It was recorded, after the same pieces.
+            ConfigurationError: The request was not recorded, or not beyond the yielded events.
         """
         await anyio.lowlevel.checkpoint()
         exchange = self._next_exchange(request, "stream")
@@ -222,7 +222,7 @@ class ReplayProvider:
         if exchange.error is not None:
             raise provider_error_from_plain(exchange.error)
         raise ConfigurationError(
-            f"{self._path}, line {exchange.line}: the recording ends here, since whoever listened left the stream"
+            f"{self._path}, line {exchange.line}: the recording ends here, since the reader left the stream"
         )
 
     def _next_exchange(self, request: ChatRequest, method: Method) -> RecordedExchange:
@@ -307,7 +307,7 @@ _CASSETTE_VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedExchange:
-    """One request and what came of it.
+    """One request and its outcome.
 
     Args:
         line: Of the file, from 1.
@@ -347,7 +347,7 @@ def append_exchange(path: Path, exchange: CassetteJson) -> None:
     """Write an exchange at the end, whole or not at all; other processes may do the same.
 
     Raises:
-        ConfigurationError: It can't be written; what was there is as it was.
+        ConfigurationError: It can't be written; the file is unchanged.
     """
     line = write_json(exchange, sort_keys=True).encode() + b"\n"
     try:

@@ -11,8 +11,8 @@ rest, a server on loopback that answers, refuses, breaks off and falls silent, i
         def wire(self) -> Wire:
             return MyWire()
 
-Tests run on the backends that the fixture ``anyio_backend`` names, by default asyncio and trio. What a format can't
-say, by its `Features`, is skipped with the reason. This module is the only one here that needs pytest.
+Tests run on the backends that the fixture ``anyio_backend`` names, by default asyncio and trio. Features that a
+format lacks, by its `Features`, are skipped with the reason. This module is the only one here that needs pytest.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def request_of(text: str = "Hi", **settings: Any) -> ChatRequest:
 
 
 def gist(message: Message) -> tuple[object, ...]:
-    """Return what of a message must reach the other side, and come back."""
+    """Return the parts of a message that must reach the other side, and come back."""
     match message:
         case AssistantMessage():
             calls = [(call.id, call.name, json.loads(call.arguments)) for call in message.tool_calls]
@@ -151,7 +151,7 @@ def spoken(heard: Sequence[StreamEvent]) -> str:
 
 
 def end_of(heard: Sequence[StreamEvent]) -> ChatResponse:
-    """Return the whole answer, which a stream tells once, as its last event."""
+    """Return the whole answer, which a stream yields once, as its last event."""
     done = [event for event in heard if isinstance(event, ResponseDone)]
     assert len(done) == 1
     assert heard[-1] is done[0]
@@ -165,7 +165,7 @@ async def hear(provider: Provider, request: ChatRequest) -> list[StreamEvent]:
             return [event async for event in events]
 
 
-async def hear_answer(provider: Provider, request: ChatRequest, *, streams: bool) -> ChatResponse:
+async def request_answer(provider: Provider, request: ChatRequest, *, streams: bool) -> ChatResponse:
     """Return the answer, asked for in one of the two ways, bounded in time."""
     if streams:
         return end_of(await hear(provider, request))
@@ -173,7 +173,7 @@ async def hear_answer(provider: Provider, request: ChatRequest, *, streams: bool
         return await provider.generate(request)
 
 
-async def hear_first_word(provider: Provider) -> None:
+async def read_first_delta(provider: Provider) -> None:
     """Listen to an answer, and leave after its first word."""
     with anyio.fail_after(PATIENCE):
         async with closing(provider.stream(request_of())) as events:
@@ -184,7 +184,7 @@ async def hear_first_word(provider: Provider) -> None:
 
 @asynccontextmanager
 async def closed(provider: Provider) -> AsyncGenerator[Provider]:
-    """Give a provider, and close it where it can be closed."""
+    """Yield a provider, and close it if it can be closed."""
     try:
         yield provider
     finally:
@@ -209,7 +209,7 @@ async def run_loop(
 
 
 KEY = "sk-conformance-0123456789abcdef"
-"""The key that a `Wire` gives its adapter: no error may show it."""
+"""The key that a `Wire` passes to its adapter: no error may show it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,11 +218,11 @@ class Features:
 
     Args:
         tool_choices: Of ``auto``, ``none``, ``required`` and ``one``.
-        stop_reasons: Those that an answer can tell.
-        usage: The fields of `Usage` that an answer can tell, beside the tokens of input and output.
+        stop_reasons: Those that an answer can report.
+        usage: The fields of `Usage` that an answer can report, besides input and output tokens.
         parallel_switch: True where calls side by side can be turned off.
         structured_output: True where a schema can be asked for.
-        reasoning: True where an answer can tell what the model thought.
+        reasoning: True if an answer can contain the model's reasoning.
         reasoning_back: True where that is sent back with the next request.
         images: True where the user can show some.
         waiting: The kinds of items that only the application can answer; an answer has them in `unanswered`.
@@ -242,7 +242,7 @@ class Features:
 
 
 class Peer(Protocol):
-    """The other side of an adapter: told what to answer, and asked what it was asked.
+    """The other side of an adapter: takes the answers to give, and returns the requests that it received.
 
     Attributes:
         features: The features of both sides.
@@ -263,7 +263,7 @@ class Peer(Protocol):
 
 
 class Wire(Protocol):
-    """Words answers in one format, and reads its requests: no more than the suite says.
+    """Writes answers in one format, and reads its requests: only as far as the suite needs.
 
     Attributes:
         features: The features of the format.
@@ -280,7 +280,7 @@ class Wire(Protocol):
         ...
 
     def pieces(self, response: ChatResponse) -> Sequence[bytes]:
-        """Return the events of a streamed answer; texts and arguments come in several, texts word by word."""
+        """Return the events of a streamed answer; texts and arguments are split into several, texts by words."""
         ...
 
     def refusal(self, status: int, message: str) -> dict[str, Any]:
@@ -288,7 +288,7 @@ class Wire(Protocol):
         ...
 
     def asked(self, body: dict[str, Any]) -> ChatRequest:
-        """Return what a body asks: messages, tools, tool choice, parallel calls, response format and max tokens."""
+        """Return the request in a body: messages, tools, choice, parallel calls, response format, max tokens."""
         ...
 
 
@@ -326,11 +326,11 @@ class ProviderConformance:
 
     @pytest.mark.parametrize("said", SAID)
     async def test_whatever_is_said_is_heard_whole_and_in_pieces(self, peer: Peer, said: str) -> None:
-        """Texts and calls come as they are; both ways of asking have one answer, which the deltas add up to."""
+        """Texts and calls are unchanged; both methods give the same answer, which the deltas add up to."""
         response, request = SAID[said], request_of(tools=TOOLS)
         async with closed(peer.provider) as provider:
             peer.say(response, streams=False)
-            whole = await hear_answer(provider, request, streams=False)
+            whole = await request_answer(provider, request, streams=False)
             peer.say(response, streams=True)
             heard = await hear(provider, request)
         streamed = end_of(heard)
@@ -351,11 +351,11 @@ class ProviderConformance:
 
     @both_ways
     async def test_many_deltas_are_one_text(self, peer: Peer, streams: bool) -> None:
-        """Two thousand words come one by one and are all there."""
+        """Two thousand words arrive one by one, without loss."""
         text = " ".join([f"word{number}" for number in range(2_000)])
         peer.say(response_of(TextBlock(text)), streams=streams)
         async with closed(peer.provider) as provider:
-            assert (await hear_answer(provider, request_of(), streams=streams)).text == text
+            assert (await request_answer(provider, request_of(), streams=streams)).text == text
 
     @both_ways
     async def test_the_reason_to_stop_is_told(self, peer: Peer, streams: bool) -> None:
@@ -364,15 +364,15 @@ class ProviderConformance:
             for reason in sorted(peer.features.stop_reasons):
                 content = ADD if reason == "tool_use" else TextBlock("As far as it came")
                 peer.say(response_of(content, stop_reason=reason), streams=streams)
-                assert (await hear_answer(provider, request_of(tools=TOOLS), streams=streams)).stop_reason == reason
+                assert (await request_answer(provider, request_of(tools=TOOLS), streams=streams)).stop_reason == reason
 
     @both_ways
     async def test_usage_tells_of_caches_and_reasoning(self, peer: Peer, streams: bool) -> None:
-        """The parts are told, and are within the whole."""
+        """The parts are reported, and are within the whole."""
         parts: dict[str, Any] = dict.fromkeys(peer.features.usage, 2)
         peer.say(response_of(TextBlock("Hi."), usage=replace(USAGE, **parts)), streams=streams)
         async with closed(peer.provider) as provider:
-            heard = (await hear_answer(provider, request_of(), streams=streams)).usage
+            heard = (await request_answer(provider, request_of(), streams=streams)).usage
         assert {name: getattr(heard, name) for name in parts} == parts
         assert (heard.input_tokens, heard.output_tokens) == (7, 3)
 
@@ -384,10 +384,10 @@ class ProviderConformance:
         thought = ReasoningBlock(text="One and two make three.", signature="c2VhbA==")
         peer.say(response_of(thought, ADD), TEXT, streams=streams)
         async with closed(peer.provider) as provider:
-            heard = await hear_answer(provider, request_of(tools=TOOLS), streams=streams)
+            heard = await request_answer(provider, request_of(tools=TOOLS), streams=streams)
             assert thoughts(heard.message) == thought.text
             messages: list[Message] = [UserMessage("Hi"), heard.message, ToolResult("call_1", "3", tool_name="add")]
-            await hear_answer(provider, ChatRequest(messages=messages, tools=TOOLS), streams=streams)
+            await request_answer(provider, ChatRequest(messages=messages, tools=TOOLS), streams=streams)
         if peer.features.reasoning_back:
             assert thoughts(peer.asked[1].messages[1]) == thought.text
 
@@ -396,7 +396,7 @@ class ProviderConformance:
         """Each message arrives, in order, with its ids; nothing is added and nothing is lost."""
         peer.say(TEXT, streams=streams)
         async with closed(peer.provider) as provider:
-            await hear_answer(provider, ChatRequest(messages=TRANSCRIPT, tools=TOOLS), streams=streams)
+            await request_answer(provider, ChatRequest(messages=TRANSCRIPT, tools=TOOLS), streams=streams)
         (asked,) = peer.asked
         assert list(map(gist, asked.messages)) == list(map(gist, TRANSCRIPT))
         assert [tool.name for tool in asked.tools or ()] == ["add", "multiply"]
@@ -404,14 +404,14 @@ class ProviderConformance:
         assert [list(tool.parameters["properties"]) for tool in asked.tools or ()] == [["a", "b"]] * 2
 
     async def test_an_image_reaches_the_model(self, peer: Peer) -> None:
-        """Its bytes and its kind are what they were."""
+        """Its bytes and its kind are unchanged."""
         if not peer.features.images:
             pytest.skip("this format has no images")
         image = ImageBlock(b"\x89PNG\xff\x00", media_type="image/png")
         peer.say(TEXT, streams=False)
         async with closed(peer.provider) as provider:
             messages = [UserMessage((TextBlock("What is this?"), image))]
-            await hear_answer(provider, ChatRequest(messages=messages), streams=False)
+            await request_answer(provider, ChatRequest(messages=messages), streams=False)
         asked = peer.asked[0].messages[0]
         assert isinstance(asked, UserMessage)
         assert image in tuple(asked.content)
@@ -421,7 +421,7 @@ class ProviderConformance:
         messages = (*TRANSCRIPT[:3], ToolResult("call_1", "no such number", is_error=True), TRANSCRIPT[4])
         peer.say(TEXT, streams=False)
         async with closed(peer.provider) as provider:
-            await hear_answer(provider, ChatRequest(messages=messages, tools=TOOLS), streams=False)
+            await request_answer(provider, ChatRequest(messages=messages, tools=TOOLS), streams=False)
         failed, fine = peer.asked[0].messages[3:5]
         assert isinstance(failed, ToolResult)
         assert isinstance(fine, ToolResult)
@@ -436,7 +436,7 @@ class ProviderConformance:
         wanted = ["multiply" if choice == "one" else choice for choice in sorted(peer.features.tool_choices)]
         async with closed(peer.provider) as provider:
             for choice in wanted:
-                await hear_answer(provider, request_of(tools=TOOLS, tool_choice=choice), streams=False)
+                await request_answer(provider, request_of(tools=TOOLS, tool_choice=choice), streams=False)
         assert [asked.tool_choice for asked in peer.asked] == wanted
 
     async def test_parallel_calls_can_be_turned_off(self, peer: Peer) -> None:
@@ -446,7 +446,7 @@ class ProviderConformance:
         peer.say(TEXT, streams=False)
         async with closed(peer.provider) as provider:
             for parallel in (None, True, False):
-                await hear_answer(provider, request_of(tools=TOOLS, parallel_tool_calls=parallel), streams=False)
+                await request_answer(provider, request_of(tools=TOOLS, parallel_tool_calls=parallel), streams=False)
         assert [asked.parallel_tool_calls is False for asked in peer.asked] == [False, False, True]
 
     @both_ways
@@ -457,7 +457,7 @@ class ProviderConformance:
         peer.say(response_of(TextBlock('{"a": 1, "b": 2}')), streams=streams)
         async with closed(peer.provider) as provider:
             request = request_of(response_format=ResponseFormat(PARAMETERS, name="pair"))
-            heard = await hear_answer(provider, request, streams=streams)
+            heard = await request_answer(provider, request, streams=streams)
         assert json.loads(heard.text) == {"a": 1, "b": 2}
         asked = peer.asked[0].response_format
         assert asked is not None
@@ -467,22 +467,22 @@ class ProviderConformance:
         """It arrives under whatever name the format has for it."""
         peer.say(TEXT, streams=False)
         async with closed(peer.provider) as provider:
-            await hear_answer(provider, request_of(max_tokens=77), streams=False)
+            await request_answer(provider, request_of(max_tokens=77), streams=False)
         assert peer.asked[0].max_tokens == 77
 
     @both_ways
     async def test_a_request_is_left_as_it_is(self, peer: Peer, streams: bool) -> None:
-        """The list may be live: what is said later is not said twice, nor what was said before changed."""
+        """The list may be live: later messages are not sent twice, and earlier ones are not changed."""
         messages = list(TRANSCRIPT)
         request = ChatRequest(messages=messages, tools=TOOLS, options={})
         before = dump_messages(messages)
         peer.say(TEXT, streams=streams)
         async with closed(peer.provider) as provider:
-            await hear_answer(provider, request, streams=streams)
+            await request_answer(provider, request, streams=streams)
             assert dump_messages(messages) == before
             messages.append(AssistantMessage("You're welcome."))
             messages.append(UserMessage("One more."))
-            await hear_answer(provider, request, streams=streams)
+            await request_answer(provider, request, streams=streams)
         assert [len(asked.messages) for asked in peer.asked] == [len(TRANSCRIPT), len(TRANSCRIPT) + 2]
 
     @both_ways
@@ -492,7 +492,7 @@ class ProviderConformance:
         texts: list[str] = []
 
         async def ask(provider: Provider) -> None:
-            texts.append((await hear_answer(provider, request_of(), streams=streams)).text)
+            texts.append((await request_answer(provider, request_of(), streams=streams)).text)
 
         async with closed(peer.provider) as provider, anyio.create_task_group() as tasks:
             for _ in range(10):
@@ -503,8 +503,8 @@ class ProviderConformance:
         """Nothing is left open, and the next request is answered."""
         peer.say(TEXT, streams=True)
         async with closed(peer.provider) as provider:
-            await hear_first_word(provider)
-            assert (await hear_answer(provider, request_of(), streams=True)).text == TEXT.text
+            await read_first_delta(provider)
+            assert (await request_answer(provider, request_of(), streams=True)).text == TEXT.text
 
     @both_ways
     async def test_a_loop_goes_to_its_end_and_its_transcript_can_be_asked_again(
@@ -530,7 +530,7 @@ class ProviderConformance:
             ]
             assert [message.text for message in result.messages if message.role == "tool"] == ["3", "7", "3"]
             again = [*load_messages(dump_messages(result.messages)), UserMessage("And?")]
-            await hear_answer(provider, ChatRequest(messages=again, tools=TOOLS), streams=streams)
+            await request_answer(provider, ChatRequest(messages=again, tools=TOOLS), streams=streams)
         assert list(map(gist, peer.asked[-1].messages)) == list(map(gist, again))
 
     @both_ways
@@ -622,7 +622,7 @@ class ServerConformance(ProviderConformance):
         async with closed(peer.provider) as provider:
             for streams in (False, True):
                 with pytest.raises(refusal.kind) as caught:
-                    await hear_answer(provider, request_of(), streams=streams)
+                    await request_answer(provider, request_of(), streams=streams)
                 error = caught.value
                 assert type(error) is refusal.kind
                 assert (error.status, error.is_retryable) == (refusal.status, refusal.is_retryable)
@@ -633,25 +633,25 @@ class ServerConformance(ProviderConformance):
 
     @pytest.mark.parametrize("body", [_HTML, b'{"id": ', b"[1]"], ids=["HTML", "half of JSON", "a list"])
     async def test_what_is_no_answer_is_a_bad_response(self, server: Server, peer: Peer, body: bytes) -> None:
-        """A proxy's page, and whatever else comes with a status of 200."""
+        """A proxy's page, and other bodies with a status of 200."""
         whole = Answer(body, content_type="text/html" if body == _HTML else "application/json")
         in_pieces = whole if body == _HTML else Answer(pieces=[b"data: " + body + b"\n\n"])
         server.answers[:] = [whole, in_pieces]
         async with closed(peer.provider) as provider:
             with pytest.raises(BadResponseError) as caught:
-                await hear_answer(provider, request_of(), streams=False)
+                await request_answer(provider, request_of(), streams=False)
             _assert_no_key(caught.value)
             with pytest.raises(ProviderError) as heard:
-                await hear_answer(provider, request_of(), streams=True)
+                await request_answer(provider, request_of(), streams=True)
             _assert_no_key(heard.value)
-        # Pieces of JSON that say nothing are a stream that has ended too early, which may be better next time.
+        # Empty pieces of JSON are a stream that has ended too early, which is retryable.
         assert type(heard.value) is BadResponseError or (body == b"[1]" and heard.value.is_retryable)
 
     @pytest.mark.parametrize("is_cut", [False, True], ids=["ended", "cut"])
     async def test_a_stream_that_breaks_off_is_an_error_and_never_a_short_answer(
         self, wire: Wire, server: Server, peer: Peer, is_cut: bool
     ) -> None:
-        """Wherever it breaks off: in a text, within arguments, before the end is told."""
+        """Wherever it breaks off: in a text, within arguments, before the end."""
         response = response_of(TextBlock("Let me see."), ADD)
         pieces = wire.pieces(response)
         async with closed(peer.provider) as provider:
@@ -668,7 +668,7 @@ class ServerConformance(ProviderConformance):
         nowhere = Server(f"http://127.0.0.1:{closed_port()}/v1")
         async with closed(wire.provider(nowhere)) as provider:
             with pytest.raises(ProviderError, match=r"127\.0\.0\.1") as caught:
-                await hear_answer(provider, request_of(), streams=streams)
+                await request_answer(provider, request_of(), streams=streams)
         assert caught.value.is_retryable
         _assert_no_key(caught.value)
 
@@ -676,7 +676,7 @@ class ServerConformance(ProviderConformance):
     async def test_a_timeout_is_an_error_and_closes_the_connection(
         self, server: Server, peer: Peer, streams: bool
     ) -> None:
-        """The request's own time counts, and the server is told to stop."""
+        """The request's own timeout applies, and the connection is closed."""
         hang = await _run_out_of_time(server, peer, (), streams=streams)
         assert await anyio.to_thread.run_sync(hang.has_left.wait, self.gone_within)
 
@@ -690,13 +690,13 @@ class ServerConformance(ProviderConformance):
     async def test_cancelling_closes_the_connection(
         self, wire: Wire, server: Server, peer: Peer, streams: bool, where: str
     ) -> None:
-        """The server learns at once that nobody listens any more."""
+        """The connection is closed at once."""
         pieces = wire.pieces(TEXT)[:3] if where == "in the middle" else ()
         hang = Hang(pieces)
         server.answers[:] = [hang]
         async with closed(peer.provider) as provider:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(partial(hear_answer, provider, request_of(), streams=streams))
+                tasks.start_soon(partial(request_answer, provider, request_of(), streams=streams))
                 assert await anyio.to_thread.run_sync(hang.has_come.wait, PATIENCE)
                 tasks.cancel_scope.cancel()
             assert await anyio.to_thread.run_sync(hang.has_left.wait, self.gone_within)
@@ -706,14 +706,14 @@ class ServerConformance(ProviderConformance):
         hang = Hang(wire.pieces(TEXT)[:-1])
         server.answers[:] = [hang]
         async with closed(peer.provider) as provider:
-            await hear_first_word(provider)
+            await read_first_delta(provider)
             assert await anyio.to_thread.run_sync(hang.has_left.wait, self.gone_within)
 
     @both_ways
     async def test_after_an_error_the_next_request_is_answered(
         self, wire: Wire, server: Server, peer: Peer, streams: bool
     ) -> None:
-        """A loop that tries again gets over what passes, and runs nothing twice."""
+        """A loop that retries recovers from transient failures, and runs nothing twice."""
         refused = Answer(wire.refusal(503, "Overloaded"), status=503)
         cut = Answer(pieces=wire.pieces(response_of(ADD))[:2], is_cut=True)
         say = partial(_word_answer, wire, streams=streams)
@@ -749,10 +749,10 @@ class ServerConformance(ProviderConformance):
         check_transcript(caught.value.messages, events.events)
 
     async def test_the_key_is_sent_and_shown_nowhere(self, server: Server, peer: Peer) -> None:
-        """It is in a header, and neither in the body nor in what the provider says of itself."""
+        """It is in a header, and neither in the body nor in the provider's `repr`."""
         peer.say(TEXT, streams=False)
         async with closed(peer.provider) as provider:
-            await hear_answer(provider, request_of(), streams=False)
+            await request_answer(provider, request_of(), streams=False)
         assert KEY in str(server.headers[0])
         assert KEY not in json.dumps(server.requests[0])
         assert KEY not in f"{peer.provider!r} {peer.provider!s}"
@@ -764,7 +764,7 @@ async def _run_out_of_time(server: Server, peer: Peer, pieces: Sequence[bytes], 
             hang = Hang(pieces)
             server.answers[:] = [hang]
             with pytest.raises(ProviderTimeoutError) as caught:
-                await hear_answer(provider, request_of(timeout=seconds), streams=streams)
+                await request_answer(provider, request_of(timeout=seconds), streams=streams)
             assert caught.value.is_retryable
             if hang.has_come.is_set():  # a busy machine may take longer to send the request
                 break
@@ -773,7 +773,7 @@ async def _run_out_of_time(server: Server, peer: Peer, pieces: Sequence[bytes], 
 
 async def _answer_unless_it_breaks_off(provider: Provider) -> ChatResponse | None:
     try:
-        return await hear_answer(provider, request_of(tools=TOOLS), streams=True)
+        return await request_answer(provider, request_of(tools=TOOLS), streams=True)
     except ProviderError as error:
         if not error.is_retryable:
             raise

@@ -1,4 +1,4 @@
-"""A real HTTP server on loopback that answers what a test tells it to, and remembers what it was asked."""
+"""A real HTTP server on loopback that gives the answers of a test, and records the requests."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def serving(*answers: Answer | Hang) -> Generator[Server]:
 
 class _HttpServer(ThreadingHTTPServer):
     daemon_threads = True
-    request_queue_size = 128  # of five, which is usual, the sixth that comes at once waits a second
+    request_queue_size = 128  # with the usual five, the sixth simultaneous request waits a second
     script: Server
 
 
@@ -160,7 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def handle(self) -> None:
-        with suppress(OSError):  # the client has gone, which is what some tests are about
+        with suppress(OSError):  # the client has gone, as some tests intend
             super().handle()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name in http.server
@@ -168,7 +168,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def closed_port() -> int:
-    """Return a port on which nobody listens."""
+    """Return an unused port."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port: int = taken.getsockname()[1]

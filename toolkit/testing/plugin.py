@@ -1,6 +1,6 @@
 """The fixtures that every test has where toolkit is installed.
 
-What is installed has this module outside of the package, as ``toolkit_pytest``, for pytest to load: it imports toolkit
+The distribution has this module outside the package, as ``toolkit_pytest``, for pytest to load: it imports toolkit
 in fixtures only, so that runs which don't use them pay nothing, and coverage sees toolkit being imported.
 """
 
@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def event_collector() -> EventCollector:
-    """Keeps the events of a loop: give it as ``on_event``."""
+    """Collects the events of a loop: pass it as ``on_event``."""
     from toolkit.testing import EventCollector  # noqa: PLC0415
 
     return EventCollector()
@@ -60,15 +60,15 @@ def scripted_provider() -> Generator[Callable[[Iterable[ScriptedReply]], Scripte
 
 @pytest.fixture
 def cassette(request: pytest.FixtureRequest) -> Callable[[Callable[[], Provider]], Provider]:
-    """Plays what was recorded of a provider, which is made only to record: with ``--record-cassettes``.
+    """Replays the recording of a provider, which is created only to record: with ``--record-cassettes``.
 
     ::
 
         async def test_the_weather(cassette):
             provider = cassette(lambda: OpenAIProvider("gpt-5-mini"))
 
-    The file is ``cassettes/<module>/<class>.<test>_<parameters>.jsonl`` beside the test's own; recording begins it
-    anew. Whoever needs other settings makes the `RecordingProvider` and `ReplayProvider` by hand.
+    The file is ``cassettes/<module>/<class>.<test>_<parameters>.jsonl`` next to the test's own; recording
+    overwrites it. For other settings, create the `RecordingProvider` and `ReplayProvider` yourself.
     """
     from toolkit.testing import RecordingProvider, ReplayProvider  # noqa: PLC0415
 

@@ -53,7 +53,7 @@ FixedReply: TypeAlias = str | ToolCall | AssistantMessage | ChatResponse | Excep
 
 
 def frozen(request: ChatRequest) -> ChatRequest:
-    """Return the request with its messages as they are now: a loop's list goes on growing."""
+    """Return the request with its messages as they are now: a loop's list keeps growing."""
     return replace(request, messages=tuple(request.messages))
 
 
@@ -62,7 +62,7 @@ def make_response(reply: object, *, model: str) -> ChatResponse:
 
     Raises:
         Exception: The reply is one.
-        ConfigurationError: It is nothing that a model could say.
+        ConfigurationError: It is not a possible reply of a model.
     """
     if isinstance(reply, Exception):
         raise reply
@@ -95,7 +95,7 @@ def in_words(response: ChatResponse) -> Iterator[list[StreamEvent]]:
 
 
 def put_together(events: Iterable[StreamEvent], *, model: str) -> ChatResponse:
-    """Return the answer that a stream has given: its last event, or what its deltas say together."""
+    """Return the answer of a stream: its last event, or the sum of its deltas."""
     spoken: list[tuple[type[TextBlock | ReasoningBlock], list[str]]] = []
     calls: dict[int, list[ArgumentsDelta]] = {}
     for event in events:
@@ -128,7 +128,7 @@ def _join_call(pieces: list[ArgumentsDelta]) -> ToolCall:
 
 
 ScriptedReply: TypeAlias = FixedReply | Callable[[ChatRequest], object]
-"""A text, a call, a message, a whole response, an error to raise, or a function of the request that gives one."""
+"""A text, a call, a message, a whole response, an error to raise, or a function of the request that returns one."""
 
 
 class ScriptedProvider:
@@ -138,7 +138,7 @@ class ScriptedProvider:
 
         provider = ScriptedProvider([ToolCall("1", "add", '{"a": 1, "b": 2}'), "It is 3."])
 
-    Streaming gives each reply word by word.
+    Streaming yields each reply word by word.
 
     Args:
         replies: The replies, one a request. Several calls in one reply are an `AssistantMessage`.
@@ -157,8 +157,8 @@ class ScriptedProvider:
         self.requests: list[ChatRequest] = []
 
     @property
-    def tells_cost(self) -> bool:
-        """True where a response of the script says what it costs, or a function may."""
+    def reports_cost(self) -> bool:
+        """True if a response of the script reports its cost, or a function may."""
         return any(
             callable(reply) or (isinstance(reply, ChatResponse) and reply.usage.cost is not None)
             for reply in self._replies
@@ -166,7 +166,7 @@ class ScriptedProvider:
 
     @property
     def unplayed(self) -> int:
-        """The number of replies that nobody has asked for yet."""
+        """The number of replies that have not been requested yet."""
         return len(self._replies) - self._position
 
     async def generate(self, request: ChatRequest) -> ChatResponse:
@@ -211,7 +211,7 @@ _MODEL = "function"
 
 
 class FunctionProvider:
-    """Answers each request with what a function makes of it.
+    """Answers each request with the result of a function.
 
     ::
 
@@ -221,8 +221,8 @@ class FunctionProvider:
 
         provider = FunctionProvider(model)
 
-    An async generator is for streams: what it yields is passed on as it comes, and the whole answer is put together
-    from that unless it ends with a `ResponseDone` of its own. Whatever else the function gives is streamed word by
+    An async generator is for streams: its events are passed on as they arrive, and the whole answer is assembled
+    from them unless it ends with its own `ResponseDone`. Any other result of the function is streamed word by
     word.
     An exception that it raises is the provider's.
 
@@ -238,12 +238,12 @@ class FunctionProvider:
         self.requests: list[ChatRequest] = []
 
     async def generate(self, request: ChatRequest) -> ChatResponse:
-        """Return what the function says."""
+        """Return the function's reply."""
         async with aclosing(self.stream(request)) as events:
             return put_together([event async for event in events], model=_MODEL)
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
-        """Yield what the function says, piece by piece."""
+        """Yield the function's reply, piece by piece."""
         self.requests.append(frozen(request))
         await anyio.lowlevel.checkpoint()
         given = self._function(request)
@@ -309,16 +309,16 @@ class FlakyProvider(ProviderWrapper):
     - ``malformed_chunk``: half of the answer, then `BadResponseError`, which is not retryable.
     - ``duplicate_ids``, ``missing_ids``: the whole answer, in which all calls have the same id, or an empty one.
 
-    `generate` has no half of an answer: there the middle two raise at once. The provider is not asked for what raises
-    at once; an answer that broke off in the middle is kept for the same request made again, so that a script behind
-    this is played as written.
+    `generate` has no partial answers: there the middle two raise at once. The provider is not called for failures that
+    raise at once; an answer that broke off in the middle is stored for a retry of the same request, so that a script
+    behind this is played as written.
 
     Args:
         provider: Answers.
         script: The faults of the first requests, in order; None is nothing.
         probability: Of each later request going wrong, from 0 to 1.
         faults: Those that chance chooses from, all alike.
-        seed: Of the chance: equal seeds fail alike, where requests come in the same order.
+        seed: The seed of the chance: equal seeds fail alike, if requests are made in the same order.
         retry_after: Seconds that ``rate_limit_with_retry_after`` asks to wait.
 
     Attributes:

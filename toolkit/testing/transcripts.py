@@ -21,7 +21,7 @@ _Event = TypeVar("_Event")
 
 
 class EventCollector:
-    """Keeps each event that it is called with, in order.
+    """Collects each event that it is called with, in order.
 
     ::
 
@@ -63,7 +63,7 @@ class EventCollector:
         """
         done = self.of(Done)
         if len(done) != 1 or self.events[-1] is not done[0]:
-            raise AssertionError(f"a loop tells Done once, as its last event; it was told {len(done)} times")
+            raise AssertionError(f"a loop emits Done once, as its last event; it was emitted {len(done)} times")
         return done[0].result
 
 
@@ -77,9 +77,9 @@ def check_transcript(
         result = await tool_loop(provider, registry, "Go")
         check_transcript(result.messages)
 
-    Valid is what `validate_transcript` takes. True is: each call that started ended, once; none started twice, or after
-    it was refused; and the result of each call in the transcript is the one that its event told, an error where that
-    was one. The text may differ, because the model reads a limited one.
+    A transcript is valid if `validate_transcript` accepts it. It is true if each call that started ended once, none
+    started twice or after it was refused, and each result is the one that the call's event reported, also as to
+    errors. The text may differ, because the model reads a limited one.
 
     Args:
         messages: The transcript.
@@ -92,29 +92,29 @@ def check_transcript(
     """
     validate_transcript(messages, allow_pending=allow_pending)
     started: Counter[str] = Counter()
-    told: dict[str, ToolResult] = {}
+    reported: dict[str, ToolResult] = {}
     for event in events:
         match event:
             case ToolExecutionStart(call_id=call_id):
                 started[call_id] += 1
                 _require_part(started[call_id] == 1, f"call '{call_id}' started twice")
-                _require_part(call_id not in told, f"call '{call_id}' started after its result was told")
+                _require_part(call_id not in reported, f"call '{call_id}' started after its result was reported")
             case ToolExecutionEnd(call_id=call_id, result=result):
                 _require_part(started[call_id] == 1, f"call '{call_id}' ended and never started")
-                _require_part(call_id not in told, f"the result of call '{call_id}' was told twice")
-                told[call_id] = result
+                _require_part(call_id not in reported, f"the result of call '{call_id}' was reported twice")
+                reported[call_id] = result
             case ToolCallRefused(call_id=call_id, result=result):
                 _require_part(started[call_id] == 0, f"call '{call_id}' was refused after it had started")
-                _require_part(call_id not in told, f"the result of call '{call_id}' was told twice")
-                told[call_id] = result
+                _require_part(call_id not in reported, f"the result of call '{call_id}' was reported twice")
+                reported[call_id] = result
             case _:
                 pass
     for call_id in started:
-        _require_part(call_id in told, f"call '{call_id}' started and never ended")
-    _check_results(messages, told)
+        _require_part(call_id in reported, f"call '{call_id}' started and never ended")
+    _check_results(messages, reported)
 
 
-def _check_results(messages: Sequence[Message], told: dict[str, ToolResult]) -> None:
+def _check_results(messages: Sequence[Message], reported: dict[str, ToolResult]) -> None:
     asked = {
         call.id: call for message in messages if isinstance(message, AssistantMessage) for call in message.tool_calls
     }
@@ -124,7 +124,7 @@ def _check_results(messages: Sequence[Message], told: dict[str, ToolResult]) -> 
         _require_part(
             not message.is_error or bool(message.text.strip()), f"the error result of call '{message.call_id}' is empty"
         )
-        event = told.get(message.call_id)
+        event = reported.get(message.call_id)
         if event is None:
             continue
         _require_part(

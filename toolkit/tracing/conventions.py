@@ -73,7 +73,7 @@ PROVIDERS = {
     "vertex": "gcp.vertex_ai",
     "xai": "x_ai",
 }
-"""The well-known names of providers by ours; others are taken as they are."""
+"""The well-known names of providers by ours; others are unchanged."""
 
 STOP_REASONS = {
     "end_turn": "stop",

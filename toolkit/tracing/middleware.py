@@ -50,10 +50,10 @@ class Tracing(Middleware[object]):
 
         config = ToolLoopConfig(middleware=(Tracing(content="new"),))
 
-    The spans are ``invoke_agent {agent}``, ``chat {model}`` and ``execute_tool {tool}``. What a tool does inside its
-    call, in a worker thread too, is a child of its span. A refused call is a span of no length with an error type.
-    Approvals that are asked for, retries, repairs, detected loops and compactions are events of the run's span. Names
-    are those of `toolkit.tracing.conventions`.
+    The spans are ``invoke_agent {agent}``, ``chat {model}`` and ``execute_tool {tool}``. Spans that a tool opens inside
+    its call, in a worker thread too, are children of its span. A refused call is a span of no length with an error
+    type. Approvals that are asked for, retries, repairs, detected loops and compactions are events of the run's span.
+    Names are those of `toolkit.tracing.conventions`.
 
     A run that is stepped by hand is one span from its first turn to its end. A run that awaits a decision has ended;
     going on is a new span, with a link to the first.
@@ -121,7 +121,7 @@ class _TracedRun(Middleware[object]):
     # the run
 
     async def around_run(self, run: RunInfo[object], proceed: RunProceed) -> None:
-        """Keep one span current while the run is, and end it with the run."""
+        """Make one span current during the run, and end it with the run."""
         span = self._span or self._start_run(run)
         token = contexts.attach(self._context or contexts.get_current())
         result: ToolLoopResult[Any] | None = None
@@ -287,7 +287,7 @@ class _TracedRun(Middleware[object]):
     # its other events
 
     def on_event(self, event: LoopEvent) -> None:
-        """Make a span of a refused call, and an event of what happens to the run."""
+        """Make a span of a refused call, and span events for the other events of the run."""
         span = self._span
         if span is None:
             return

@@ -73,9 +73,9 @@ async def serve_viewer(log: RunLog, port: int = 0, *, on_ready: Callable[[str], 
 
     Args:
         log: The log to show; runs that are written meanwhile are followed.
-        port: Where to listen on 127.0.0.1; 0 takes one that is free.
-        on_ready: Called with the link once it can be opened. The link has a token: who has it sees all runs, and can
-            answer their questions.
+        port: The port to listen on at 127.0.0.1; 0 takes a free one.
+        on_ready: Called with the link when it can be opened. The link has a token: anyone who has it sees all runs, and
+            can answer their questions.
 
     Raises:
         ConfigurationError: The port is in use or can't be had, or this runs on trio.
@@ -157,7 +157,7 @@ class _Viewer:
         return _as_json({"runs": [asdict(run) for run in runs], "path": self._log.place, "most": _MOST_LISTED})
 
     async def follow_run(self, request: Request) -> Response:
-        """Return the steps of a run as they come."""
+        """Return the steps of a run as they are added."""
         run_id = await self._find_run(request)
         known = request.headers.get("last-event-id", "")
         events = self._stream_changes(run_id, known)
@@ -170,7 +170,7 @@ class _Viewer:
         return _as_json({"sections": [asdict(section) for section in sections]})
 
     async def search_run(self, request: Request) -> Response:
-        """Return the steps in which a text stands."""
+        """Return the steps that contain a text."""
         run, text = self._open_run(await self._find_run(request)), request.query_params.get("text", "")
         found = await to_thread.run_sync(run.find_steps, text) if text else []
         return _as_json({"steps": found})
@@ -183,7 +183,7 @@ class _Viewer:
         return PlainTextResponse(text, headers={**_SAFE, "Content-Disposition": name})
 
     async def take_answer(self, request: Request) -> Response:
-        """Take the answer to a question of a run."""
+        """Store the answer to a question of a run."""
         run_id = await self._find_run(request)
         given = await _read_body(request)
         question, answer, reason = given.get("question"), given.get("answer"), given.get("reason") or ""
@@ -284,10 +284,10 @@ class _Changes:
 
 
 class _LiveRun:
-    """One run, read as far as it goes.
+    """One run, read up to its last entry.
 
     Attributes:
-        mark: Tells the numbers of changes that this object gave from those of another.
+        mark: Distinguishes this object's change numbers from those of another.
     """
 
     def __init__(self, log: RunLog, run_id: str) -> None:
@@ -321,7 +321,7 @@ class _LiveRun:
         return describe_step(self._read_at(positions))
 
     def find_steps(self, text: str) -> list[int]:
-        """Return the steps in whose entries a text stands."""
+        """Return the steps whose entries contain a text."""
         positions = self._log.find_lines(self._run_id, text)
         with self._lock:
             found = {self._timeline.step_at[each] for each in positions if each in self._timeline.step_at}

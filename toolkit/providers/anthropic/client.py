@@ -19,7 +19,7 @@ from anthropic.types import (
 from toolkit.chat import ChatRequest, ChatResponse, ResponseDone, StreamEvent, Usage
 from toolkit.chat.provider import closing
 from toolkit.http_replies import ACCEPTED_ENCODINGS, BoundedClient
-from toolkit.providers.adapter import Adapter, Decoder, checked_key, headers_kept_home, is_of, key_for
+from toolkit.providers.adapter import Adapter, Decoder, checked_key, is_of, key_for, withheld_headers
 from toolkit.providers.anthropic.decode import (
     AnthropicStreamDecoder,
     continue_request,
@@ -43,7 +43,7 @@ class AnthropicOptions(TypedDict, total=False):
     """Fields of a request for messages, for `AnthropicProvider` and the `options` of a request to it.
 
     ``thinking`` asks for reasoning, as in ``{"thinking": {"type": "adaptive", "display": "summarized"}}``.
-    ``output_config`` is laid over what the request says itself. ``tools`` are those that run at Anthropic's, such as
+    ``output_config`` overrides the request's own fields. ``tools`` are those that run at Anthropic's, such as
     ``{"type": "web_search_20260209", "name": "web_search"}``; they stand before the request's own.
     """
 
@@ -96,7 +96,7 @@ class AnthropicProvider(Adapter):
         headers: Sent with each request, such as ``anthropic-beta``.
         options: Fields for each request, such as `AnthropicOptions`; `ChatRequest.options` go over them.
         max_tokens: The limit for requests that set none: Anthropic wants one. What today's models all can give.
-        cache: Lets the server keep what it has read for five minutes or an hour, so that the next request of the same
+        cache: Lets the server cache the request for five minutes or an hour, so that the next request of the same
             conversation costs a tenth for it: marks the end of the tools, of the system text, and of the messages.
             None marks nothing, which is right where no second request follows.
         name: The name in errors.
@@ -147,8 +147,8 @@ class AnthropicProvider(Adapter):
         self._request_headers = dict[str, Any](_ANTHROPIC_HEADERS)
         if client is None:
             variable, given = "ANTHROPIC_CUSTOM_HEADERS", self._headers
-            kept_home = headers_kept_home(self._base_url, variable, _ANTHROPIC_HOSTS, given=given)
-            self._request_headers |= dict.fromkeys(kept_home, omit)
+            withheld = withheld_headers(self._base_url, variable, _ANTHROPIC_HOSTS, given=given)
+            self._request_headers |= dict.fromkeys(withheld, omit)
         self._exchange = Exchange(send=self._post_body, failures=self._make_failures, raised=AnthropicError)
         self._encoder = MessagesEncoder(
             model=model,
@@ -163,7 +163,7 @@ class AnthropicProvider(Adapter):
 
         Raises:
             ProviderError: Or a subclass; the connection is closed.
-            ConfigurationError: The request asks for what the format can't say.
+            ConfigurationError: The request asks for something that the format can't express.
         """
         response = await super().generate(request)
         for _ in range(_MOST_PAUSES):
@@ -178,7 +178,7 @@ class AnthropicProvider(Adapter):
 
         Raises:
             ProviderError: Or a subclass; the connection is closed.
-            ConfigurationError: The request asks for what the format can't say.
+            ConfigurationError: The request asks for something that the format can't express.
         """
         asked = request
         answer: ChatResponse | None = None
@@ -219,7 +219,7 @@ class AnthropicProvider(Adapter):
             http_client=_AnthropicHttpClient(),
         )
 
-    async def _post_body(self, body: bytes, *, streams: bool, timeout: float | None) -> httpx2.Response:  # noqa: ARG002 - it is said in the body
+    async def _post_body(self, body: bytes, *, streams: bool, timeout: float | None) -> httpx2.Response:  # noqa: ARG002 - the body says it
         client = self._given_client or self._clients.get()
         # The loop retries, and a redirect would take key and prompt elsewhere.
         options: RequestOptions = {"headers": self._request_headers, "max_retries": 0, "follow_redirects": False}

@@ -1,8 +1,8 @@
 """Answers from Anthropic's messages, whole or in events: pure functions.
 
 Compatible servers leave fields out, so nothing of an answer is taken for granted. Blocks without a counterpart here
-(calls of tools that run at Anthropic, and their results) are kept sealed in a `ReasoningBlock` and go back as they
-came. A turn that the server pauses is asked to go on, and its parts are joined to one answer.
+(calls of tools that run at Anthropic, and their results) are sealed in a `ReasoningBlock` and sent back as they
+came. A turn that the server pauses is continued, and its parts are joined to one answer.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ __all__ = [
 
 
 PAUSED = ("pause_turn", "compaction")
-"""Why the server stops a turn that it goes on with when it is asked again."""
+"""The reason for which the server pauses a turn; another request continues it."""
 
 
 def continue_request(request: ChatRequest, response: ChatResponse) -> ChatRequest | None:
-    """Return what to ask for the rest of a paused turn; None where the turn is over, or waits for results."""
+    """Return the request that continues a paused turn; None if the turn is over, or waits for results."""
     if response.metadata.get("stop_reason") not in PAUSED or response.tool_calls or response.unanswered:
         return None
     options = dict(request.options)
@@ -61,7 +61,7 @@ def continue_request(request: ChatRequest, response: ChatResponse) -> ChatReques
 
 
 def join_replies(earlier: ChatResponse, later: ChatResponse) -> ChatResponse:
-    """Return the parts of a turn as one: all that was said and spent, the rest as the later one tells it."""
+    """Return the parts of a turn as one: all content and usage, and other fields from the later part."""
     metadata: dict[str, Any] = {**earlier.metadata, **later.metadata}
     if later.metadata.get("stop_reason") is None:
         metadata.pop("stop_reason", None)
@@ -76,8 +76,8 @@ def join_replies(earlier: ChatResponse, later: ChatResponse) -> ChatResponse:
 
 
 def _add_counts(earlier: object, later: object) -> Mapping[str, int]:
-    told = [as_mapping(earlier), as_mapping(later)]
-    return {name: sum([as_count(each.get(name)) or 0 for each in told]) for name in {**told[0], **told[1]}}
+    both = [as_mapping(earlier), as_mapping(later)]
+    return {name: sum([as_count(each.get(name)) or 0 for each in both]) for name in {**both[0], **both[1]}}
 
 
 _ANTHROPIC_STOP_REASONS: Mapping[str, StopReason] = {
@@ -85,11 +85,11 @@ _ANTHROPIC_STOP_REASONS: Mapping[str, StopReason] = {
     "refusal": "refusal",
     "stop_sequence": "stop_sequence",
 }
-_ANTHROPIC_OF_SERVER = frozenset({"server_tool_use", "mcp_tool_use"})
+_ANTHROPIC_SERVER_BLOCKS = frozenset({"server_tool_use", "mcp_tool_use"})
 _SAID = frozenset({"text", "thinking", "tool_use"})
 _ANTHROPIC_CALL_FIELDS = frozenset({"type", "id", "name", "input"})
-_ANTHROPIC_TOLD = ("id", "stop_sequence", "stop_details", "container", "diagnostics")
-_TOLD_OF_USAGE = ("service_tier", "server_tool_use", "speed", "inference_geo")
+_ANTHROPIC_METADATA = ("id", "stop_sequence", "stop_details", "container", "diagnostics")
+_USAGE_METADATA = ("service_tier", "server_tool_use", "speed", "inference_geo")
 
 
 def decode_message(
@@ -146,7 +146,7 @@ class AnthropicStreamDecoder:
         return decode_anthropic_usage(self._reply.usage)
 
     def feed(self, data: bytes) -> Iterator[StreamEvent]:
-        """Yield what an event tells.
+        """Yield the deltas of an event.
 
         Raises:
             ProviderError: It tells of a failure.
@@ -172,7 +172,7 @@ class AnthropicStreamDecoder:
             case kind if kind == "error" or event.get("error"):
                 raise self._failures().reported(event.get("error") or event, request_id=self._request_id)
             case _:
-                pass  # a ping, or what is not known yet
+                pass  # a ping, or an unknown event
 
     def finish(self) -> ResponseDone:
         """Return the end, with the whole answer.
@@ -187,18 +187,18 @@ class AnthropicStreamDecoder:
 
 def decode_anthropic_usage(usage: object) -> Usage:
     """Return the usage that an answer tells; zeros where the server did not say."""
-    told = as_mapping(usage)
-    read = as_count(told.get("cache_read_input_tokens"))
-    wrote = as_count(told.get("cache_creation_input_tokens"))
+    reported = as_mapping(usage)
+    read = as_count(reported.get("cache_read_input_tokens"))
+    wrote = as_count(reported.get("cache_creation_input_tokens"))
     return Usage(
-        input_tokens=(as_count(told.get("input_tokens")) or 0) + (read or 0) + (wrote or 0),
-        output_tokens=as_count(told.get("output_tokens")) or 0,
-        reasoning_tokens=as_count(as_mapping(told.get("output_tokens_details")).get("thinking_tokens")),
+        input_tokens=(as_count(reported.get("input_tokens")) or 0) + (read or 0) + (wrote or 0),
+        output_tokens=as_count(reported.get("output_tokens")) or 0,
+        reasoning_tokens=as_count(as_mapping(reported.get("output_tokens_details")).get("thinking_tokens")),
         cache_read_tokens=read,
         cache_write_tokens=wrote,
         details=usage_details(
-            cache_write_1h_tokens=as_count(as_mapping(told.get("cache_creation")).get("ephemeral_1h_input_tokens")),
-            web_searches=as_count(as_mapping(told.get("server_tool_use")).get("web_search_requests")),
+            cache_write_1h_tokens=as_count(as_mapping(reported.get("cache_creation")).get("ephemeral_1h_input_tokens")),
+            web_searches=as_count(as_mapping(reported.get("server_tool_use")).get("web_search_requests")),
         ),
     )
 
@@ -217,7 +217,7 @@ class _Block:
         self.citations: list[Any] = list(as_items(began.get("citations")))
 
     @property
-    def is_half_said(self) -> bool:
+    def is_incomplete(self) -> bool:
         """True where it is something of a tool at Anthropic's whose input was cut off: it can't be sent back."""
         if self.kind in _SAID or not self.pieces:
             return False
@@ -236,13 +236,13 @@ class _AnthropicReply:
         self._blocks: dict[int | str | None, _Block] = {}
         self._calls = 0
         self._has_text = False
-        self._told: dict[str, Any] = {}
+        self._metadata: dict[str, Any] = {}
         self.usage: dict[str, Any] = {}
 
-    def learn(self, told: Mapping[str, Any]) -> None:
-        """Take in what is told beside the blocks; the later word counts."""
-        self._told |= {name: value for name, value in told.items() if value is not None}
-        self.usage |= {name: value for name, value in as_mapping(told.get("usage")).items() if value is not None}
+    def learn(self, fields: Mapping[str, Any]) -> None:
+        """Store the fields outside the blocks; later values replace earlier ones."""
+        self._metadata |= {name: value for name, value in fields.items() if value is not None}
+        self.usage |= {name: value for name, value in as_mapping(fields.get("usage")).items() if value is not None}
 
     def begin(self, index: int | str | None, began: Mapping[str, Any]) -> Iterator[StreamEvent]:
         block = self._blocks[index] = _Block(began, self._calls)
@@ -279,37 +279,37 @@ class _AnthropicReply:
                 pass
 
     def end(self, index: int | str | None) -> Iterator[StreamEvent]:
-        """Say that a call without arguments has none, where the server said nothing of them."""
+        """Complete a call for which the server sent no arguments with empty ones."""
         block = self._blocks.get(index)
         if block is not None and block.kind == "tool_use" and not any(block.pieces):
             yield self._add_arguments(block, "{}")
 
     def explain(self) -> Iterator[StreamEvent]:
-        """Say why the model refused, where it said nothing itself."""
+        """Give the reason of a refusal if the model gave none itself."""
         if text := self._find_explanation():
             yield TextDelta(text)
 
     def finish(self, request_id: str | None) -> ChatResponse:
-        reason = as_text(self._told.get("stop_reason"))
+        reason = as_text(self._metadata.get("stop_reason"))
         stop_reason = _ANTHROPIC_STOP_REASONS.get(reason, "tool_use" if self._calls else "end_turn")
-        blocks = [block for block in self._blocks.values() if stop_reason != "max_tokens" or not block.is_half_said]
+        blocks = [block for block in self._blocks.values() if stop_reason != "max_tokens" or not block.is_incomplete]
         content = self._build_content(blocks)
-        told = {name: self._told[name] for name in _ANTHROPIC_TOLD if self._told.get(name)}
-        told |= {name: self.usage[name] for name in _TOLD_OF_USAGE if self.usage.get(name)}
+        metadata = {name: self._metadata[name] for name in _ANTHROPIC_METADATA if self._metadata.get(name)}
+        metadata |= {name: self.usage[name] for name in _USAGE_METADATA if self.usage.get(name)}
         if citations := [citation for block in self._blocks.values() for citation in block.citations]:
-            told["citations"] = citations
+            metadata["citations"] = citations
         if reason in ("model_context_window_exceeded", *PAUSED):
-            told["stop_reason"] = reason
-        container = as_text(as_mapping(self._told.get("container")).get("id"))
+            metadata["stop_reason"] = reason
+        container = as_text(as_mapping(self._metadata.get("container")).get("id"))
         if container and reason not in PAUSED:
             content.append(ReasoningBlock(encrypted=sealed(ANTHROPIC_SEAL, {"container": container})))
         return ChatResponse(
             message=AssistantMessage(content),
             usage=decode_anthropic_usage(self.usage),
             stop_reason=stop_reason,
-            model=as_text(self._told.get("model")),
-            request_id=request_id or as_text(self._told.get("id")) or None,
-            metadata=told,
+            model=as_text(self._metadata.get("model")),
+            request_id=request_id or as_text(self._metadata.get("id")) or None,
+            metadata=metadata,
             unanswered=_find_unanswered(blocks),
         )
 
@@ -345,23 +345,23 @@ class _AnthropicReply:
         return self._names.get(name, name)
 
     def _find_explanation(self) -> str:
-        return "" if self._has_text else as_text(as_mapping(self._told.get("stop_details")).get("explanation"))
+        return "" if self._has_text else as_text(as_mapping(self._metadata.get("stop_details")).get("explanation"))
 
     def _build_block(self, block: _Block) -> AssistantContent:
-        said = "".join(block.pieces)
+        text = "".join(block.pieces)
         match block.kind:
             case "thinking":
-                return ReasoningBlock(text=said, signature="".join(block.signature) or None)
+                return ReasoningBlock(text=text, signature="".join(block.signature) or None)
             case "tool_use":
-                kept = {name: value for name, value in block.began.items() if name not in _ANTHROPIC_CALL_FIELDS}
-                kept = {name: value for name, value in kept.items() if value not in (None, {"type": "direct"})}
-                extra = {ANTHROPIC_SEAL: kept} if kept else None
-                return ToolCall(as_text(block.began.get("id")), self._find_own_name(block), said or "{}", extra=extra)
+                data = {name: value for name, value in block.began.items() if name not in _ANTHROPIC_CALL_FIELDS}
+                data = {name: value for name, value in data.items() if value not in (None, {"type": "direct"})}
+                extra = {ANTHROPIC_SEAL: data} if data else None
+                return ToolCall(as_text(block.began.get("id")), self._find_own_name(block), text or "{}", extra=extra)
             case _:
-                kept = dict(block.began)
-                if said:
-                    kept["input"] = from_json(said)
-                return ReasoningBlock(encrypted=sealed(ANTHROPIC_SEAL, kept))
+                data = dict(block.began)
+                if text:
+                    data["input"] = from_json(text)
+                return ReasoningBlock(encrypted=sealed(ANTHROPIC_SEAL, data))
 
 
 def _find_unanswered(blocks: Sequence[_Block]) -> tuple[UnansweredItem, ...]:
@@ -372,7 +372,7 @@ def _find_unanswered(blocks: Sequence[_Block]) -> tuple[UnansweredItem, ...]:
             UnansweredItem(block.kind, as_text(block.began.get("id")), as_text(block.began.get("name")))
             for block in blocks
             if block.kind.endswith("_tool_use")
-            and block.kind not in _ANTHROPIC_OF_SERVER
+            and block.kind not in _ANTHROPIC_SERVER_BLOCKS
             and as_text(block.began.get("id")) not in answered
         ]
     )

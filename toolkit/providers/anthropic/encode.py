@@ -73,7 +73,7 @@ __all__ = [
 ]
 
 CacheTime: TypeAlias = Literal["5m", "1h"]
-"""How long Anthropic keeps what it has read."""
+"""How long Anthropic caches a prefix."""
 
 ANTHROPIC_DIALECT = Dialect(call_id=re.compile(r"[A-Za-z0-9_-]+"))
 ANTHROPIC_SEAL = "anthropic"
@@ -91,7 +91,7 @@ class MessagesEncoder:
         model: The model's name.
         defaults: Fields that the request may overwrite.
         max_tokens: The limit for requests that have none: the format wants one.
-        cache: How long the server shall keep what it has read; None marks nothing.
+        cache: How long the server caches the prefix; None marks nothing.
         takes_temperature: True where the server knows such a field.
     """
 
@@ -116,7 +116,7 @@ class MessagesEncoder:
         """Return the body of the request: its `options` over everything, one of None takes the field away.
 
         Raises:
-            ConfigurationError: The request asks for what can't be said.
+            ConfigurationError: The request asks for something that the format can't express.
         """
         system, messages = split_system(request.messages)
         settings = self._encode_settings(request, system, streams=streams)
@@ -214,7 +214,7 @@ def encode_anthropic_tool(definition: ToolDefinition) -> JsonObject:
 
 
 def _encode_turn(message: Message) -> tuple[bytes, bytes, str]:
-    """Return who speaks, what, and the container that the tools at Anthropic's worked in, where there is one."""
+    """Return the role, the content, and the container that Anthropic's own tools ran in, if any."""
     role, container = USER, ""
     if isinstance(checked_message(message), AssistantMessage):
         role = b"assistant"
@@ -371,10 +371,10 @@ def _encode_anthropic_call(call: ToolCall) -> JsonObject:
 
 
 def _encode_anthropic_reasoning(block: ReasoningBlock) -> JsonObject | None:
-    """Return the block as the decoder kept it; None for another provider's."""
+    """Return the block that the decoder sealed; None for another provider's."""
     if block.encrypted is not None:
-        kept = unsealed(ANTHROPIC_SEAL, block.encrypted)
-        return kept if kept and "type" in kept else None
+        data = unsealed(ANTHROPIC_SEAL, block.encrypted)
+        return data if data and "type" in data else None
     if block.signature is None:
         return None
     return {"type": "thinking", "thinking": block.text, "signature": block.signature}

@@ -39,7 +39,7 @@ _VERTEX = ("GOOGLE_VERTEX_BASE_URL", "https://aiplatform.googleapis.com")
 _KEY_VARIABLES = ("GOOGLE_API_KEY", "GEMINI_API_KEY")
 _VERTEX_VARIABLES = ("GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_ENTERPRISE")
 _GOOGLE_HOSTS = ("googleapis.com",)
-_OF_THE_DRAFT = frozenset({"accept-encoding", "content-length", "host"})
+_DRAFT_HEADERS = frozenset({"accept-encoding", "content-length", "host"})
 
 
 class GoogleProvider(Adapter):
@@ -67,7 +67,7 @@ class GoogleProvider(Adapter):
             (``GOOGLE_VERTEX_BASE_URL`` for Vertex AI), else Google's own.
         api_version: The version in the address, such as ``v1beta``; None leaves it to ``GOOGLE_GENAI_API_VERSION``,
             else to the SDK.
-        timeout: Seconds for a request that doesn't set its own, to the end of its answer; None waits for ever.
+        timeout: Seconds for a request that doesn't set its own, to the end of its answer; None waits forever.
         headers: Sent with each request.
         options: Settings for each request, as ``google.genai.types.GenerateContentConfigDict`` has them;
             `ChatRequest.options` go over them. A setting that is not known is an error at the first request.
@@ -143,7 +143,7 @@ class GoogleProvider(Adapter):
             base_url=self._base_url if self._is_address_given else None,
             api_version=api_version,
             headers=dict(self._headers),
-            httpx_client=httpx2.Client(transport=_Stop()),  # else the SDK makes one that nobody uses
+            httpx_client=httpx2.Client(transport=_Stop()),  # otherwise the SDK creates an unused one
             httpx_async_client=httpx2.AsyncClient(transport=_Stop()),
         )
         try:
@@ -153,7 +153,7 @@ class GoogleProvider(Adapter):
         except google.auth.exceptions.GoogleAuthError as error:
             raise ProviderAuthError(self.name, f"no credentials of Google Cloud: {error}") from error
 
-    async def _encode_request(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:  # noqa: ARG002 - it is said in the URL
+    async def _encode_request(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:  # noqa: ARG002 - the URL says it
         draft = await self._draft_request(self._encoder.settings(request), self._find_timeout(request))
         return self._make_exchange(draft), self._encoder.body(request, _read_settings(draft))
 
@@ -192,7 +192,7 @@ class GoogleProvider(Adapter):
         raise AssertionError("the SDK sent no request")
 
     def _check_home(self, *, has_credentials: bool) -> None:
-        """Refuse to send what this machine knows of Google Cloud to somebody else."""
+        """Refuse to send this machine's Google Cloud credentials to another host."""
         if not (has_credentials or is_loopback(self._base_url) or is_home(self._base_url, _GOOGLE_HOSTS)):
             raise ProviderAuthError(
                 self.name,
@@ -219,7 +219,7 @@ class GoogleProvider(Adapter):
         if streams:
             url = url.replace(":generateContent", ":streamGenerateContent?alt=sse")
         client = self._given_client or self._clients.get()
-        headers = {name: value for name, value in draft.headers.items() if name not in _OF_THE_DRAFT}
+        headers = {name: value for name, value in draft.headers.items() if name not in _DRAFT_HEADERS}
         headers["accept-encoding"] = ACCEPTED_ENCODINGS
         request = client.build_request("POST", url, content=body, headers=headers, timeout=timeout)
         response = await client.send(request, stream=True, follow_redirects=False)

@@ -1,6 +1,6 @@
 """Answers as our words say them: pure functions from Gemini's ``generateContent``, whole or in pieces.
 
-What has no word of ours (thought signatures beside calls, code that the model ran) is kept sealed in a
+Parts without a counterpart here (thought signatures beside calls, code that the model ran) are sealed in a
 `ReasoningBlock` at its place and goes back as it came.
 """
 
@@ -56,8 +56,8 @@ _UNUSABLE_NOW = frozenset(
     {"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE"}
 )
 _UNUSABLE = _UNUSABLE_NOW | {"MISSING_THOUGHT_SIGNATURE", "PUP_LIMITED_DISABLED"}
-_GEMINI_OF_SERVER = frozenset({"toolCall"})  # goes back with its response; nobody here answers it
-_GEMINI_TOLD = ("citationMetadata", "finishMessage", "groundingMetadata", "safetyRatings", "urlContextMetadata")
+_GEMINI_SERVER_PARTS = frozenset({"toolCall"})  # sent back with its response; not answered here
+_GEMINI_METADATA = ("citationMetadata", "finishMessage", "groundingMetadata", "safetyRatings", "urlContextMetadata")
 
 
 def decode_answer(
@@ -110,7 +110,7 @@ class GeminiStreamDecoder:
         return decode_gemini_usage(self._reply.answer.get("usageMetadata"))
 
     def feed(self, data: bytes) -> Iterator[StreamEvent]:
-        """Yield what is new in a piece.
+        """Yield the new deltas of a piece.
 
         Raises:
             ProviderError: The piece tells of an error.
@@ -136,30 +136,30 @@ def decode_gemini_usage(usage: object, grounding: object = None) -> Usage:
         usage: The ``usageMetadata``.
         grounding: The ``groundingMetadata`` of the candidate, which names the searches.
     """
-    told = as_mapping(usage)
-    thought = as_count(told.get("thoughtsTokenCount"))
-    heard = _count_modality("AUDIO", told.get("promptTokensDetails"), told.get("toolUsePromptTokensDetails"))
+    reported = as_mapping(usage)
+    thought = as_count(reported.get("thoughtsTokenCount"))
+    audio = _count_modality("AUDIO", reported.get("promptTokensDetails"), reported.get("toolUsePromptTokensDetails"))
     details = usage_details(
-        input_audio_tokens=heard,
-        output_audio_tokens=_count_modality("AUDIO", told.get("candidatesTokensDetails")),
-        output_image_tokens=_count_modality("IMAGE", told.get("candidatesTokensDetails")),
+        input_audio_tokens=audio,
+        output_audio_tokens=_count_modality("AUDIO", reported.get("candidatesTokensDetails")),
+        output_image_tokens=_count_modality("IMAGE", reported.get("candidatesTokensDetails")),
         grounding_searches=1 if as_mapping(grounding).get("webSearchQueries") else 0,
     )
-    if details and heard and "cacheTokensDetails" in told:
-        details = {**details, "cache_audio_read_tokens": _count_modality("AUDIO", told["cacheTokensDetails"])}
+    if details and audio and "cacheTokensDetails" in reported:
+        details = {**details, "cache_audio_read_tokens": _count_modality("AUDIO", reported["cacheTokensDetails"])}
     return Usage(
-        input_tokens=(as_count(told.get("promptTokenCount")) or 0)
-        + (as_count(told.get("toolUsePromptTokenCount")) or 0),
-        output_tokens=(as_count(told.get("candidatesTokenCount")) or 0) + (thought or 0),
+        input_tokens=(as_count(reported.get("promptTokenCount")) or 0)
+        + (as_count(reported.get("toolUsePromptTokenCount")) or 0),
+        output_tokens=(as_count(reported.get("candidatesTokenCount")) or 0) + (thought or 0),
         reasoning_tokens=thought,
-        cache_read_tokens=as_count(told.get("cachedContentTokenCount")),
+        cache_read_tokens=as_count(reported.get("cachedContentTokenCount")),
         details=details,
     )
 
 
 def _count_modality(modality: str, *lists: object) -> int:
     """Return the tokens of one modality in lists such as ``promptTokensDetails``."""
-    counts = [each for told in lists for each in as_items(told) if each.get("modality") == modality]
+    counts = [each for reported in lists for each in as_items(reported) if each.get("modality") == modality]
     return sum([as_count(each.get("tokenCount")) or 0 for each in counts])
 
 
@@ -176,7 +176,7 @@ class _GeminiReply:
         self._spoken: list[str] = []
         self._is_thought = False
         self._calls = 0
-        self._other: list[tuple[str, Mapping[str, Any]]] = []  # what has no word of ours
+        self._other: list[tuple[str, Mapping[str, Any]]] = []  # parts without a counterpart here
 
     def read(self, piece: Mapping[str, Any]) -> Iterator[StreamEvent]:
         if error := piece.get("error"):
@@ -193,29 +193,29 @@ class _GeminiReply:
     def finish(self) -> ChatResponse:
         self._end_text()
         reason = as_text(self.candidate.get("finishReason"))
-        told = {name: self.candidate[name] for name in _GEMINI_TOLD if self.candidate.get(name)}
+        metadata = {name: self.candidate[name] for name in _GEMINI_METADATA if self.candidate.get(name)}
         if tier := as_text(as_mapping(self.answer.get("usageMetadata")).get("trafficType")):
-            told["service_tier"] = tier.lower().removeprefix("on_demand_")
+            metadata["service_tier"] = tier.lower().removeprefix("on_demand_")
         if reason in _UNUSABLE and not self._calls:
-            said = as_text(told.get("finishMessage"))
+            message = as_text(metadata.get("finishMessage"))
             advice = "try again" if reason in _UNUSABLE_NOW else "the same request will end so again"
             raise BadResponseError(
                 self._failures().provider,
-                f"the model's answer can't be used ({reason}{': ' + said if said else ''}): {advice}",
+                f"the model's answer can't be used ({reason}{': ' + message if message else ''}): {advice}",
                 is_retryable=reason in _UNUSABLE_NOW,
                 request_id=self._request_id,
             )
         stop_reason = _GEMINI_STOP_REASONS.get(reason)
         if stop_reason is None:
-            # Not the word for a whole answer: what it cuts off is a call.
-            told["finishReason"], stop_reason = reason, "max_tokens" if self._calls else "end_turn"
+            # Not the reason of a complete answer: it truncates a call.
+            metadata["finishReason"], stop_reason = reason, "max_tokens" if self._calls else "end_turn"
         return ChatResponse(
             message=AssistantMessage(self._content),
             usage=decode_gemini_usage(self.answer.get("usageMetadata"), self.candidate.get("groundingMetadata")),
             stop_reason="tool_use" if self._calls and stop_reason == "end_turn" else stop_reason,
             model=as_text(self.answer.get("modelVersion")),
             request_id=self._request_id or as_text(self.answer.get("responseId")) or None,
-            metadata=told,
+            metadata=metadata,
             unanswered=self._find_unanswered(),
         )
 
@@ -227,17 +227,17 @@ class _GeminiReply:
                 UnansweredItem(kind, as_text(value.get("id")), as_text(value.get("name")))
                 for kind, value in self._other
                 if kind.endswith("Call")
-                and kind not in _GEMINI_OF_SERVER
+                and kind not in _GEMINI_SERVER_PARTS
                 and (f"{kind.removesuffix('Call')}Response", as_text(value.get("id"))) not in answered
             ]
         )
 
     def _check_feedback(self, feedback: Mapping[str, Any]) -> None:
         if reason := as_text(feedback.get("blockReason")):
-            said = as_text(feedback.get("blockReasonMessage")) or "Google says no more"
+            message = as_text(feedback.get("blockReasonMessage")) or "Google says no more"
             raise ContentFilteredError(
                 self._failures().provider,
-                f"the content filter refused the request ({reason}): {said}; change what is asked",
+                f"the content filter refused the request ({reason}): {message}; change the request",
                 request_id=self._request_id,
             )
 
@@ -277,7 +277,7 @@ class _GeminiReply:
             )
         name = as_text(call.get("name"))
         arguments = json.dumps(as_mapping(call.get("args")), ensure_ascii=False)
-        # As Google's endpoint for chat completions has it, so that a transcript may go on there.
+        # As in Google's endpoint for chat completions, so that a transcript may continue there.
         extra = {"extra_content": {GEMINI_SEAL: {"thought_signature": signature}}} if signature else None
         made = ToolCall(as_text(call.get("id")), self._names.get(name, name), arguments, extra=extra)
         self._content.append(made)
@@ -294,15 +294,15 @@ class _GeminiReply:
         yield ReasoningDelta(text) if is_thought else TextDelta(text)
 
     def _end_text(self) -> None:
-        """Make a block of what was said since the last one."""
+        """Make a block of the text since the last one."""
         if self._spoken:
             text = "".join(self._spoken)
             self._content.append(ReasoningBlock(text=text) if self._is_thought else TextBlock(text))
             self._spoken = []
 
 
-def _seal_part(**kept: Any) -> str:
-    return sealed(GEMINI_SEAL, kept)
+def _seal_part(**data: Any) -> str:
+    return sealed(GEMINI_SEAL, data)
 
 
 def _read_inline_media(part: Mapping[str, Any]) -> ImageBlock | AudioBlock | FileBlock | None:

@@ -4,11 +4,11 @@ Of what differs between formats (`toolkit.providers.dialect`) this one has:
 
 - The system messages at the beginning are a setting; a later one is marked text of the user.
 - Roles alternate and the user begins.
-- A result is text, under ``output`` or, of a failed call, ``error``. Its images, sounds and files stand after the last
+- A result is text, under ``output`` or, of a failed call, ``error``. Its images, audio and files follow the last
   result of the turn.
-- What the model wants back (thought signatures, code that it ran) goes back where it was. A call of another provider's
-  model has no signature; Gemini 3 and later refuse that, unless told to go without.
-- There is no switch for calls side by side: a request for one at a time says so in the system text.
+- Data that the model needs back (thought signatures, code that it ran) is returned in its place. A call from another
+  provider has no signature; Gemini 3 and later refuse that, unless a placeholder stands for it.
+- There is no setting for parallel calls: a request for one call at a time says so in the system text.
 """
 
 from __future__ import annotations
@@ -112,17 +112,17 @@ class GenerateEncoder:
     def __init__(self, *, model: str, defaults: Mapping[str, Any]) -> None:
         self._defaults = dict(defaults)
         self._wants_signatures = _WITHOUT_SIGNATURES.match(model) is None
-        self._messages = EncodedOnce(self._encode_kept, size_of=lambda kept: sum(map(len, kept)))
+        self._messages = EncodedOnce(self._encode_once, size_of=lambda encoded: sum(map(len, encoded)))
         self._tools = encode_tools_once(encode_gemini_tool)
 
     def settings(self, request: ChatRequest) -> JsonObject:
-        """Return what the request says beside contents and tools, as a ``GenerateContentConfig`` takes it.
+        """Return the settings of the request other than contents and tools, as a ``GenerateContentConfig``.
 
         The `options` go over everything, those of `tool_config` and `thinking_config` one by one; None takes a setting
         away.
 
         Raises:
-            ConfigurationError: The request asks for what can't be said.
+            ConfigurationError: The request asks for something that the format can't express.
         """
         system, _ = split_system(request.messages)
         if request.tools and request.parallel_tool_calls is False:
@@ -180,7 +180,7 @@ class GenerateEncoder:
             raise ConfigurationError("there is nothing to answer: Gemini wants a message of the user")
         return joined
 
-    def _encode_kept(self, message: Message) -> _GeminiBytes:
+    def _encode_once(self, message: Message) -> _GeminiBytes:
         encoded = encode_gemini_message(checked_message(message), wants_signatures=self._wants_signatures)
         subject = f"the {message.role} message"
         role = b"model" if isinstance(message, AssistantMessage) else USER
@@ -217,9 +217,9 @@ def encode_gemini_tool(definition: ToolDefinition) -> JsonObject:
     parameters = project_gemini(definition.parameters)
     if parameters.get("properties"):
         return {**tool, "parameters": parameters}
-    # An object without properties is refused there; what is told of one is left for the model to read.
-    said = filter(None, (definition.description, parameters.get("description")))
-    return {**tool, "description": " ".join(said)}
+    # The API refuses an object without properties; its description stays, for the model to read.
+    texts = filter(None, (definition.description, parameters.get("description")))
+    return {**tool, "description": " ".join(texts)}
 
 
 def _encode_tool_config(request: ChatRequest) -> JsonObject | None:
@@ -260,10 +260,10 @@ def _name_results(messages: Sequence[Message]) -> Sequence[Message]:
     return named
 
 
-def _order_parts(messages: Sequence[Message], all_kept: Sequence[_GeminiBytes]) -> Iterator[tuple[bytes, bytes]]:
+def _order_parts(messages: Sequence[Message], encoded: Sequence[_GeminiBytes]) -> Iterator[tuple[bytes, bytes]]:
     """Yield who speaks and what; attachments come after the last result of a turn."""
     waiting: list[bytes] = []
-    for message, (role, parts, attachments) in zip(messages, all_kept, strict=True):
+    for message, (role, parts, attachments) in zip(messages, encoded, strict=True):
         if waiting and not isinstance(message, ToolResult):
             yield USER, b",".join(waiting)
             waiting = []
@@ -306,10 +306,10 @@ def _encode_data_part(data: bytes, media_type: str) -> JsonObject:
 def _encode_gemini_result(result: ToolResult) -> GeminiContent:
     call_id = GEMINI_DIALECT.call_id_of(result.call_id)
     name = GEMINI_DIALECT.tool_name_of(result.tool_name)
-    said = result_text(replace(result, is_error=False), name=name, call_id=call_id)
-    response = {"error" if result.is_error else "output": said.text}
+    output = result_text(replace(result, is_error=False), name=name, call_id=call_id)
+    response = {"error" if result.is_error else "output": output.text}
     part = {"functionResponse": {"id": call_id, "name": name, "response": response}}
-    return GeminiContent([part], [_encode_gemini_part(block) for block in said.attachments])
+    return GeminiContent([part], [_encode_gemini_part(block) for block in output.attachments])
 
 
 def _encode_gemini_assistant(message: AssistantMessage) -> list[JsonObject]:
@@ -319,11 +319,11 @@ def _encode_gemini_assistant(message: AssistantMessage) -> list[JsonObject]:
             case ToolCall():
                 parts.append(_encode_gemini_call(block))
             case ReasoningBlock():
-                for kept in _encode_gemini_reasoning(block):
-                    if parts and set(kept) == {"thoughtSignature"} and set(parts[-1]) == {"inlineData"}:
-                        parts[-1] |= kept
+                for data in _encode_gemini_reasoning(block):
+                    if parts and set(data) == {"thoughtSignature"} and set(parts[-1]) == {"inlineData"}:
+                        parts[-1] |= data
                     else:
-                        parts.append({"text": "", **kept} if set(kept) == {"thoughtSignature"} else kept)
+                        parts.append({"text": "", **data} if set(data) == {"thoughtSignature"} else data)
             case _:
                 if not _is_empty(block):
                     parts.append(_encode_gemini_part(block))
@@ -342,16 +342,16 @@ def _encode_gemini_call(call: ToolCall) -> JsonObject:
 
 
 def _encode_gemini_reasoning(block: ReasoningBlock) -> Iterator[JsonObject]:
-    """Yield what the decoder kept; nothing for another provider's."""
-    kept = unsealed(GEMINI_SEAL, block.encrypted or "")
-    if kept is None:
+    """Yield the parts that the decoder sealed; nothing for another provider's."""
+    data = unsealed(GEMINI_SEAL, block.encrypted or "")
+    if data is None:
         return
-    if isinstance(kept.get("part"), dict):
-        yield cast("JsonObject", kept["part"])
+    if isinstance(data.get("part"), dict):
+        yield cast("JsonObject", data["part"])
     elif block.text:
-        yield {"text": block.text, "thought": True, **kept}
+        yield {"text": block.text, "thought": True, **data}
     else:
-        yield kept
+        yield data
 
 
 def _allow_unsigned(parts: Sequence[JsonObject]) -> None:

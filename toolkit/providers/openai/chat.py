@@ -4,7 +4,7 @@ Of what differs between formats (`toolkit.providers.dialect`) this one has:
 
 - A tool's message is text. Images, sounds and files of a result go into one user message after the last result of the
   turn, and the result says so. There is no field for a failed call: the text begins with "Error".
-- What a model drew or spoke can't be sent back to it: a word in brackets stands for it.
+- Images and audio from a model can't be sent back to it: a word in brackets replaces them.
 - A file that is text goes as text; one that is only a URL goes as its address.
 - System messages stay in their places, and neighbours of one role stay apart: the format has no rule against it.
 - Reasoning goes back where the server wants it: as text in a field, and sealed items in ``reasoning_details``.
@@ -173,8 +173,8 @@ class OpenAIProvider(OpenAIClient):
         )
 
     @property
-    def tells_cost(self) -> bool:
-        """True where answers may say what they cost: routers' do, OpenAI's and Azure's don't."""
+    def reports_cost(self) -> bool:
+        """True if answers may report their cost: routers' do, OpenAI's and Azure's don't."""
         return not self._is_own
 
     async def _encode_request(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:
@@ -235,7 +235,7 @@ class ChatEncoder:
         defaults: Fields that the request may overwrite.
         max_tokens_field: Where the limit goes.
         reasoning_field: Where reasoning goes back; None leaves it out.
-        is_openai: True where the server refuses what is not OpenAI's own: what others told with calls, say.
+        is_openai: True if the server refuses anything that is not OpenAI's own, such as extra data with calls.
     """
 
     def __init__(
@@ -252,14 +252,14 @@ class ChatEncoder:
         self._max_tokens_field = max_tokens_field
         self._reasoning_field = reasoning_field
         self._is_openai = is_openai
-        self._messages = EncodedOnce(self._encode_kept, size_of=lambda kept: sum(map(len, kept)))
+        self._messages = EncodedOnce(self._encode_once, size_of=lambda encoded: sum(map(len, encoded)))
         self._tools = encode_tools_once(encode_chat_tool)
 
     def encode(self, request: ChatRequest, *, streams: bool) -> bytes:
         """Return the body of the request: its `options` over everything, one of None takes the field away.
 
         Raises:
-            ConfigurationError: The request asks for what can't be said.
+            ConfigurationError: The request asks for something that the format can't express.
         """
         body: JsonObject = {**self._defaults, "model": self._model}
         tools = request.tools or ()
@@ -296,29 +296,29 @@ class ChatEncoder:
         return assemble_body(body, members)
 
     def reading_of(self, request: ChatRequest) -> ChatReading:
-        """Return what the answer to a request is read by."""
+        """Return the reader of the answer to a request."""
         audio = request.options.get("audio", self._defaults.get("audio"))
         audio_format = str(cast("JsonObject", audio).get("format", "wav")) if isinstance(audio, Mapping) else "wav"
         return ChatReading(CHAT_DIALECT.names_back(request.tools), audio_format)
 
     def _join_messages(self, messages: Sequence[Message]) -> list[bytes]:
         """Return the messages; what results could not hold follows the last result of each turn."""
-        all_kept = self._messages.all_of(messages)
-        if max(map(len, all_kept), default=1) == 1:
-            return [kept[0] for kept in all_kept]
+        encoded = self._messages.all_of(messages)
+        if max(map(len, encoded), default=1) == 1:
+            return [parts[0] for parts in encoded]
         wire: list[bytes] = []
         waiting: list[bytes] = []
-        for message, kept in zip(messages, all_kept, strict=True):
+        for message, parts in zip(messages, encoded, strict=True):
             if waiting and not isinstance(message, ToolResult):
                 wire.append(_join_user_message(waiting))
                 waiting = []
-            wire.append(kept[0])
-            waiting += kept[1:]
+            wire.append(parts[0])
+            waiting += parts[1:]
         if waiting:
             wire.append(_join_user_message(waiting))
         return wire
 
-    def _encode_kept(self, message: Message) -> _ChatBytes:
+    def _encode_once(self, message: Message) -> _ChatBytes:
         encoded = encode_chat_message(
             checked_message(message), reasoning_field=self._reasoning_field, sends_extra=not self._is_openai
         )
@@ -329,12 +329,12 @@ class ChatEncoder:
 def encode_chat_message(
     message: Message, *, reasoning_field: str | None = None, sends_extra: bool = True
 ) -> ChatWireMessage:
-    """Return one message as the wire has it. Pure: the same message gives the same value, which may be kept.
+    """Return one message as the wire has it. Pure: the same message gives the same value, which may be cached.
 
     Args:
         message: The message to encode.
         reasoning_field: The field in which the server wants its reasoning back; None leaves it out.
-        sends_extra: True where what servers told with calls goes back.
+        sends_extra: True if extra data that servers sent with calls is sent back.
     """
     match message:
         case SystemMessage():
@@ -446,9 +446,9 @@ def _encode_chat_call(call: ToolCall) -> JsonObject:
 def _encode_chat_result(result: ToolResult) -> ChatWireMessage:
     call_id = CHAT_DIALECT.call_id_of(result.call_id)
     name = CHAT_DIALECT.tool_name_of(result.tool_name) if result.tool_name else ""
-    said = result_text(result, name=name, call_id=call_id)
-    attachments = tuple([_encode_chat_part(block) for block in said.attachments])
-    return ChatWireMessage({"role": "tool", "tool_call_id": call_id, "content": said.text}, attachments)
+    output = result_text(result, name=name, call_id=call_id)
+    attachments = tuple([_encode_chat_part(block) for block in output.attachments])
+    return ChatWireMessage({"role": "tool", "tool_call_id": call_id, "content": output.text}, attachments)
 
 
 # The words of compatible servers for a reply that is not whole, or that a filter stopped.
@@ -527,7 +527,7 @@ class ChatStreamDecoder:
         return decode_chat_usage(self._answer.get("usage"))
 
     def feed(self, data: bytes) -> Iterator[StreamEvent]:
-        """Yield what is new in a piece, the JSON of a chat completion chunk.
+        """Yield the new deltas of a piece, the JSON of a chat completion chunk.
 
         Raises:
             ProviderError: The piece tells of an error.
@@ -557,21 +557,21 @@ class ChatStreamDecoder:
 
 def decode_chat_usage(usage: object) -> Usage:
     """Return the usage that an answer tells; zeros where the server did not say."""
-    told = as_mapping(usage)
-    prompt = as_mapping(told.get("prompt_tokens_details"))
-    completion = as_mapping(told.get("completion_tokens_details"))
+    reported = as_mapping(usage)
+    prompt = as_mapping(reported.get("prompt_tokens_details"))
+    completion = as_mapping(reported.get("completion_tokens_details"))
     cached = as_count(prompt.get("cached_tokens"))
     thought = as_count(completion.get("reasoning_tokens"))
-    read, wrote = as_count(told.get("prompt_tokens")) or 0, as_count(told.get("completion_tokens")) or 0
-    if thought and as_count(told.get("total_tokens")) == read + wrote + thought:
+    read, wrote = as_count(reported.get("prompt_tokens")) or 0, as_count(reported.get("completion_tokens")) or 0
+    if thought and as_count(reported.get("total_tokens")) == read + wrote + thought:
         wrote += thought  # xAI counts them apart
     return Usage(
         input_tokens=read,
         output_tokens=wrote,
         reasoning_tokens=thought,
-        cache_read_tokens=as_count(told.get("prompt_cache_hit_tokens")) if cached is None else cached,
+        cache_read_tokens=as_count(reported.get("prompt_cache_hit_tokens")) if cached is None else cached,
         cache_write_tokens=as_count(prompt.get("cache_write_tokens")),
-        cost=as_amount(told.get("cost")),
+        cost=as_amount(reported.get("cost")),
         details=usage_details(
             input_audio_tokens=as_count(prompt.get("audio_tokens")),
             output_audio_tokens=as_count(completion.get("audio_tokens")),
@@ -682,14 +682,14 @@ class _ChatReply:
         content.extend(
             [ToolCall(call.id, call.name, "".join(call.arguments), extra=call.extra or None) for call in self._calls]
         )
-        told = {name: answer[name] for name in ("id", "system_fingerprint", "service_tier") if answer.get(name)}
+        metadata = {name: answer[name] for name in ("id", "system_fingerprint", "service_tier") if answer.get(name)}
         return ChatResponse(
             message=AssistantMessage(content),
             usage=decode_chat_usage(answer.get("usage")),
             stop_reason=self._find_stop_reason(choice),
             model=as_text(answer.get("model")),
             request_id=request_id or as_text(answer.get("id")) or None,
-            metadata=told,
+            metadata=metadata,
         )
 
     def _list_thoughts(self) -> Iterator[ReasoningBlock]:
@@ -743,7 +743,7 @@ def _read_thought(content: object) -> str:
 
 
 def _read_sound(pieces: Sequence[str]) -> bytes:
-    """Return what was spoken; some servers pad each piece of base64, others cut one text anywhere."""
+    """Return the audio; some servers pad each piece of base64, others cut one text anywhere."""
     if any(len(piece) % 4 for piece in pieces):
         return as_bytes("".join(pieces))
     return b"".join([as_bytes(piece) for piece in pieces])

@@ -20,7 +20,7 @@ from openai import (
 
 from toolkit.errors import ProviderAuthError
 from toolkit.http_replies import ACCEPTED_ENCODINGS, BoundedClient
-from toolkit.providers.adapter import Adapter, checked_key, headers_kept_home, is_of, key_for
+from toolkit.providers.adapter import Adapter, checked_key, is_of, key_for, withheld_headers
 from toolkit.providers.connection import ClientOfLoop, Exchange
 from toolkit.providers.failures import Failures
 from toolkit.secrets import without_credentials
@@ -68,8 +68,8 @@ class ChatOptions(_Options, total=False):
 class ResponsesOptions(_Options, total=False):
     """Fields of a response, for `OpenAIResponsesProvider` and the `options` of a request to it.
 
-    ``reasoning`` and ``text`` are laid over what the request says itself: ``{"reasoning": {"summary": "auto"}}`` keeps
-    the effort of the request; ``include`` is added to what the provider asks for itself. ``tools`` are those that run
+    ``reasoning`` and ``text`` override the request's own fields: ``{"reasoning": {"summary": "auto"}}`` keeps
+    the effort of the request; ``include`` is added to the provider's own. ``tools`` are those that run
     at OpenAI, such as ``{"type": "web_search"}``, offered beside the request's own; what they did goes back with the
     transcript. With ``previous_response_id`` the server has the history: send only what is new.
     """
@@ -88,7 +88,7 @@ class ResponsesOptions(_Options, total=False):
 
 
 KeySource = str | Callable[[], Awaitable[str]]
-"""A key, or what is asked for one before each request."""
+"""A key, or a function that returns one before each request."""
 
 _OPENAI_URL = "https://api.openai.com/v1"
 _OWN_HOSTS = ("openai.com", "azure.com")
@@ -143,8 +143,8 @@ class OpenAIClient(Adapter):
         self._request_headers = dict[str, Any](_OPENAI_HEADERS)
         if client is None:
             variable, given = "OPENAI_CUSTOM_HEADERS", self._headers
-            kept_home = headers_kept_home(self._base_url, variable, _OPENAI_HOSTS, *_ACCOUNT, given=given)
-            self._request_headers |= dict.fromkeys(kept_home, omit)
+            withheld = withheld_headers(self._base_url, variable, _OPENAI_HOSTS, *_ACCOUNT, given=given)
+            self._request_headers |= dict.fromkeys(withheld, omit)
         self._exchange = Exchange(send=self._post_body, failures=self._make_failures, raised=OpenAIError)
 
     def _make_client(self) -> AsyncOpenAI:
@@ -164,7 +164,7 @@ class OpenAIClient(Adapter):
     def _get_client(self) -> AsyncOpenAI:
         return self._given_client or self._clients.get()
 
-    async def _post_body(self, body: bytes, *, streams: bool, timeout: float | None) -> httpx2.Response:  # noqa: ARG002 - it is said in the body
+    async def _post_body(self, body: bytes, *, streams: bool, timeout: float | None) -> httpx2.Response:  # noqa: ARG002 - the body says it
         client = self._get_client()
         path = self._path
         if isinstance(client, AsyncAzureOpenAI) and "/deployments" not in client.base_url.path:

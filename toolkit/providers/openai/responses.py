@@ -6,7 +6,7 @@ A request is a flat list of items, in which reasoning, text and calls keep their
 - Results hold text, images and files. There is no field for a failed call: the text begins with "Error".
 - There is no sound: a user's is refused, and a word in brackets stands for a tool's or the model's own.
 - Reasoning goes back as it came where it is sealed; OpenAI refuses it without its seal, other servers read it.
-- Items without a counterpart here (calls of tools that run at OpenAI, the phase of a message) are kept sealed in a
+- Items without a counterpart here (calls of tools that run at OpenAI, the phase of a message) are sealed in a
   `ReasoningBlock` and go back as they came.
 - There are no stop texts: a request that has some is refused. Nor is there a seed.
 
@@ -107,7 +107,7 @@ _WITHOUT_REASONING = re.compile(r"(ft:)?(gpt-3|gpt-4|chatgpt|gpt-5(\.\d)?-chat)"
 
 
 class OpenAIResponsesProvider(OpenAIClient):
-    """Talks to a model through OpenAI's responses, which keep what a model thought between its calls.
+    """Connects to a model through OpenAI's responses API, which preserves the model's reasoning between its calls.
 
     ::
 
@@ -192,7 +192,7 @@ class ResponsesEncoder:
         model: The model's name.
         defaults: Fields that the options may overwrite, and the request.
         options: Fields for each request, as `ResponsesOptions`.
-        is_openai: True where the server refuses what is not OpenAI's own: reasoning without a seal, say.
+        is_openai: True if the server refuses anything that is not OpenAI's own, such as unsealed reasoning.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ class ResponsesEncoder:
         """Return the body of the request: its `options` over everything, one of None takes the field away.
 
         Raises:
-            ConfigurationError: The request asks for what can't be said.
+            ConfigurationError: The request asks for something that the format can't express.
         """
         if request.stop:
             raise ConfigurationError("responses have no stop texts: leave `stop` out, or use OpenAIProvider")
@@ -312,7 +312,7 @@ def _encode_tool_settings(request: ChatRequest) -> JsonObject:
 
 
 def _add_options(body: JsonObject, options: Mapping[str, Any]) -> None:
-    """Put options over a body; what is asked for beside what is there already is asked for too."""
+    """Override a body with options; lists of things to include are joined."""
     for name, value in options.items():
         if name in _RESPONSES_LAID_OVER and isinstance(value, Mapping):
             _lay_over(body, name, cast("Mapping[str, Any]", value))
@@ -481,7 +481,7 @@ def _find_item_id(item: Mapping[str, Any]) -> str:
 
 
 def _list_answered(item: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the ids of what an item answers, or goes on with."""
+    """Yield the ids of the items that an item answers or continues."""
     if as_text(item.get("type")).endswith("_output"):
         yield as_text(item.get("call_id"))
     if request := as_text(item.get("approval_request_id")):
@@ -493,7 +493,7 @@ def _list_answered(item: Mapping[str, Any]) -> Iterator[str]:
 _TEXT_DELTAS = frozenset({"response.output_text.delta", "response.refusal.delta"})
 _REASONING_DELTAS = frozenset({"response.reasoning_summary_text.delta", "response.reasoning_text.delta"})
 _ENDINGS = frozenset({"response.completed", "response.incomplete", "response.failed"})
-_RESPONSES_TOLD = ("id", "service_tier", "prompt_cache_diagnostics", "incomplete_details")
+_RESPONSES_METADATA = ("id", "service_tier", "prompt_cache_diagnostics", "incomplete_details")
 _UNFINISHED = ("queued", "in_progress", "cancelled")
 _RESPONSES_CALL_FIELDS = frozenset({"id", "type", "call_id", "name", "arguments", "status"})
 _BETWEEN_SUMMARIES = "\n\n"
@@ -535,7 +535,7 @@ def decode_response(
     items = as_items(answer.get("output"))
     content = [block for item in items for block in _read_item(item, names)]
     is_refusal = any(part.get("type") == "refusal" for item in items for part in _list_message_parts(item))
-    told = {name: answer[name] for name in _RESPONSES_TOLD if answer.get(name)}
+    metadata = {name: answer[name] for name in _RESPONSES_METADATA if answer.get(name)}
     message = AssistantMessage(content)
     return ChatResponse(
         message=message,
@@ -543,7 +543,7 @@ def decode_response(
         stop_reason=_find_response_stop(answer, items, is_refusal=is_refusal),
         model=as_text(answer.get("model")),
         request_id=request_id or as_text(answer.get("id")) or None,
-        metadata=told,
+        metadata=metadata,
         unanswered=find_unanswered(items),
     )
 
@@ -596,7 +596,7 @@ class ResponsesStreamDecoder:
         return decode_responses_usage(self._ended)
 
     def feed(self, data: bytes) -> Iterator[StreamEvent]:
-        """Yield what an event tells.
+        """Yield the deltas of an event.
 
         Raises:
             ProviderError: It tells of a failure.
@@ -681,12 +681,12 @@ class _ResponsesCall:
 
 def decode_responses_usage(answer: Mapping[str, Any]) -> Usage:
     """Return the usage that an answer tells; zeros where the server did not say."""
-    told = as_mapping(answer.get("usage"))
-    read = as_mapping(told.get("input_tokens_details"))
-    wrote = as_mapping(told.get("output_tokens_details"))
+    reported = as_mapping(answer.get("usage"))
+    read = as_mapping(reported.get("input_tokens_details"))
+    wrote = as_mapping(reported.get("output_tokens_details"))
     return Usage(
-        input_tokens=as_count(told.get("input_tokens")) or 0,
-        output_tokens=as_count(told.get("output_tokens")) or 0,
+        input_tokens=as_count(reported.get("input_tokens")) or 0,
+        output_tokens=as_count(reported.get("output_tokens")) or 0,
         reasoning_tokens=as_count(wrote.get("reasoning_tokens")),
         cache_read_tokens=as_count(read.get("cached_tokens")),
         cache_write_tokens=as_count(read.get("cache_write_tokens")),
@@ -745,7 +745,7 @@ def _read_drawn_image(item: Mapping[str, Any]) -> ImageBlock:
 
 
 def _find_item_key(event: Mapping[str, Any]) -> int | str | None:
-    """Return what tells the items of a response apart; llama.cpp leaves the index out."""
+    """Return the key that identifies an item of a response; llama.cpp omits the index."""
     index = as_key(event.get("output_index"))
     if index is None:
         return as_key(event.get("item_id")) or as_key(as_mapping(event.get("item")).get("id"))

@@ -1,4 +1,4 @@
-"""A registry as a server of the SDK: it lists the tools, and runs their calls with the registry's own rules."""
+"""A registry as a server of the SDK: it lists the tools, and runs their calls under the registry's rules."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ CrashReport: TypeAlias = Literal["reference", "text"]
 
 
 class McpServerKeywords(TypedDict, total=False):
-    """The keywords of `mcp_server`, which says what they mean."""
+    """The keywords of `mcp_server`, which documents them."""
 
     name: str
     instructions: str | None
@@ -78,16 +78,16 @@ def mcp_server(
 ) -> Server[Any]:
     """Return the SDK's server for a registry, for a transport of your own; `serve_mcp` runs one.
 
-    Clients see what the registry holds at each moment. What a tool reports becomes progress, where a client asks for
+    Clients see the registry's current tools. A tool's reports become progress, if a client asks for
     it; a client that cancels a call cancels the tool. Tools that need approval are run when the client's user agrees:
     they are asked by elicitation, and where the client can't ask, the call is refused.
 
     Args:
-        registry: Its permissions, limits and options hold.
+        registry: Its permissions, limits and options apply.
         ctx: For each call.
         name: The name of the server.
-        instructions: A text about the server that clients may give their models.
-        crashes: How much clients see of an exception that is no `ToolError`: ``reference`` gives its type and a
+        instructions: A text about the server that clients may pass to their models.
+        crashes: The part of an exception other than a `ToolError` that clients see: ``reference`` gives its type and a
             reference under which the log has the rest, as its text may hold paths, queries and keys; ``text`` gives
             all of it.
     """
@@ -114,7 +114,7 @@ async def serve_mcp(registry: ToolRegistry[Any], ctx: Any = None, **options: Unp
 
         anyio.run(serve_mcp, ToolRegistry([add]))
 
-    Meanwhile whatever is printed goes to standard error. The arguments are those of `mcp_server`.
+    Meanwhile, printed text goes to standard error. The arguments are those of `mcp_server`.
     """
     server = mcp_server(registry, ctx, **options)
     async with stdio_server() as (read, write):
@@ -122,7 +122,7 @@ async def serve_mcp(registry: ToolRegistry[Any], ctx: Any = None, **options: Unp
 
 
 class _RegistryServer(Server[Any]):
-    """Says on every transport that its tools may change."""
+    """Declares on every transport that its tools may change."""
 
     def create_initialization_options(
         self,
@@ -181,7 +181,7 @@ class _Serving:
                     given.append(
                         await self._registry.execute(call, self._ctx, approve=approver.decide, observer=observer)
                     )
-        await self._tell_of_changes(context)
+        await self._announce_changes(context)
         if approver.question is not None:
             return approver.question
         if observer.crash is not None and self._crashes == "reference":
@@ -189,10 +189,10 @@ class _Serving:
         return _make_result(given[0], observer.whole or given[0], registration)
 
     def _seal_call(self, name: str, arguments: str) -> str:
-        """Return what binds a question to the call that it is about."""
+        """Return an HMAC that binds a question to its call."""
         return hmac.new(self._key, f"{name}\n{arguments}".encode(), hashlib.sha256).hexdigest()
 
-    async def _tell_of_changes(self, context: ServerRequestContext[Any, Any]) -> None:
+    async def _announce_changes(self, context: ServerRequestContext[Any, Any]) -> None:
         shown = self._registry.definitions()
         if shown is self._shown:
             return
@@ -203,7 +203,7 @@ class _Serving:
 
 
 class _Reports:
-    """Takes the events of one call: what it reports, its whole result, and the exception that it raised by accident."""
+    """Takes the events of one call: its reports, its whole result, and its unexpected exception."""
 
     def __init__(self, send: MemoryObjectSendStream[str], *, is_wanted: bool) -> None:
         self._send = send
@@ -221,7 +221,7 @@ class _Reports:
             await self._send.send(text)
 
     def offer(self, event: ToolExecutionUpdate | ToolProgress) -> None:
-        """Take a report without waiting; where too many wait, it is dropped."""
+        """Queue a report without waiting; if the queue is full, it is dropped."""
         if self._is_wanted and (text := _write_report(event)) is not None:
             with suppress(anyio.WouldBlock):
                 self._send.send_nowait(text)
@@ -253,7 +253,7 @@ class _Approver:
     """Asks the client's user about a call that needs it.
 
     Up to the revision of 2025 the server asks in the middle of the call. Later ones have no way to: there the call is
-    answered with the question, and comes again with the user's answer and the seal that was given with the question.
+    answered with the question, and repeated with the user's answer and the seal of the question.
 
     Attributes:
         question: The answer to the call, where its user is to be asked first.
@@ -266,7 +266,7 @@ class _Approver:
         self.question: wire.InputRequiredResult | None = None
 
     async def decide(self, request: ApprovalRequest) -> Approval:
-        """Approve what needs nobody's consent; ask about the rest."""
+        """Approve calls that need no consent; ask about the others."""
         if not request.reason:
             return Approve()
         capabilities = self._context.session.client_capabilities
@@ -313,13 +313,13 @@ def _to_wire_tool(registration: Registration[Any]) -> wire.Tool:
     )
 
 
-def _is_of_object(schema: Mapping[str, Any]) -> bool:
+def _is_object_schema(schema: Mapping[str, Any]) -> bool:
     return schema.get("type") == "object"
 
 
 def _to_object_schema(schema: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return an output's schema as MCP has them, about an object: another value is its property ``result``."""
-    if schema is None or _is_of_object(schema):
+    if schema is None or _is_object_schema(schema):
         return None if schema is None else dict(schema)
     inner = {name: part for name, part in schema.items() if name != "$defs"}
     outer: dict[str, Any] = {"type": "object", "properties": {"result": inner}, "required": ["result"]}
@@ -335,7 +335,7 @@ def _make_result(result: ToolResult, whole: ToolResult, registration: Registrati
             value, _ = json.JSONDecoder().raw_decode(whole.text)
         except ValueError:
             return _make_failure(f"The tool did not return what its output schema says, but: {result.text}")
-        structured = value if _is_of_object(schema) else {"result": value}
+        structured = value if _is_object_schema(schema) else {"result": value}
     content = [TextBlock(result.content)] if isinstance(result.content, str) else result.content
     blocks = [_write_block(block) for block in content]
     return wire.CallToolResult(content=blocks, structured_content=structured, is_error=result.is_error)

@@ -1,4 +1,4 @@
-"""Streamable HTTP: as an application for a server of your own, and on uvicorn; loopback alone by default.
+"""Streamable HTTP: as an application for a server of your own, and on uvicorn; only on loopback by default.
 
 Hosts and pages that may call it are compared exactly, by scheme, host and port.
 """
@@ -37,7 +37,7 @@ _PATH = "/mcp"
 
 
 class McpAppKeywords(McpServerKeywords, total=False):
-    """The keywords of `mcp_app`, which says what they mean."""
+    """The keywords of `mcp_app`, which documents them."""
 
     path: str
     bearer: str | None
@@ -82,7 +82,7 @@ def mcp_app(
         registry: As for `mcp_server`.
         ctx: As for `mcp_server`.
         name: The name of the server.
-        instructions: A text about the server that clients may give their models.
+        instructions: A text about the server that clients may pass to their models.
         crashes: As for `mcp_server`.
         path: Where it is.
         bearer: The token that each request must have, as ``Authorization: Bearer ...``; None asks for none.
@@ -136,20 +136,20 @@ async def serve_mcp_http(
 
         anyio.run(serve_mcp_http, ToolRegistry([search]))  # http://127.0.0.1:8000/mcp
 
-    Started by ``await tasks.start(...)`` of a task group, it gives its URL once it can be reached. It runs on uvicorn,
-    and so on asyncio: on trio, give `mcp_app` to a server that runs there.
+    Started by ``await tasks.start(...)`` of a task group, it reports its URL when it can be reached. It runs on
+    uvicorn, and so on asyncio: on trio, give `mcp_app` to a server that runs there.
 
     Args:
         registry: As for `mcp_server`.
         ctx: As for `mcp_server`.
-        host: Where to listen. Elsewhere than on loopback it takes a `bearer` and `allowed_hosts`.
-        port: Where to listen; 0 takes one that is free.
-        task_status: Told of the URL.
+        host: The address to listen on. Other addresses than loopback require a `bearer` and `allowed_hosts`.
+        port: The port to listen on; 0 takes a free one.
+        task_status: Receives the URL.
         options: Those of `mcp_app`.
 
     Raises:
         ConfigurationError: The network could call the tools without a token, or this runs on trio.
-        OSError: The port is taken.
+        OSError: The port is in use.
     """
     if cancellation_mark() is None:
         raise ConfigurationError("uvicorn runs on asyncio: on trio, give mcp_app(...) to a server such as hypercorn")
@@ -166,7 +166,7 @@ async def serve_mcp_http(
 
 
 class _Guarded:
-    """Lets pass only requests for a host, and from a page, that are allowed. A client that goes away is no error."""
+    """Accepts only requests for an allowed host and from an allowed page. A client that disconnects is no error."""
 
     def __init__(self, app: ASGIApp, guard: OriginGuard) -> None:
         self._app = app
@@ -215,7 +215,7 @@ _ORIGIN = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<place>[^/?#@\\\
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A host and a port; None stands for the default one, ``*`` for any."""
+    """A host and a port; None means the default one, ``*`` any."""
 
     host: str
     port: int | str | None

@@ -85,7 +85,7 @@ def to_mcp_error(
     words: Iterable[str] = (),
     seconds: float | None = None,
 ) -> McpError:
-    """Return what happened as an error of ours; secrets of the server are struck out.
+    """Return a failure as an error of ours, with the server's secrets redacted.
 
     Args:
         error: The exception that was raised.
@@ -128,7 +128,7 @@ def _explain_error(error: BaseException, faults: list[HttpFault], seconds: float
 
 
 def _explain_faults(error: BaseException, faults: list[HttpFault]) -> tuple[type[McpError], str] | None:
-    """Return what the errors of the requests say, where they say more than the error that came of them."""
+    """Return the errors of the requests if they are more specific than the error that they caused."""
     for fault in faults:
         if fault.error is not None:
             return _explain_network_error(fault.error)

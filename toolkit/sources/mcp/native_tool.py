@@ -183,7 +183,7 @@ async def call_tool(
 
 
 def make_definition(tool: wire.Tool, name: str) -> ToolDefinition:
-    """Return what a model is told of a server's tool."""
+    """Return the definition of a server's tool for the model."""
     return ToolDefinition(
         name=name,
         description=tool.description or _find_title(tool) or "MCP tool (no description)",

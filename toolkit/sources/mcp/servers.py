@@ -33,9 +33,9 @@ from toolkit.secrets import (
     Redact,
     program_name,
     secrets_in_arguments,
+    secrets_in_headers,
     secrets_in_url,
     secrets_of,
-    secrets_of_headers,
     without_credentials,
     without_keys,
     without_secrets,
@@ -232,8 +232,8 @@ class HttpServer:
 
     def redact(self, text: str) -> str:
         """Return `text` without headers, without what signs requests, and without the user and query of the URL."""
-        secrets = [*secrets_of_headers(self.headers), *secrets_in_url(self.url)]
-        secrets += [secret for signature in self._signatures for secret in secrets_of_headers({"": signature})]
+        secrets = [*secrets_in_headers(self.headers), *secrets_in_url(self.url)]
+        secrets += [secret for signature in self._signatures for secret in secrets_in_headers({"": signature})]
         return without_secrets(text.replace(self.url, without_credentials(self.url)), secrets)
 
 

@@ -187,7 +187,7 @@ class McpSession:
             await self._bell.wait()
 
     def back(self, function: Callable[P, object]) -> Callable[P, object]:
-        """Return what calls a function in the running event loop, for use in the session's own."""
+        """Return a wrapper that calls the function in the running event loop, for use in the session's own."""
         return function if self._owner_loop is None else self._owner_loop.wrap_callback(function)
 
     def _make_closed_error(self) -> McpError:
@@ -429,7 +429,7 @@ async def list_server_tools(client: Client, server: McpServer) -> list[wire.Tool
 async def read_all_pages(
     page: Callable[[str | None], Awaitable[tuple[list[T], str | None]]], server: McpServer
 ) -> list[T]:
-    """Return what is on all pages.
+    """Return the items of all pages.
 
     Args:
         page: Given a page's cursor, None for the first; gives what is on it, and the next one's cursor.

@@ -118,7 +118,7 @@ class McpTools(Sequence[MCPNativeTool]):
             _update_registry(registry, registered, self._tools)
 
     async def resources(self) -> list[wire.Resource]:
-        """Return what the server offers to read, of all pages.
+        """Return the resources of the server, of all pages.
 
         Raises:
             McpError: It offers no resources, or can't be reached.

@@ -23,7 +23,7 @@ from pydantic_core import from_json
 from toolkit.errors import ConfigurationError, OpenApiError, ToolFailedError
 from toolkit.http_replies import ACCEPTED_ENCODINGS, origin_of, read_bounded
 from toolkit.schema.nodes import is_object
-from toolkit.secrets import secrets_of_headers, without_credentials, without_secrets
+from toolkit.secrets import secrets_in_headers, without_credentials, without_secrets
 from toolkit.sources.openapi.document import Document, Origin, is_url
 from toolkit.suggestions import ask_whether_meant, find_similar
 
@@ -182,7 +182,7 @@ class Signer:
             self._token = ""
 
     async def sign(self, request: httpx2.Request, client: httpx2.AsyncClient) -> RequestSignature:
-        """Return what signs a request.
+        """Return the signature for a request.
 
         Raises:
             ToolFailedError: No token could be had, or the callable failed.
@@ -219,7 +219,7 @@ class Signer:
         except Exception as error:
             # What it says may hold what it handles.
             raise ToolFailedError(f"The request could not be signed: {type(error).__name__}.") from error
-        self._secrets.add(*secrets_of_headers(headers))
+        self._secrets.add(*secrets_in_headers(headers))
         return RequestSignature(headers=headers)
 
     async def _get_token(self, credentials: OAuth2ClientCredentials, client: httpx2.AsyncClient) -> str:
@@ -266,7 +266,7 @@ class Signer:
 def make_signers(
     auth: Auth | Mapping[str, Auth | str] | None, document: Document, secrets: Secrets, trusted: Collection[Origin]
 ) -> dict[str, Signer] | Signer | None:
-    """Return what signs: one for all requests, or one for each security scheme.
+    """Return the signers: one for all requests, or one for each security scheme.
 
     Raises:
         OpenApiError: A scheme that the document doesn't have, or that can't be met as asked.
@@ -294,7 +294,7 @@ def make_signers(
 
 
 def _read_bare_secret(secret: str, scheme: Any, subject: str) -> Auth:
-    """Return what a bare secret is, by what the document says of the scheme."""
+    """Return the credential for a bare secret, by the scheme in the document."""
     match scheme:
         case {"type": "apiKey", "name": str(name), "in": "header" | "query" | "cookie" as location}:
             return ApiKey(name=name, value=secret, location=location)

@@ -376,7 +376,7 @@ class WireRequest:
 
 
 def write_request(endpoint: Endpoint, arguments: Mapping[str, Any]) -> WireRequest:
-    """Return what is sent for the arguments of a call.
+    """Return the request for the arguments of a call.
 
     Raises:
         InvalidArgumentsError: A value that can't stand where it should, such as ``..`` in a path.

@@ -104,7 +104,7 @@ class Part:
         return Part(value=self.value, resolver=self.resolver, subject=subject)
 
     def refer(self, reference: object) -> Part:
-        """Return what a reference in this piece leads to.
+        """Return the target of a reference in this piece.
 
         Raises:
             OpenApiError: It leads nowhere, or out of what may be read.
@@ -255,7 +255,7 @@ _OPENAPI: Any = cast("Any", referencing.Specification)(
 
 
 def _make_retriever(base: str, timeout: float) -> Callable[[str], Any]:
-    """Return what opens the documents that this one refers to, if they may be opened."""
+    """Return the function that opens referenced documents, if they may be opened."""
     opened: dict[str, Any] = {}
 
     def retrieve(uri: str) -> Any:
@@ -408,7 +408,7 @@ def _name_kind(value: object) -> str:
 
 
 def _find_reason(error: BaseException) -> str:
-    """Return what an error of `referencing` was caused by, where that was one of ours."""
+    """Return the text of our own error if it caused an error of `referencing`."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OpenApiError):

@@ -18,7 +18,7 @@ from typing_extensions import TypedDict, Unpack
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import ConfigurationError, OpenApiError, SchemaError
 from toolkit.http_replies import origin_of
-from toolkit.secrets import secrets_of_headers, without_credentials
+from toolkit.secrets import secrets_in_headers, without_credentials
 from toolkit.settings import Duration, PositiveInt, Seconds, check_fields
 from toolkit.sources.openapi.auth import Auth, Secrets, make_signers
 from toolkit.sources.openapi.client import OperationCaller, ResponseLimits
@@ -260,7 +260,7 @@ def _make_caller(
     source: object, document: Document, endpoints: list[Endpoint], options: OpenApiOptions
 ) -> OperationCaller:
     secrets = Secrets()
-    secrets.add(*secrets_of_headers(options.headers))
+    secrets.add(*secrets_in_headers(options.headers))
     named = [url for url in (options.base_url, source) if isinstance(url, str) and is_url(url)]
     trusted = allowed_origins(options.allow_hosts) | set(map(origin_of, named))
     sign = make_signers(options.auth, document, secrets, trusted)
