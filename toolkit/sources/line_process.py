@@ -1,4 +1,4 @@
-"""A process that is spoken to in lines: what it answers, and what it logs."""
+"""A process with a line protocol: its answers, and its log."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LineProcess:
     Args:
         name: Its name in logs.
         process: It has pipes to all three of its streams.
-        redact: Strikes secrets out of what it writes to standard error.
+        redact: Redacts secrets from its standard error.
         logger: Takes that.
         last_words: Takes the last lines of it.
     """
@@ -73,7 +73,7 @@ class LineProcess:
         return self._output.has_begun_line
 
     async def log_errors(self) -> None:
-        """Log what it writes to standard error, and keep the last of it."""
+        """Log its standard error, and store the last lines."""
         while (line := await self._errors.next()) is not None:
             # Cut behind that: a piece of a secret would not be known for one.
             text = self.redact(line.decode("utf-8", "replace").rstrip())[:_LONGEST_LOG_LINE]
@@ -92,7 +92,7 @@ class LineProcess:
         return await self._process.has_ended_within(seconds)
 
     async def end(self, *, at_once: bool = False) -> None:
-        """End it with all of its group, as `SupervisedProcess.end` does, and log what is left of its last words."""
+        """End it with its whole group, as `SupervisedProcess.end` does, and log the rest of its standard error."""
         await self._process.end(at_once=at_once, drain=self._read_rest)
 
     async def _read_rest(self) -> None:

@@ -1,6 +1,6 @@
 """Tools of MCP servers, on the official SDK: over a session that stays open, on demand, or by a client of your own.
 
-The SDK is imported when something of it is asked for: `McpService` and what registers one need none of it.
+The SDK is imported on first use: `McpService` and the functions that register one do not need it.
 """
 
 from __future__ import annotations

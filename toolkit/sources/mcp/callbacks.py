@@ -102,7 +102,7 @@ SamplingApproval: TypeAlias = Callable[[SamplingRequest], bool | Awaitable[bool]
 class Sampling:
     """The requests that a server may make of a model on the application's account.
 
-    A server writes the whole request, so that it can spend tokens and read what the model says. Each request counts in
+    A server writes the whole request, so that it can spend tokens and read the model's answers. Each request counts in
     the usage and the limits of the loop whose call is under way on the server.
 
     Args:
@@ -112,8 +112,8 @@ class Sampling:
         max_tokens: The longest answer; a request that asks for more gets so much.
         max_input_chars: The longest request, all its texts together.
         concurrency: How many are made at once; more wait.
-        allow_system_prompt: True where the server may write the model's instructions; else they stand in the first user
-            message, as what they are: a server's words.
+        allow_system_prompt: True if the server may write the model's instructions; otherwise they go into the first
+            user message, marked as the server's.
     """
 
     provider: Provider
@@ -136,7 +136,7 @@ class Questions:
     """Answers a server's questions to the user by a callback of the application's, one at a time.
 
     Args:
-        answer: The callback; what it raises is told as a cancellation.
+        answer: The callback; an exception is reported as a cancellation.
         server: The server's name in logs.
     """
 

@@ -1,4 +1,4 @@
-"""Failures of MCP servers, in words that say what to do."""
+"""Failures of MCP servers, with remedies in their messages."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def innermost(error: BaseException) -> BaseException:
 
 
 def is_loss(error: BaseException) -> bool:
-    """Return whether an error says that the connection or the session may be gone, and not that a request is wrong."""
+    """Return whether an error means that the connection or the session may be lost, and not that a request is wrong."""
     if isinstance(error, MCPError):
         return _is_connection_closed(error)
     return isinstance(
@@ -61,14 +61,14 @@ def is_loss(error: BaseException) -> bool:
 
 
 def _is_connection_closed(error: MCPError) -> bool:
-    # Servers say other things by that code, too: the SDK's own words tell.
+    # Servers use that code for other errors, too: the SDK's own text decides.
     return error.code == CONNECTION_CLOSED and error.message == "Connection closed"
 
 
 def is_ended_session(error: BaseException, faults: Iterable[HttpFault]) -> bool:
     """Return whether a request was refused, and so not carried out, as the server doesn't know the session anymore.
 
-    MCP has status 404 for that; some servers say 400. What stands in the body beside it is each server's own.
+    MCP has status 404 for that; some servers send 400. The body differs between servers.
     """
     if not isinstance(error, MCPError) or error.code == METHOD_NOT_FOUND:
         return False
@@ -90,7 +90,7 @@ def to_mcp_error(
     Args:
         error: The exception that was raised.
         server: By whom.
-        what: The action that was tried, such as ``connect``.
+        what: The attempted action, such as ``connect``.
         faults: The errors of the requests below it.
         words: The last lines that the server logged.
         seconds: How long it was tried, for a timeout.

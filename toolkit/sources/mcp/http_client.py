@@ -26,11 +26,11 @@ class HttpFault:
 
 
 faults_of_call: ContextVar[list[HttpFault] | None] = ContextVar("toolkit_mcp_http_faults", default=None)
-"""Takes what goes wrong in the requests of the current call: the SDK hands on no status."""
+"""Collects failures in the requests of the current call: the SDK passes on no status."""
 
 
 class NotingClient(BoundedClient):
-    """Reports a failed request to the call that made it; what it receives is bounded."""
+    """Reports a failed request to the call that made it; responses are bounded."""
 
     async def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
         """Send a request, as its class does."""

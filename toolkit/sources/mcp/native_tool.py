@@ -44,9 +44,9 @@ __all__ = [
 
 
 def read_result(result: wire.CallToolResult) -> ToolOutput:
-    """Return the result of a call: its content; what is structured goes to `details`, and stands in for no content.
+    """Return the result of a call: its content; structured content goes to `details`, and replaces missing content.
 
-    A server should say what is structured as text, too; where it has not, the model reads the JSON.
+    A server should also send structured content as text; if it does not, the model reads the JSON.
     """
     blocks = [block for item in result.content for block in read_block(item)]
     structured: object = result.structured_content
@@ -121,10 +121,10 @@ class MCPNativeTool:
 
     Attributes:
         definition: The definition that a model sees.
-        options: How it is run; tags and idempotence are as the server says.
+        options: The options of its runs; tags and idempotence come from the server.
         arguments: Checks the arguments before anything is sent.
         original_name: Its name on the server.
-        listed: All that the server says of it.
+        listed: The server's entry for it.
     """
 
     def __init__(self, session: McpSession, tool: wire.Tool, *, name: str, timeout: float | None) -> None:
@@ -139,7 +139,7 @@ class MCPNativeTool:
         return f"<{type(self).__name__} {self.definition.name} of {self._session.server.name}>"
 
     async def execute(self, arguments: dict[str, Any], context: ToolContext[object]) -> ToolOutput:
-        """Call it on the server; what that reports of its progress is reported here, and a cancellation is sent."""
+        """Call it on the server; its progress is reported here, and a cancellation is sent."""
         return await call_tool(
             self._session, self.original_name, arguments, context, is_repeatable=self.options.idempotent
         )
@@ -156,7 +156,8 @@ async def call_tool(
     """Call a tool of an open session.
 
     Raises:
-        ToolFailedError: The server can't be reached or refused the call; says whether it may have taken effect.
+        ToolFailedError: The server can't be reached or refused the call; the message says whether it may have taken
+            effect.
     """
     report = session.back(context.report_progress)
 
@@ -165,7 +166,7 @@ async def call_tool(
         report(session.server.redact(f"{so_far}: {message}") if message else so_far)
 
     async def call(client: Client) -> wire.CallToolResult:
-        # Asking for progress makes some servers send it; where nobody takes it, it is not asked for.
+        # Asking for progress makes some servers send it; without an observer it is not requested.
         callback = progressed if context.is_observed else None
         return await client.call_tool(name, arguments, progress_callback=callback)
 
@@ -193,7 +194,7 @@ def make_definition(tool: wire.Tool, name: str) -> ToolDefinition:
 
 
 def read_options(tool: wire.Tool, server: McpServer, timeout: float | None) -> ToolOptions:
-    """Return how a server's tool is run, by its annotations: a server that is not trusted may say what it likes."""
+    """Return the options of a server's tool, by its annotations: those of an untrusted server may be false."""
     hints = tool.annotations or wire.ToolAnnotations()
     is_read = hints.read_only_hint is True
     tags = {

@@ -35,7 +35,7 @@ class MCPToolWrapper:
     """A tool of a server that is connected for each call, and closed after it.
 
     A call is tried three times in all, after one second and after two, where the server can't be reached in time; not
-    where it refuses who calls, or has no such tool. What failed once it was under way is tried again only where the
+    where it refuses who calls, or has no such tool. A call that failed after it was sent is retried only if the
     server says that the tool reads or is idempotent.
 
     Args:

@@ -1,4 +1,4 @@
-"""How an MCP server is reached: a program to start, or a URL; what both log is scrubbed. No secret is in any repr."""
+"""The address of an MCP server: a program to start, or a URL; their logs are redacted. No secret is in any repr."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class McpServer(Protocol):
         ...
 
     def open(self, words: deque[str]) -> Transport:
-        """Give the SDK's transport streams for one connection; `words` takes the last lines that the server logs."""
+        """Yield the SDK's transport streams for one connection; `words` receives the last lines of the server's log."""
         ...
 
     def redact(self, text: str) -> str:
@@ -104,7 +104,7 @@ class StdioServer:
     name: str
 
     def open(self, words: deque[str]) -> Transport:
-        """Start the program; what it writes to its standard error is logged."""
+        """Start the program; its standard error is logged."""
         return self._start_program(words)
 
     @asynccontextmanager
@@ -131,12 +131,12 @@ class StdioServer:
             await process.end()
 
     def redact(self, text: str) -> str:
-        """Return `text` without the values of `env` and of options whose names tell of secrets."""
+        """Return `text` without the values of `env` and of options whose names indicate secrets."""
         return without_secrets(text, [*secrets_of(self.env), *secrets_in_arguments(self.command, self.arguments)])
 
 
 async def _receive_all(process: LineProcess, received: MemoryObjectSendStream[_Received]) -> None:
-    """Hand on what a server writes until it ends; what is no message is handed on as an error."""
+    """Forward a server's messages until it ends; other lines are forwarded as errors."""
     async with received:
         try:
             while (line := await process.read()) is not None:
@@ -153,7 +153,7 @@ async def _receive_all(process: LineProcess, received: MemoryObjectSendStream[_R
                 "%s: a line has more than %s bytes: the connection is closed", process.name, f"{LONGEST_LINE:,}"
             )
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
-            return  # nobody listens anymore
+            return  # there is no reader anymore
 
 
 async def _send_all(
@@ -195,7 +195,7 @@ class HttpServer:
         default_factory=lambda: deque[str](maxlen=_MOST_SIGNATURES), init=False, repr=False, compare=False
     )
 
-    def open(self, words: deque[str]) -> Transport:  # noqa: ARG002 - a server elsewhere keeps its log there
+    def open(self, words: deque[str]) -> Transport:  # noqa: ARG002 - a remote server has its own log
         """Connect."""
         return self._open_sse() if self.is_sse else self._open_http()
 
@@ -225,13 +225,13 @@ class HttpServer:
         )
 
     async def _note_signature(self, request: httpx2.Request) -> None:
-        # What `auth` signs with is known to nobody else.
+        # Only `auth` knows the values that it signs with.
         signature = request.headers.get("authorization")
         if signature is not None and signature not in self._signatures:
             self._signatures.append(signature)
 
     def redact(self, text: str) -> str:
-        """Return `text` without headers, without what signs requests, and without the user and query of the URL."""
+        """Return `text` without headers, signatures of requests, and the user and query of the URL."""
         secrets = [*secrets_in_headers(self.headers), *secrets_in_url(self.url)]
         secrets += [secret for signature in self._signatures for secret in secrets_in_headers({"": signature})]
         return without_secrets(text.replace(self.url, without_credentials(self.url)), secrets)
@@ -244,7 +244,7 @@ def stdio(
     cwd: str | Path | None = None,
     name: str | None = None,
 ) -> StdioServer:
-    """Say which program is the server.
+    """Return a server that is a program to start.
 
     ::
 
@@ -256,8 +256,8 @@ def stdio(
         arguments: Its arguments.
         env: Set besides ``PATH``, ``HOME`` and their like; nothing else of this process's environment is inherited.
         cwd: Its working directory.
-        name: Its name in errors and logs; None takes the command, or what it runs where that is ``npx``, ``python`` or
-            another that runs programs.
+        name: Its name in errors and logs; None takes the command, or its argument if the command is ``npx``, ``python``
+            or another that runs programs.
 
     Raises:
         ConfigurationError: The command is empty.
@@ -283,7 +283,7 @@ def http(
     timeout: float = _CONNECT_SECONDS,
     name: str | None = None,
 ) -> HttpServer:
-    """Say at which URL a server speaks streamable HTTP.
+    """Return a server at a URL, over streamable HTTP.
 
     Args:
         url: Such as ``https://example.com/mcp``.
@@ -318,7 +318,7 @@ def sse(
     timeout: float = _CONNECT_SECONDS,
     name: str | None = None,
 ) -> HttpServer:
-    """Say at which URL a server speaks the older transport, server-sent events; the settings are those of `http`."""
+    """Return a server at a URL, over the older transport, server-sent events; the settings are those of `http`."""
     server = http(url, headers=headers, bearer=bearer, auth=auth, verify=verify, timeout=timeout, name=name)
     return replace(server, is_sse=True)
 
@@ -355,7 +355,7 @@ _lock = Lock()
 
 @contextmanager
 def struck_logs(redact: Redact) -> Generator[None]:
-    """Strike a server's secrets out of what the SDK logs, in all threads, for as long as the block lasts."""
+    """Redact a server's secrets in the SDK's logs, in all threads, for the duration of the block."""
     with _lock:
         _strikes.redacts += (redact,)
         for logger in _find_loggers():
@@ -372,6 +372,6 @@ def struck_logs(redact: Redact) -> Generator[None]:
 
 
 def _find_loggers() -> list[logging.Logger]:
-    """Return the SDK's loggers: a filter of one holds for none below it."""
+    """Return the SDK's loggers: a filter does not apply to child loggers."""
     known = list(logging.root.manager.loggerDict.items())
     return [logger for name, logger in known if f"{name}.".startswith("mcp.") and isinstance(logger, logging.Logger)]

@@ -63,7 +63,7 @@ class SessionSettings:
         connect_timeout: Seconds to start, connect, greet and list the tools.
         sampling: Answers the server's requests for a model's words; None offers no such thing.
         elicitation: Answers the server's questions to the user; None offers no such thing.
-        on_listed: Told of the tools whenever they are listed, also the first time; must not raise once that is over.
+        on_listed: Called with the tools whenever they are listed, also the first time; must not raise after that.
     """
 
     connect_timeout: float
@@ -123,7 +123,7 @@ class McpSession:
         Args:
             what: Its name, for an error.
             make: Makes it.
-            is_repeatable: True where it may be made again when it is not known what became of the first one.
+            is_repeatable: True if it may be repeated when the outcome of the first one is unknown.
 
         Raises:
             McpError: The server refused it or can't be reached.
@@ -194,7 +194,7 @@ class McpSession:
         return McpError(f"MCP server '{self.server.name}': its tools are closed; use them inside of `async with`")
 
     async def _revive_session(self, client: Client) -> str:
-        """See whether a connection still serves, and make another where it does not; say how that went."""
+        """Check whether a connection still works, and replace it if it does not; return the outcome."""
         async with self._reviving:
             if self._client is client:
                 with suppress(Exception), anyio.move_on_after(_REVIVAL_SECONDS):
@@ -255,7 +255,7 @@ class McpSession:
 
         try:
             client = self._make_client(words)
-            # One scope for all that is opened in here: one round a part of it could not be left first.
+            # One scope for everything that is opened here: a scope around a part could not be left first.
             with anyio.CancelScope(deadline=anyio.current_time() + seconds) as scope:
                 self._opening = scope
                 async with client:
@@ -265,11 +265,11 @@ class McpSession:
                     self._ring_bell()
                     await self._attend_client(client)
                     await self._let_requests_end()
-                    # A server that is gone must not hold up what comes next.
+                    # A server that has gone must not delay the next steps.
                     scope.deadline = anyio.current_time() + _END_CONNECTION_SECONDS
             if scope.cancelled_caught and not is_open:
-                raise TimeoutError  # noqa: TRY301 - told in the same words as others
-        except Exception as error:  # noqa: BLE001 - told to who waits for the connection
+                raise TimeoutError  # noqa: TRY301 - reported with the same text as others
+        except Exception as error:  # noqa: BLE001 - reported to those who wait for the connection
             inner = innermost(error)
             if is_open:
                 _logger.info("MCP server '%s': the connection ended with %s", self.server.name, type(inner).__name__)
@@ -311,13 +311,13 @@ class McpSession:
             tasks.cancel_scope.cancel()
 
     async def _let_requests_end(self) -> None:
-        """Leave a moment to what others have asked of a lost connection: they may have their answer yet."""
+        """Give other requests on a lost connection a moment: their answers may still arrive."""
         with anyio.move_on_after(_END_SECONDS):
             while self._under_way and not self._is_closing:
                 await self._bell.wait()
 
     async def _take_changes(self, client: Client) -> None:
-        """Take the changes of a server that tells them only to who subscribes; subscribe again where that is lost."""
+        """Receive the changes of a server that reports them only to subscribers; subscribe again if that is lost."""
         tools = client.server_capabilities.tools
         if tools is None or not tools.list_changed:
             return
@@ -326,10 +326,10 @@ class McpSession:
             try:
                 async with client.listen(tools_list_changed=True) as changes:
                     failures = 0
-                    self._mark_stale()  # what changed while nobody listened is not told
+                    self._mark_stale()  # changes in between are not reported
                     async for _ in changes:
                         self._mark_stale()
-            except Exception as error:  # noqa: BLE001 - a server may tell of no changes; its tools serve all the same
+            except Exception as error:  # noqa: BLE001 - a server may report no changes; its tools work anyway
                 _logger.debug(
                     "MCP server '%s' tells of no changes: %s", self.server.name, type(innermost(error)).__name__
                 )
@@ -358,7 +358,7 @@ class McpSession:
 
 
 class WatchedTransport:
-    """A transport that says when nothing more can come from it."""
+    """A transport that reports its end."""
 
     def __init__(self, transport: Transport, ended: Callable[[], None]) -> None:
         self._transport = transport
@@ -432,7 +432,7 @@ async def read_all_pages(
     """Return the items of all pages.
 
     Args:
-        page: Given a page's cursor, None for the first; gives what is on it, and the next one's cursor.
+        page: Takes a page's cursor, None for the first; returns its items, and the next cursor.
         server: The server of the pages.
 
     Raises:

@@ -35,10 +35,10 @@ _logger = logging.getLogger("toolkit.sources.mcp")
 
 
 class McpTools(Sequence[MCPNativeTool]):
-    """The tools of a server as they are now, in its order; made by `mcp_tools`, and open inside of its block.
+    """The tools of a server as they are now, in its order; made by `mcp_tools`, and open inside its block.
 
     The server may change them, at any time or when it is started again: then this sequence changes, too, and with it
-    every registry that `keep_registered` was given. A registry that was just made of them keeps what it has.
+    every registry that `keep_registered` was given. A registry that was created from them is not changed.
 
     Attributes:
         refused: Why a tool that the server lists is none of these, by its name: its schema can't be used.
@@ -91,7 +91,7 @@ class McpTools(Sequence[MCPNativeTool]):
         return f"<McpTools of {self._session.server.name}: {', '.join(tool.definition.name for tool in self._tools)}>"
 
     def keep_registered(self, registry: ToolRegistry[Any]) -> None:
-        """Put the tools into a registry, and keep them there as the server has them while the block lasts.
+        """Add the tools to a registry, and update them as the server changes while the block lasts.
 
         Raises:
             McpError: A name is taken by another tool; nothing is registered then.
@@ -186,7 +186,7 @@ def mcp_tools(
     sampling: Sampling | None = None,
     elicitation: ElicitationCallback | None = None,
 ) -> McpTools:
-    """Give the tools of an MCP server, for the length of an ``async with``.
+    """Yield the tools of an MCP server, for the duration of an ``async with``.
 
     ::
 
@@ -197,21 +197,21 @@ def mcp_tools(
     server, too. A connection that is lost is made again, and the tools are listed again, at the next call or when a
     call fails of it; such a call is repeated only where the server says that the tool reads or is idempotent, else
     the model is told that it may have taken effect. A session that the server has ended is opened again in the same
-    way; what it refused for that has not been run, and is sent again.
+    way; requests that it refused for that reason did not run, and are sent again.
 
-    What the server says of a tool becomes tags: ``read``, ``destructive``, ``idempotent``, ``open_world``. An approval
-    hook is asked about each call and sees them; `ToolRegistry.tagged` chooses by them. They are what a server claims:
-    ask about all calls of one that you don't trust.
+    The server's annotations of a tool become tags: ``read``, ``destructive``, ``idempotent``, ``open_world``. An
+    approval hook is asked about each call and sees them; `ToolRegistry.tagged` chooses by them. They are what a server
+    claims: ask about all calls of one that you don't trust.
 
     Args:
         server: A server from `stdio`, `http` or `sse`.
         prefix: Put before each name, as ``{prefix}__{name}``; None puts nothing.
         allowed: The names, as the server has them, of the tools to take; None takes all.
         blocked: The names of those to leave out, also of those that are allowed.
-        filter: Says of each other tool whether it is taken.
+        filter: Decides for each other tool whether it is included.
         timeout: Seconds for a call; None leaves it to the loop's `timeouts.tool`.
         connect_timeout: Seconds to start, connect, greet and list the tools.
-        sampling: The rules for what the server may ask of a model, and who sees it first; None offers no model.
+        sampling: The rules for the server's requests to a model, and who approves them; None offers no model.
         elicitation: Answers where the server asks the user something; None offers no such thing.
 
     Raises:
@@ -235,7 +235,7 @@ def mcp_tools(
 def _update_registry(
     registry: ToolRegistry[Any], registered: dict[str, MCPNativeTool], tools: tuple[MCPNativeTool, ...]
 ) -> None:
-    """Make what a registry has of a server what the server has; another tool of a name is left alone."""
+    """Update a registry's tools of a server to the server's current ones; other tools of the same names stay."""
     wanted = {tool.definition.name: tool for tool in tools}
     for name in [name for name in registered if name not in wanted]:
         old = registered.pop(name)
@@ -253,12 +253,12 @@ _MOST_TOOLS = 1_000
 _LONGEST_TOOL_DESCRIPTION = 20_000
 
 ToolFilter: TypeAlias = Callable[[wire.Tool], bool]
-"""Given a tool that the server lists, says whether it is taken."""
+"""Takes a tool that the server lists, and returns whether it is included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpToolSettings:
-    """The settings of `mcp_tools`, which says what they mean."""
+    """The settings of `mcp_tools`, which documents them."""
 
     prefix: str | None
     allowed: Collection[str] | None
@@ -280,11 +280,11 @@ def choose_tools(
 
     Raises:
         McpError: The list can't be used.
-        UnknownToolNameError: It is the first one, and has no tool of a name that the settings give.
+        UnknownToolNameError: It is the first one, and lacks a tool named in the settings.
     """
     names = [tool.name for tool in listed]
     _check_listed_names(session.server.name, names)
-    if is_first:  # later the server may have changed what it has
+    if is_first:  # later the server may have changed its tools
         for name in sorted({*(settings.allowed or ()), *settings.blocked}):
             if name not in names:
                 raise UnknownToolNameError(name, names)

@@ -1,7 +1,7 @@
 """The signatures of calls: a header, a part of the query or a cookie that proves who calls.
 
-No secret is in the ``repr`` of anything here; what one is written into is remembered, so that it can be blotted out of
-whatever a server or an error says.
+No secret is in the ``repr`` of anything here; each text that contains one is remembered, so that it can be redacted
+from texts of servers and errors.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ApiKey:
     Args:
         name: Of the header, query parameter or cookie.
         value: The key.
-        location: Where it goes.
+        location: Where it is sent.
     """
 
     name: str
@@ -92,7 +92,7 @@ class Basic:
 
 @dataclass(frozen=True, slots=True)
 class OAuth2ClientCredentials:
-    """A token that is asked for when it is needed, kept while it lasts, and asked for again when it is refused.
+    """A token that is requested when needed, reused while valid, and requested again when refused.
 
     Args:
         client_id: The id of the client.
@@ -113,7 +113,7 @@ AuthCallable: TypeAlias = Callable[[httpx2.Request], Mapping[str, str] | Awaitab
 Auth: TypeAlias = Bearer | ApiKey | Basic | OAuth2ClientCredentials | AuthCallable
 """The credentials of a caller.
 
-A callable, sync or async, is given each request as it will be sent, and returns the headers to add to it.
+A callable, sync or async, receives each request as it will be sent, and returns the headers to add to it.
 """
 
 
@@ -156,8 +156,8 @@ class Signer:
 
     Args:
         auth: The credentials.
-        token_url: Where tokens come from, for `OAuth2ClientCredentials`.
-        secrets: Where what it uses is remembered.
+        token_url: The URL of tokens, for `OAuth2ClientCredentials`.
+        secrets: Remembers the secrets in use.
     """
 
     def __init__(self, auth: Auth, *, token_url: str, secrets: Secrets) -> None:
@@ -217,7 +217,7 @@ class Signer:
             for name, value in headers.items():
                 _check_sendable(value, f"the header {name} of the auth callable")
         except Exception as error:
-            # What it says may hold what it handles.
+            # Its text may contain the secrets that it handles.
             raise ToolFailedError(f"The request could not be signed: {type(error).__name__}.") from error
         self._secrets.add(*secrets_in_headers(headers))
         return RequestSignature(headers=headers)
@@ -240,7 +240,7 @@ class Signer:
         encoded = base64.b64encode(pair.encode()).decode()
         self._secrets.add(encoded)
         try:
-            # Not made by the client: what that sends with each call is not for who gives tokens.
+            # Not sent by the client, whose headers for each call are not for the token server.
             signed = {
                 "authorization": f"Basic {encoded}",
                 "accept": "application/json",
@@ -270,7 +270,8 @@ def make_signers(
 
     Raises:
         OpenApiError: A scheme that the document doesn't have, or that can't be met as asked.
-        ConfigurationError: `auth` is nothing that is known here, or its secret would go where only the document says.
+        ConfigurationError: `auth` is of an unknown kind, or its secret would be sent to a host that only the document
+            names.
     """
     if auth is None:
         return None
@@ -352,7 +353,7 @@ def _read_json_object(content: bytes) -> dict[str, Any]:
 
 
 def _check_sendable(secret: str, what: str) -> None:
-    """Refuse what no header can carry before an HTTP library does, which would show it."""
+    """Refuse values that no header can carry before an HTTP library does, which would show them."""
     if not _SENDABLE.fullmatch(secret):
         raise ConfigurationError(
             f"{what} can't be sent: it must be printable ASCII, not empty, and without spaces or line ends around it"

@@ -59,7 +59,7 @@ class OperationCaller:
         headers: Sent with each request.
         timeout: Seconds for a call.
         limits: How much of a response is taken.
-        trusted: The origins that the application has named: nothing that proves who calls goes elsewhere.
+        trusted: The origins that the application has named: credentials are sent nowhere else.
         transport: The transport of requests, on whichever event loop a call is; None is the network.
     """
 
@@ -86,7 +86,7 @@ class OperationCaller:
 
     @asynccontextmanager
     async def connected(self) -> AsyncGenerator[None]:
-        """Keep connections open for the length of the block."""
+        """Keep connections open for the duration of the block."""
         client = self._new_client()
         self._client, self._home = client, current_token()
         try:
@@ -97,7 +97,7 @@ class OperationCaller:
                 await client.aclose()
 
     async def call(self, endpoint: Endpoint, arguments: Mapping[str, Any]) -> ToolOutput:
-        """Call an operation and return what came of it.
+        """Call an operation and return its output.
 
         Raises:
             InvalidArgumentsError: An argument can't be sent as it is.
@@ -127,7 +127,7 @@ class OperationCaller:
         signers = self._choose_signers(endpoint)
         response = await self._send_signed(client, endpoint, wire, url, signers)
         if response.status_code == _UNAUTHORIZED and any(signer.can_renew for signer in signers):
-            # What was refused has not been done, so it may be asked again.
+            # A refused request was not executed, so it may be sent again.
             await response.aclose()
             for signer in signers:
                 signer.forget(response.request)
@@ -176,7 +176,7 @@ class OperationCaller:
 
     @asynccontextmanager
     async def _borrow_client(self) -> AsyncGenerator[httpx2.AsyncClient]:
-        """Give the open client, or one for this call alone where the call is on another event loop."""
+        """Yield the open client, or a separate one if the call is on another event loop."""
         if self._client is None:
             raise ToolFailedError("The tools of this document are closed: use them inside their `async with` block.")
         if self._transport is not None or current_token() == self._home:
@@ -200,7 +200,7 @@ class OperationCaller:
 
 
 def _join_url(base_url: str, wire: WireRequest) -> str:
-    path, _, _ = wire.path.partition("#")  # a few documents tell operations of one path apart by a fragment
+    path, _, _ = wire.path.partition("#")  # a few documents distinguish operations of one path by a fragment
     joined = base_url + (path if path.startswith("/") else f"/{path}")
     return f"{joined}{'&' if '?' in joined else '?'}{wire.query}" if wire.query else joined
 
@@ -230,7 +230,7 @@ def _apply_signatures(request: httpx2.Request, wire: WireRequest, signatures: Se
         request.url = DiscreetUrl(request.url.copy_with(query="&".join([query] * bool(query) + keys).encode("ascii")))
 
 
-# What leads to the next page, says when to ask again, or where something is.
+# Headers with the next page, the time to ask again, or the location of something.
 _HEADERS_FOR_MODEL = re.compile(
     r"link|location|retry-after|deprecation|sunset"
     r"|(x-)?(total|page|per-page|next|prev|pagination|offset|limit|cursor|continuation)(-.*)?|x-ratelimit-(remaining|reset)"
@@ -250,7 +250,7 @@ class ResponseLimits:
 async def read_response(
     response: httpx2.Response, *, method: str, url: str, limits: ResponseLimits, secrets: Secrets
 ) -> ToolOutput:
-    """Read a response and return what the model gets; a status of 400 or more is an error.
+    """Read a response and return the output for the model; a status of 400 or more is an error.
 
     Args:
         response: Its body not read yet; it is not closed here.
@@ -261,7 +261,7 @@ async def read_response(
 
     Raises:
         httpx2.HTTPError: The body does not arrive.
-        ToolFailedError: It is packed in a way that was not asked for, or not as it says.
+        ToolFailedError: Its encoding was not requested, or is not the declared one.
     """
     media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     is_text = not media_type or media_type.startswith("text/") or media_type.endswith(_TEXT_ENDS)
@@ -288,7 +288,7 @@ async def read_response(
 
 async def _read_first_bytes(response: httpx2.Response, limit: int) -> tuple[bytes, bool]:
     """Return a body up to a limit, and whether that is all of it."""
-    if response.is_stream_consumed:  # by a transport that reads what it gives
+    if response.is_stream_consumed:  # by a transport that reads its responses
         return response.content[:limit], len(response.content) <= limit
     data = bytearray()
     try:
@@ -344,7 +344,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 QuoteText = Callable[[str], str]
 FormField = tuple[str | None, bytes, str | None]
-"""One part of a multipart form: a file's name, what is in it, and its media type."""
+"""One part of a multipart form: a file's name, its content, and its media type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -379,7 +379,7 @@ def write_request(endpoint: Endpoint, arguments: Mapping[str, Any]) -> WireReque
     """Return the request for the arguments of a call.
 
     Raises:
-        InvalidArgumentsError: A value that can't stand where it should, such as ``..`` in a path.
+        InvalidArgumentsError: A value that can't be in its place, such as ``..`` in a path.
     """
     path = endpoint.operation.path
     query: list[str] = []
@@ -410,7 +410,7 @@ def _choose_quote(encoding: ValueEncoding) -> QuoteText:
 
 
 def _to_text(value: Any) -> str:
-    """Return a value as text; what has parts, inside something that is itself a part, as JSON."""
+    """Return a value as text; nested collections as JSON."""
     match value:
         case str():
             return value
@@ -504,7 +504,7 @@ def _write_object(key: str, value: Mapping[str, Any], encoding: ValueEncoding, w
 
 
 def _list_leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    # OpenAPI says nothing of what is deeper; this is how servers read it.
+    # OpenAPI does not specify deeper levels; this is how servers read them.
     if is_object(value):
         for key, item in value.items():
             yield from _list_leaves(item, (*path, key))
@@ -540,7 +540,7 @@ def _write_body(body: Body, value: Any) -> RequestContent:
 
 
 def _list_members(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what is in a form; a null is a field that is left out."""
+    """Yield the fields of a form; a null is an absent field."""
     if not is_object(value):
         raise InvalidArgumentsError("The body of a form must be an object.")
     yield from ((name, item) for name, item in value.items() if item is not None)
@@ -583,7 +583,7 @@ def _write_file_part(item: Any, name: str, where: str, media_type: str | None) -
 
 
 def _read_file_value(value: Any, where: str) -> tuple[str | None, bytes]:
-    """Return a file's name and what is in it."""
+    """Return a file's name and its content."""
     content: str = value["content"]
     filename = value.get("filename")
     if value.get("encoding", "text") == "text":

@@ -1,6 +1,6 @@
 """An OpenAPI document: read from wherever it is, and its references followed.
 
-References are `referencing`'s work. A document may refer to others beside it: those in its own folder, or of its own
+References are `referencing`'s work. A document may refer to others next to it: those in its own folder, or of its own
 server; nothing else is ever opened. URLs are shown without their secrets.
 """
 
@@ -96,18 +96,18 @@ class Part:
         return Part(value=value, resolver=self.resolver, subject=self.subject)
 
     def of(self, value: Any) -> Part:
-        """Return a piece that stands inside this one."""
+        """Return a piece inside this one."""
         return Part(value=value, resolver=self.resolver, subject=self.subject)
 
     def about(self, subject: str) -> Part:
-        """Return the same piece, with what its errors are about."""
+        """Return the same piece, with the subject of its errors."""
         return Part(value=self.value, resolver=self.resolver, subject=subject)
 
     def refer(self, reference: object) -> Part:
         """Return the target of a reference in this piece.
 
         Raises:
-            OpenApiError: It leads nowhere, or out of what may be read.
+            OpenApiError: It leads nowhere, or out of the readable area.
         """
         if not isinstance(reference, str):
             raise OpenApiError(f"{self.subject}: a $ref must be text, not {reference!r}")
@@ -127,7 +127,7 @@ class Part:
         try:
             return model.model_validate(self.value)
         except ValidationError as error:
-            # Where one of several things may stand, the complaints about being no reference say nothing.
+            # If one of several things is allowed, the complaints about not being a reference do not help.
             complaints = error.errors(include_url=False, include_context=False, include_input=False)
             told = [one for one in complaints if "Reference" not in one["loc"]] or complaints
             where = ".".join(str(step) for step in told[0]["loc"])
@@ -136,7 +136,7 @@ class Part:
             ) from error
 
     def resolved(self) -> Part:
-        """Return this piece, or what it refers to where it is nothing but a reference.
+        """Return this piece, or its target if it is only a reference.
 
         Raises:
             OpenApiError: A reference leads nowhere, or round in a circle.
@@ -156,7 +156,7 @@ class Document:
     Args:
         root: All of it.
         name: Its name in errors: a path, a URL without credentials, or a word.
-        version: As it says, such as ``3.1.0``.
+        version: Its declared version, such as ``3.1.0``.
         url: Where it was loaded from, for server URLs that are relative; empty where it was no URL.
     """
 

@@ -1,4 +1,4 @@
-"""Operations read to the end: the arguments that a model gives, how they are sent, in which body, and to which server.
+"""Operations in full: the model's arguments, their encoding, the body, and the server.
 
 `openapi_pydantic` checks the pieces that are used, and no others: a mistake elsewhere in a document does no harm. The
 schemas of a document become JSON Schemas that stand alone: a model reads them, and arguments are checked by them.
@@ -71,10 +71,10 @@ class EndpointReader:
         self._models: Any = v3_0 if document.is_3_0 else v3_1
 
     def read(self, operation: Operation, item: Part) -> Endpoint:
-        """Return all that it takes to call an operation, given its path item.
+        """Return everything that is needed to call an operation, from its path item.
 
         Raises:
-            OpenApiError: The document says something that can't be; names the operation.
+            OpenApiError: The document is invalid; the message names the operation.
         """
         subject = f"{self._document.name}: {operation.method} {operation.path}"
         part = item.at(operation.method.lower()).about(subject)
@@ -112,7 +112,7 @@ def _describe_operation(summary: str | None, description: str | None, operation:
 
 
 class _ArgumentList:
-    """Gathers what a model gives, from what is sent."""
+    """Collects the model's arguments from the parts of a request."""
 
     def __init__(self, schemas: Schemas, models: Any) -> None:
         self._schemas = schemas
@@ -125,7 +125,7 @@ class _ArgumentList:
         read: v3_0.Parameter | v3_1.Parameter = _drop_schema(part).read_as(self._models.Parameter, "a parameter")
         place: ParameterPlace = read.param_in.value
         if place == "header" and read.name.lower() in _SET_ELSEWHERE:
-            return  # so OpenAPI has it: they are said elsewhere in the document
+            return  # as OpenAPI specifies: they are described elsewhere in the document
         subject = f"{part.subject}: the {place} parameter '{read.name}'"
         part = part.about(subject)
         content = part.at("content").value
@@ -315,7 +315,7 @@ _MAX_FORM_DEPTH = 5
 
 
 def read_encodings(said: Mapping[str, v3_0.Encoding | v3_1.Encoding]) -> dict[str, ValueEncoding]:
-    """Return how a form's properties are written, of those that something is said about."""
+    """Return how a form's properties are written, of those with an encoding."""
     return {
         name: ValueEncoding(
             style=one.style or "form",
@@ -380,7 +380,7 @@ def classify_media_type(media_type: str) -> BodyKind:
 
 
 def convert_form(schemas: Schemas, schema: Part, files: frozenset[str], depth: int = 0) -> dict[str, Any]:
-    """Return the schema of a form as a model gives it, with each of its files as `FILE_SCHEMA`."""
+    """Return the schema of a form for the model, with each of its files as `FILE_SCHEMA`."""
     resolved = schema.resolved()
     members = resolved.at("properties", {}).value
     made_of = resolved.at("allOf", []).value
@@ -426,7 +426,7 @@ _MAX_INLINED = 100
 _MAX_PARTS = 50_000
 _PREFIX = "#/$defs/"
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
-# Words of OpenAPI, of other tools or of a document as a whole: they say nothing about a value.
+# Keywords of OpenAPI, of other tools or of a document as a whole: they do not constrain a value.
 _LEFT_OUT = frozenset(
     {"$schema", "$id", "$anchor", "$dynamicAnchor", "$vocabulary", "$comment", "discriminator", "xml", "externalDocs",
      "example", "nullable", "readOnly", "id"}
@@ -449,11 +449,11 @@ class Schemas:
         self._names: dict[int, str] = {}
         self._definitions: dict[str, dict[str, Any]] = {}
         self._references: dict[str, frozenset[str]] = {}
-        # What has been converted is kept alive, so that the same id is the same object.
+        # Converted objects are kept alive, so that the same id is the same object.
         self._kept: list[Any] = []
 
     def convert(self, part: Part) -> dict[str, Any]:
-        """Return the schema in JSON Schema's words; what it refers to is found by `standing_alone`.
+        """Return the schema in JSON Schema's keywords; `standing_alone` finds its references.
 
         Raises:
             OpenApiError: A reference can't be followed, or the schema is none.
@@ -470,7 +470,7 @@ class Schemas:
             raise
 
     def with_files(self, part: Part) -> dict[str, Any]:
-        """Do what `convert` does, with each file as `FILE_SCHEMA`."""
+        """Do the same as `convert`, with each file as `FILE_SCHEMA`."""
         if not holds_file(part):
             return self.convert(part)
         part = part.resolved()
@@ -490,7 +490,7 @@ class Schemas:
         """Return a converted schema with everything that it refers to.
 
         Raises:
-            OpenApiError: A reference stands where no schema can be, such as in a list of ``additionalProperties``.
+            OpenApiError: A reference is in a place for no schema, such as in a list of ``additionalProperties``.
         """
         needed: dict[str, dict[str, Any]] = {}
         waiting = _find_referred_names(schema)
@@ -579,7 +579,7 @@ class Schemas:
         }
 
     def _add_discriminator(self, part: Part, made: dict[str, Any]) -> None:
-        """Say in each alternative which value of the discriminating property chooses it."""
+        """Add to each alternative the value of the discriminating property that selects it."""
         discriminator: Any = part.value["discriminator"]
         keyword = "oneOf" if "oneOf" in part.value else "anyOf"
         alternatives = part.value.get(keyword)
@@ -634,7 +634,7 @@ def _has_binary_media_type(schema: dict[str, Any]) -> bool:
 
 
 def _rewrite_dialect(schema: Mapping[str, Any], made: dict[str, Any]) -> None:
-    """Say in JSON Schema's words what OpenAPI 3.0 says in its own."""
+    """Convert OpenAPI 3.0's keywords to JSON Schema's."""
     for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
         if isinstance(made.get(exclusive), bool) and made.pop(exclusive) and bound in made:
             made[exclusive] = made.pop(bound)
@@ -652,10 +652,10 @@ def _rewrite_dialect(schema: Mapping[str, Any], made: dict[str, Any]) -> None:
 
 
 def _drop_unusable(schema: dict[str, Any]) -> dict[str, Any]:
-    """Drop what checks nothing and only makes validators fail."""
+    """Drop keywords that check nothing and only make validators fail."""
     pattern = schema.get("pattern")
     if isinstance(pattern, str) and not _is_python_pattern(pattern):
-        # JavaScript's expressions are not all Python's; the server still holds the value to it.
+        # Not all JavaScript expressions are valid in Python; the server still checks the value.
         del schema["pattern"]
         said = schema.get("description")
         schema["description"] = f"{said}\n" * bool(said) + f"Matches the regular expression {pattern}"

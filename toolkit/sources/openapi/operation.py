@@ -1,4 +1,4 @@
-"""The operations of a document, and all that it takes to call one."""
+"""The operations of a document, and everything that is needed to call one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Operation:
         path: As the document writes it, such as ``/pets/{id}``.
         tags: The document's.
         summary: One line; may be empty.
-        is_deprecated: True where the document says so.
+        is_deprecated: True if the document says so.
     """
 
     id: str
@@ -51,7 +51,7 @@ class Operation:
 
     @property
     def is_read(self) -> bool:
-        """True where it changes nothing, as HTTP says of its method."""
+        """True if it changes nothing, by HTTP's rules for its method."""
         return self.method in ("GET", "HEAD")
 
 
@@ -74,7 +74,7 @@ class ValueEncoding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireParameter:
-    """A parameter: the argument that the model gives, and what is sent."""
+    """A parameter: the model's argument, and its encoding."""
 
     argument: str
     name: str
@@ -84,13 +84,13 @@ class WireParameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Body:
-    """A body: the argument that the model gives, and how it is sent.
+    """A body: the model's argument, and its encoding.
 
     Args:
         argument: Mostly ``body``.
         media_type: The media type of the body.
         kind: How it is written.
-        encodings: Of a form's properties, where the document says something about them.
+        encodings: Of a form's properties, if the document has any.
         files: A form's properties that are files.
     """
 
@@ -103,7 +103,7 @@ class Body:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """All that it takes to call an operation.
+    """Everything that is needed to call an operation.
 
     Args:
         operation: The operation of the document.

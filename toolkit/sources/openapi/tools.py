@@ -1,4 +1,4 @@
-"""The operations of an OpenAPI document as tools: which are chosen, and with what settings."""
+"""The operations of an OpenAPI document as tools: their selection and settings."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 
 
 class OpenApiKeywords(TypedDict, total=False):
-    """The keywords of `openapi_tools`; `OpenApiOptions` says what they mean."""
+    """The keywords of `openapi_tools`; `OpenApiOptions` documents them."""
 
     filter: Filter | None
     auth: Auth | Mapping[str, Auth | str] | None
@@ -70,16 +70,17 @@ class OpenApiOptions:
     Args:
         filter: The operations to take; None takes all. `Only` or a function of an `Operation`.
         auth: The credentials. One for every call; or by the names of the document's security schemes, where a bare
-            string is the token or key and each operation takes what it asks for. It goes to hosts that you have named
-            alone: that of `base_url`, that of the URL in `source`, and those of `allow_hosts`. None signs nothing.
+            string is the token or key, and each operation takes the one that it requires. It is sent to hosts that you
+            have named alone: that of `base_url`, that of the URL in `source`, and those of `allow_hosts`. None signs
+            nothing.
         base_url: Instead of the document's servers. None takes an operation's own server, else that of its path,
             else the document's first.
         prefix: Put before each name, as ``{prefix}__{name}``.
         server_variables: The values of variables in a server's URL; a missing one takes the document's default.
         headers: Sent with each call to hosts that you have named, as for `auth`; not where a redirect leads elsewhere,
             and not to who gives tokens.
-        allow_hosts: More hosts that may be told who calls, such as ``api.example.com``, or ``http://10.0.0.1:8080`` for
-            one without HTTPS.
+        allow_hosts: More hosts that may receive credentials, such as ``api.example.com``, or ``http://10.0.0.1:8080``
+            for one without HTTPS.
         timeout: Seconds for a call, redirects and body too.
         max_response_bytes: Longer text is cut there.
         max_file_bytes: An image, sound or file that is larger is not handed to the model.
@@ -87,7 +88,8 @@ class OpenApiOptions:
             refused together with all others.
         transport: The transport of requests, such as an ``httpx2.AsyncHTTPTransport`` with a proxy or certificates of
             its own; None is the network, with the proxies that the environment names. Closed with the block.
-        on_progress: Told how much is done of how much, while the document becomes tools, on another thread.
+        on_progress: Called with the finished and the total number of steps, while the document is read, on another
+            thread.
 
     Raises:
         ConfigurationError: A setting that can't be.
@@ -113,7 +115,7 @@ class OpenApiOptions:
             _check_base_url(self.base_url)
 
     def report_progress(self, done: int, total: int) -> None:
-        """Tell `on_progress`, where there is one."""
+        """Call `on_progress`, if it is set."""
         if self.on_progress is not None:
             self.on_progress(done, total)
 
@@ -130,7 +132,7 @@ def _check_base_url(url: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Only:
-    """Operations that meet every condition that is given; each is met by any of its values.
+    """Operations that meet all given conditions; a condition is met by any of its values.
 
     Args:
         operations: Ids, as the document writes them.
@@ -165,7 +167,7 @@ def check_filter(wanted: Filter | None, operations: Sequence[Operation], documen
     """Refuse an `Only` that names what the document doesn't have: it is a typo.
 
     Raises:
-        OpenApiError: Names what is not there, and what is near.
+        OpenApiError: Something does not exist; the message suggests similar names.
     """
     if not isinstance(wanted, Only):
         return
@@ -218,7 +220,7 @@ OpenApiTool: TypeAlias = FunctionTool[object, [dict[str, Any]], Any]
 async def openapi_tools(
     source: Mapping[str, Any] | str | Path, **options: Unpack[OpenApiKeywords]
 ) -> AsyncGenerator[list[OpenApiTool]]:
-    """Give the operations of an OpenAPI 3.0 or 3.1 document as tools that call them, for the length of the block.
+    """Yield the operations of an OpenAPI 3.0 or 3.1 document as tools that call them, for the duration of the block.
 
     ::
 
@@ -233,7 +235,7 @@ async def openapi_tools(
     operation's tags. Outputs of the others are never taken from a cache. The metadata of a tool says its ``method``,
     ``path`` and ``operation_id``.
 
-    The model reads the status, the headers that tell of further pages, and the body: text and JSON as text, images,
+    The model reads the status, the headers with further pages, and the body: text and JSON as text, images,
     sounds and files as such. A status of 400 or above is an error result. Redirects are followed for reads; a server
     elsewhere is told no secret. No cookie is kept.
 
@@ -243,7 +245,7 @@ async def openapi_tools(
         options: The operations, the credentials and the limits; see `OpenApiOptions`.
 
     Raises:
-        OpenApiError: The document can't be had or can't be used; names the place and what would be right.
+        OpenApiError: The document can't be read or is invalid; the message names the place and the remedy.
         ConfigurationError: A setting that can't be; or `auth` or `headers` would go to a host that only the document
             names.
     """
@@ -356,7 +358,7 @@ def _choose_tool_name(wanted: str, operation: Operation, taken: set[str]) -> str
 
 
 def _check_origins(endpoints: list[Endpoint], trusted: Collection[Origin], name: str) -> None:
-    """Refuse to tell who calls to a host that nobody but the document has named."""
+    """Refuse to send credentials to a host that only the document has named."""
     for endpoint in endpoints:
         if origin_of(endpoint.base_url) not in trusted:
             url = without_credentials(endpoint.base_url)
@@ -383,7 +385,7 @@ class _BrokenOperations:
         self._errors.append(error)
 
     def check(self, usable: int) -> None:
-        """Raise for what was noted, where it is not left out."""
+        """Raise for recorded problems of operations that are not skipped."""
         if not self._errors or self._skip:
             return
         more = len(self._errors) - _MOST_ERRORS

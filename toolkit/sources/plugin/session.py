@@ -56,7 +56,7 @@ _RUN_EXIT_SECONDS = 0.1  # from the end of its output to its own
 
 
 class PluginSession:
-    """Keeps one plugin running and takes calls to it.
+    """Keeps one plugin running and sends calls to it.
 
     Args:
         name: Its name in logs and errors.
@@ -64,10 +64,10 @@ class PluginSession:
         env: All of its environment.
         cwd: Where it is started.
         describe_timeout: Seconds that it may take to describe itself.
-        redact: Strikes the secrets that it is given out of what it says.
+        redact: Redacts the plugin's secrets from its texts.
 
     Attributes:
-        on_described: Told of each description after the first, before any call is made by it; must not raise.
+        on_described: Called with each description after the first, before any call uses it; must not raise.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class PluginSession:
         return self._last is not None and self._last.is_concurrent
 
     async def open(self, tasks: TaskGroup) -> Description:
-        """Start the plugin in these tasks and return what it says of itself.
+        """Start the plugin in these tasks and return its description.
 
         Raises:
             PluginError: It can't be started or does not describe itself as it should.
@@ -127,7 +127,7 @@ class PluginSession:
             raise ToolFailedError(str(error)) from error
 
     async def call(self, tool: str, arguments: Mapping[str, Any], call_id: str, report: Report) -> ToolOutput:
-        """Have a tool run and return its output; `prepare` comes first, and one call after the other.
+        """Run a tool and return its output; `prepare` runs first, one call at a time.
 
         Args:
             tool: The tool, by the plugin's name for it.
@@ -184,7 +184,7 @@ class PluginSession:
         return None if self._current is None or self._current.is_dropped else self._current
 
     async def _run_process(self, *, task_status: TaskStatus[PluginConversation | PluginError]) -> None:
-        """Run one process from its start to its end; what is wrong with it is told, never raised here."""
+        """Run one process from its start to its end; failures are reported, never raised here."""
         try:
             process = await start_plugin(self.name, self._command, env=self._env, cwd=self._cwd, redact=self._redact)
         except PluginError as error:
@@ -227,7 +227,7 @@ _MOST_COMPLAINTS = 20
 _EVERY_LINE_TRIED = 64 * 1024
 
 Report = Callable[[ToolOutput], object]
-"""Takes what there is so far of an output; must not wait."""
+"""Receives the output so far; must not wait."""
 
 
 class PluginFailures:
@@ -240,7 +240,7 @@ class PluginFailures:
 
 
 class PluginCall:
-    """A call that was sent, and what became of it."""
+    """A call that was sent, and its outcome."""
 
     __slots__ = ("answered", "call_id", "failure", "is_given_up", "output", "report")
 
@@ -262,12 +262,12 @@ class PluginConversation:
         scope: Cancelled when the process is out of step, and is to be ended.
         failures: Counts those of the plugin, from one process to the next.
         calls_before: How many calls the plugin was sent before this process.
-        redact: Strikes the secrets that the plugin is given out of what it says.
+        redact: Redacts the plugin's secrets from its texts.
 
     Attributes:
         description: Its words about itself; None before.
         ended: Set when the process is gone.
-        is_dropped: True where it is out of step: nothing that it says counts any more.
+        is_dropped: True if it is out of step: its further messages are ignored.
     """
 
     def __init__(
@@ -302,7 +302,7 @@ class PluginConversation:
         return self.description is not None and "concurrent" in self.description.extensions
 
     async def describe(self, timeout: float) -> PluginError | None:
-        """Ask it what it is, and return what is wrong; one whose answer takes several lines is understood, too."""
+        """Request its description, and return the problem, if any; an answer of several lines is accepted, too."""
         self._send_message({"type": "describe"})
         said = ""
         try:
@@ -345,7 +345,7 @@ class PluginConversation:
         return f"The plugin {self._name} wrote a line of more than {LONGEST_LINE:,} bytes and was ended."
 
     async def settle(self) -> None:
-        """Wait for what is still to come of a call that was given up, and look whether an answer came twice."""
+        """Wait for the rest of an abandoned call, and check whether an answer came twice."""
         if self._calls:
             with anyio.move_on_after(_LATE_SECONDS):
                 await self._calls[0].answered.wait()
@@ -357,7 +357,7 @@ class PluginConversation:
                 self.drop("wrote half of a line that nobody asked for")
 
     async def call(self, tool: str, arguments: Mapping[str, Any], call: PluginCall, number: int) -> None:
-        """Send a call, and wait until it is answered or has failed; cancelled, it is given up."""
+        """Send a call, and wait until it is answered or has failed; a cancellation abandons it."""
         assert self.description is not None
         self._last_number = number
         message: dict[str, Any] = {"type": "call", "call_id": call.call_id, "params": arguments}
@@ -378,7 +378,7 @@ class PluginConversation:
         if "cancel" in self.description.extensions:
             self._send_message({"type": "cancel", "call_id": call.call_id})
         if self.is_concurrent:
-            self._calls.remove(call)  # whose answer would be told by its id
+            self._calls.remove(call)  # whose answer would be identified by its id
         elif not self._names_calls:
             self.drop("names no call in its answers, so that a late one could be taken for another")
 
@@ -395,7 +395,7 @@ class PluginConversation:
         self._more_to_write.set()
 
     async def write_messages(self) -> None:
-        """Write what is to be sent, as it comes, until the process reads no more."""
+        """Write queued messages until the process stops reading."""
         while True:
             self._more_to_write = anyio.Event()
             while self._outbox:
@@ -407,7 +407,7 @@ class PluginConversation:
             await self._more_to_write.wait()
 
     async def read_answers(self) -> None:
-        """Read what it says until it closes its output."""
+        """Read its messages until it closes its output."""
         try:
             while (line := await self.process.read()) is not None:
                 self._take_line(line)
@@ -417,7 +417,7 @@ class PluginConversation:
             self.drop("wrote a line that does not end")
 
     def close(self) -> None:
-        """Fail what is under way when the process is gone."""
+        """Fail the open calls when the process has ended."""
         if self._calls and not self.is_dropped:
             self._failures.count += 1
         ended = self.process.describe_end()
@@ -446,7 +446,7 @@ class PluginConversation:
             if not is_update:
                 self._take_stray(message)
         elif is_update:
-            with suppress(RecursionError):  # what is nested so deeply can't be shown
+            with suppress(RecursionError):  # a value nested so deeply can't be shown
                 self._report_update(call, message)
         else:
             self._take_answer(call, message)
@@ -459,7 +459,7 @@ class PluginConversation:
         return self._calls[0] if len(self._calls) == 1 else None
 
     def _take_stray(self, message: Mapping[str, Any]) -> None:
-        """Take an answer to no call that is under way: where it can be told whose it is, it is dropped."""
+        """Handle an answer that matches no open call: if its call can be identified, it is dropped."""
         call_id = message.get("call_id")
         if call_id is not None and self._was_sent(call_id):
             self._log_complaint(f"an answer to no call is dropped: call {call_id} is over")
@@ -482,7 +482,7 @@ class PluginConversation:
             _logger.warning("%s: %s%s", self._name, problem, last)
 
     def _break_off(self, problem: str) -> None:
-        """Fail what is under way, and end the process: nobody knows anymore what its answers are about."""
+        """Fail the open calls, and end the process: its answers can no longer be matched to calls."""
         self._fail_calls(f"The plugin {self._name} {problem}. It was working on this, which may have taken effect.")
         self.drop(problem)
 
@@ -536,7 +536,7 @@ async def start_plugin(
     """Start a plugin, with nothing in its environment but `env`.
 
     Raises:
-        PluginError: It can't be started; says what would help.
+        PluginError: It can't be started; the message has the remedy.
     """
     try:
         process = await SupervisedProcess.start(command, env=env, cwd=cwd)
@@ -610,7 +610,7 @@ def read_description(plugin: str, said: object) -> Description:
     """Read the answer to ``describe``.
 
     Raises:
-        PluginError: It is none, or it is larger than what is taken; says what is wrong with it.
+        PluginError: It is not a message, or it is too large; the message names the problem.
     """
     is_single = is_object(said) and "tools" not in said
     try:
@@ -658,7 +658,7 @@ def read_output(said: Mapping[str, Any]) -> ToolOutput | None:
 
 
 def _read_reason(error: object) -> str | None:
-    """Return the reason that an answer gives as its error, empty where it only says so; None where there is none."""
+    """Return the reason of an answer's error, empty if it gives none; None if there is no error."""
     if not error:
         return None
     if is_object(error):
@@ -668,7 +668,7 @@ def _read_reason(error: object) -> str | None:
 
 
 def _read_part(part: Any) -> ContentBlock:
-    """Return a part of an answer as a block; what is none of those that we know is shown as the JSON that it is."""
+    """Return a part of an answer as a block; a block of an unknown kind is shown as JSON."""
     block = _read_known_part(part) if is_object(part) else None
     return block or TextBlock(part if isinstance(part, str) else json.dumps(part, ensure_ascii=False))
 

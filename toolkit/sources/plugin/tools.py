@@ -67,7 +67,7 @@ class PluginTools:
         assert self._tasks is not None
         self._session.close()
         self._tasks.cancel_scope.cancel()
-        # Not told of the body's exception: it leaves as itself, not in a group.
+        # Without the body's exception: it is raised as itself, not in a group.
         await self._tasks.__aexit__(None, None, None)
 
     def _make_tools(self, description: Description) -> list[FunctionTool[object, ..., Any]]:
@@ -80,7 +80,7 @@ class PluginTools:
         return [tool for _, tool in self._offered.values()]
 
     def _renew_tools(self, description: Description) -> None:
-        """Have the tools be what a plugin that was started again says they are."""
+        """Update the tools to the description of a restarted plugin."""
         for described in description.tools:
             if described.name not in self._offered:
                 _logger.warning(
@@ -141,34 +141,34 @@ def plugin_tools(
     describe_timeout: float = 5.0,
     **options: Unpack[ToolOptionKeywords],
 ) -> PluginTools:
-    """Start a program that offers tools, and give them as long as the block lasts.
+    """Start a program that offers tools, and yield them for the duration of the block.
 
     ::
 
         async with plugin_tools("python3", ["examples/plugins/stats.py"]) as tools:
             result = await tool_loop(provider, ToolRegistry(tools), "How much do these numbers vary?")
 
-    The program reads requests from standard input and writes answers to standard output, one line of JSON each; what it
-    writes to standard error goes to the logger ``toolkit.sources.plugin``. It is kept running; if it ends, the call
-    that it worked on is an error result, and the next one starts it again, after a pause that grows, with the
-    definitions that it gives then. A call is never repeated. One that says no ``call_id`` in its answers is ended, too,
-    when it answers late, twice or not at all: its next answer could be for any call. Calls wait for each other, as
-    those of one lock do, unless it says that it is ``concurrent``.
-    With the block its whole process group ends: closing its input asks it to, TERM after a second, KILL after another.
+    The program reads requests from standard input and writes answers to standard output, one line of JSON each; its
+    standard error goes to the logger ``toolkit.sources.plugin``. It keeps running; if it ends, the call that it worked
+    on is an error result, and the next one starts it again, after a pause that grows, with the definitions that it then
+    sends. A call is never repeated. One that says no ``call_id`` in its answers is ended, too, when it answers late,
+    twice or not at all: its next answer could be for any call. Calls wait for each other, as those of one lock do,
+    unless it says that it is ``concurrent``. With the block its whole process group ends: closing its input asks it to,
+    TERM after a second, KILL after another.
 
     Args:
         path: The program: a name to look up in PATH, or a path, which counts from `cwd`.
         args: Its arguments.
-        env: Variables that it gets. The values of those whose names tell of secrets, and of options such as
-            ``--api-key``, are struck out of whatever it says.
+        env: Variables that it gets. The values of those whose names indicate secrets, and of options such as
+            ``--api-key``, are redacted from its texts.
         env_allowlist: Variables that it inherits, besides those that every program needs (``PATH``, ``HOME``, ``LANG``
-            and their like); None lets it inherit all, so also what keys are in the environment.
+            and their like); None lets it inherit all, including keys in the environment.
         cwd: Where to start it; None means here.
         describe_timeout: Seconds that it may take to describe itself.
-        options: How its tools are run; see `ToolOptions`. Unless given, ``timeout`` is 60 seconds.
+        options: The options of its tools; see `ToolOptions`. Unless given, ``timeout`` is 60 seconds.
 
     Raises:
-        PluginError: On entering: it can't be started, or does not describe itself as it should; says what would help.
+        PluginError: On entering: it can't be started, or its description is invalid; the message has the remedy.
     """
     where = None if cwd is None else Path(cwd)
     program = str(path)
