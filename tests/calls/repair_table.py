@@ -60,7 +60,7 @@ FILE = {"path": "a.py", "content": "x"}
 SECTIONS = (
     Section(
         "Spelling",
-        "Quotes, names without quotes, commas before a closing bracket, Python's words, numbers such as `.5`.",
+        "Quotes, unquoted names, commas before a closing bracket, Python literals, numbers such as `.5`.",
         (
             taken("{'city': 'Lima', 'days': 3,}", city="Lima", days=3),
             taken('{city: "Lima"}', city="Lima"),
@@ -73,7 +73,7 @@ SECTIONS = (
     ),
     Section(
         "Comments",
-        "Left out, but not where a comment may be the rest of a string.",
+        "Removed, unless a comment may be the rest of a string.",
         (
             taken('{"city": "Lima", // the capital\n"days": 3}', city="Lima", days=3),
             taken('{"city": "Lima" /* Peru */}', city="Lima"),
@@ -87,7 +87,7 @@ SECTIONS = (
     Section(
         "Around the object",
         "A fence and the sentence on the lines before it, tokens that end a call or a turn, the same object once more, "
-        "a bracket too many. Any other prose may hold data.",
+        "a bracket too many. Any other prose may contain data.",
         (
             taken('```json\n{"city": "Lima"}\n```', city="Lima"),
             taken('Here are the arguments:\n```json\n{"city": "Lima"}\n```', city="Lima"),
@@ -120,7 +120,7 @@ SECTIONS = (
     ),
     Section(
         "A missing comma between two members",
-        "Added where nothing else can be meant.",
+        "Added if no other meaning is possible.",
         (
             taken('{"path": "a.py" "content": "x"}', **FILE),
             taken('{"city": "Lima"\n"days": 3}', city="Lima", days=3),
@@ -131,7 +131,7 @@ SECTIONS = (
     ),
     Section(
         "Quotes",
-        "Other quotes as delimiters; quotes that were not escaped, where only one reading fits the schema.",
+        "Other quotes as delimiters; unescaped quotes, if only one reading fits the schema.",
         (
             taken("{\u201ccity\u201d: \u201cLima\u201d}", city="Lima"),
             taken("{\u2018city\u2019: \u2018Lima\u2019}", city="Lima"),
@@ -148,7 +148,7 @@ SECTIONS = (
     ),
     Section(
         "Escapes that JSON lacks",
-        "Backslashes stand for themselves, unless the text has escapes of JSON as well or codes of characters.",
+        "Backslashes are literal, unless the text has escapes of JSON as well or codes of characters.",
         (
             taken('{"path": "C:\\Users\\data", "content": "x"}', path="C:\\Users\\data", content="x"),
             taken('{"path": "a", "content": "\\d+\\.\\w*"}', path="a", content="\\d+\\.\\w*"),
@@ -160,7 +160,7 @@ SECTIONS = (
     ),
     Section(
         "Words without quotes",
-        "A string where the schema wants nothing but a string.",
+        "A string, if the schema allows only strings.",
         (
             taken('{"city": Lima}', city="Lima"),
             taken('{"city": New York, "days": 3}', city="New York", days=3),
@@ -189,7 +189,7 @@ SECTIONS = (
     ),
     Section(
         "Names and values without brackets",
-        "Where every name is the schema's and every value fits.",
+        "If every name is in the schema and every value fits.",
         (
             taken("city=Lima, days=3", city="Lima", days=3),
             taken('city="New York" days=3', city="New York", days=3),
@@ -203,7 +203,7 @@ SECTIONS = (
     ),
     Section(
         "Wrapped",
-        "Once, under a name that the schema has not, or in a list of one; JSON in a string is decoded.",
+        "Once, under a name that the schema lacks, or in a list of one; JSON in a string is decoded.",
         (
             taken('{"arguments": {"city": "Lima"}}', city="Lima"),
             taken('{"parameters": {"city": "Lima"}}', city="Lima"),
@@ -217,7 +217,7 @@ SECTIONS = (
     ),
     Section(
         "Values",
-        "Only where the schema takes no string: JSON in a string, separators between thousands, and a unit that the "
+        "Only if the schema allows no string: JSON in a string, separators between thousands, and a unit that the "
         "parameter's own name or description names. One comma alone is taken for an integer only: elsewhere it may be "
         "a decimal comma. Null for what has a default means the default.",
         (
@@ -272,19 +272,19 @@ def _code(text: str) -> str:
     return f"{fence}{pad}{shown}{pad}{fence}"
 
 
-_HEAD = """# What is repaired of a call's arguments
+_HEAD = """# How arguments are repaired
 
-Models write arguments that are not quite JSON, or not quite what the schema says. The rule is **one reading only**:
-arguments are repaired where exactly one reading of them validates against the tool's schema. Where two do, or none,
-the call is refused, and the model is told what is wrong. Strict JSON that validates is never touched. A repair drops no
-token and invents none: what it leaves out is named below, and what is cut off is never completed.
+Models sometimes write arguments that are invalid JSON or do not match the schema. The rule is **one reading only**:
+arguments are repaired if exactly one reading validates against the tool's schema. If two do, or none, the call is
+refused with a description of the problem. Strict JSON that validates is never changed. A repair drops no token and
+invents none: the exceptions are listed below, and truncated arguments are never completed.
 
-Each repair is an event, `ToolCallRepaired`, whose `assumed` says in words what was assumed. `argument_repair=False`,
+Each repair emits `ToolCallRepaired`, whose `assumed` describes the assumption. `argument_repair=False`,
 for one tool or in `ToolLoopConfig`, switches it off. A field that its author made `Strict` is never coerced.
 
 The rows are calls of `write_file(path: str, content: str)` and of `plan_trip(city: str, days: int = 1,
 budget: float = 0, timeout_seconds: int = 60, unit: Literal["km", "miles"] = "km", stops: list[str] | None = None,
-note: str = "", quick: bool = False)`; a test holds each of them. \u21b5 is a line break."""
+note: str = "", quick: bool = False)`; a test checks each row. \u21b5 is a line break."""
 
 
 if __name__ == "__main__":
