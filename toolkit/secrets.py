@@ -414,18 +414,18 @@ class Scrubber:
             texts.setdefault(key, []).append(text)
         joined = {key: "".join(pieces) for key, pieces in texts.items()}
         clean = {key: cleaned for key, text in joined.items() if (cleaned := self.clean_text(text)) != text}
-        cleaned: list[dict[str, Any]] = []
+        redacted: list[dict[str, Any]] = []
         seen: set[object] = set()
         for event in events:
             key, _ = _read_delta(event)
             if key is None:
-                cleaned.append(self(event))
+                redacted.append(self(event))
             elif key not in clean:
-                cleaned.append(event)
+                redacted.append(event)
             elif key not in seen:
                 seen.add(key)
-                cleaned.append(_replace_text(event, clean[key]))
-        return cleaned
+                redacted.append(_replace_text(event, clean[key]))
+        return redacted
 
     def mask_names(self, fields: Mapping[str, object]) -> Mapping[str, Any]:
         """Return the fields of an object, with secrets that are known by their names struck out of options and such."""
