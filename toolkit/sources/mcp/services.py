@@ -1,4 +1,4 @@
-"""MCP clients that are not ours: what they must be able to do, and how their tools get into a registry."""
+"""Support for other MCP clients: the protocol that they implement, and the registration of their tools."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["McpService", "register_mcp_service", "register_mcp_tools_by_name"]
 
 
 class McpService(Protocol):
-    """A client of some MCP server, whoever wrote it."""
+    """Any client of an MCP server."""
 
     async def list_tools(self) -> Sequence[ToolDefinition]:
         """Return what the server offers."""
         ...
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> Any:
-        """Call a tool by the name that `list_tools` gave; returns and raises what a tool may."""
+        """Call a tool by its name in `list_tools`; returns and raises the same as a tool."""
         ...
 
 
@@ -54,7 +54,7 @@ async def register_mcp_tools_by_name(
     replace: bool = False,
     missing_ok: bool = False,
 ) -> int:
-    """Do what `register_mcp_service` does, for the tools that the service has under these names.
+    """Do the same as `register_mcp_service`, for the service's tools with these names.
 
     Raises:
         McpError: A name is taken, or is there twice.
