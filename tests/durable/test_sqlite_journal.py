@@ -200,3 +200,13 @@ def test_what_a_journal_is_made_of_is_checked(tmp_path: Path) -> None:
         SqliteJournal(tmp_path / "runs.db", " ")
     with pytest.raises(ConfigurationError, match="can't be opened"):
         SqliteJournal(tmp_path / "nowhere" / "runs.db", "x")
+
+
+def test_a_file_and_restate_need_no_library_of_the_database() -> None:
+    """Without the extra ``durable`` both are there."""
+    code = (
+        "import sys; sys.modules['sqlalchemy'] = sys.modules['dbos'] = None; import toolkit.durable as durable; "
+        "print(durable.SqliteJournal.__name__, durable.restate_service.__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "SqliteJournal restate_service\n", done.stderr
