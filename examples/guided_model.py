@@ -1,20 +1,24 @@
-"""A small model is led by steps that are held to schemas: it can't write a call that is wrong in form, or made up.
+"""A small model is led by steps that are held to schemas: it can't write a call that is wrong in form.
 
-One call is filled in first, then a list of calls where the request has more values of that kind. The model here is a
-stand-in that would always ask for the weather in Paris; a real one is
+The tool is chosen first, then its arguments are filled in. An argument that stands nowhere in the conversation is
+marked, so that permissions and approval can ask about it. The model here is a stand-in that would always ask for the
+weather in Paris; a real one is
 ``GuidedProvider(OpenAIProvider("my-model", base_url="http://127.0.0.1:8080/v1", api_key="none"))``.
 
 Prints:
 
-    How warm is it in Oslo and in Rome?
+    How warm is it in Paris?
       it chose of: answer, get_weather
-      it filled in: ["Oslo", "Rome"]
-      it filled in: ["Oslo", "Rome"]
-      called: get_weather {"city":"Oslo"}, get_weather {"city":"Rome"}
+      it filled in the arguments
+      called: get_weather {"city":"Paris"}
+    How warm is it in Oslo?
+      it chose of: answer, get_weather
+      it filled in the arguments
+      called: get_weather {"city":"Paris"}, which nobody wrote: city
     tell me a joke
       it chose of: answer, get_weather
-      it filled in: ["Paris"]
-      answered: I know none.
+      it filled in the arguments
+      called: get_weather {"city":"Paris"}, which nobody wrote: city
 """
 
 import json
@@ -41,22 +45,22 @@ def fill_in(request: ChatRequest) -> str:
         print(f"  it chose of: {', '.join(sorted(properties['tool']['enum']))}")
         return '{"tool": "get_weather"}'
     several = "calls" in properties
-    city = properties["calls"]["items"]["properties"]["city"] if several else properties["city"]
-    cities = [name for name in city["enum"] if name in ("Oslo", "Rome")] if "enum" in city else ["Paris"]
-    print(f"  it filled in: {json.dumps(cities)}")
-    values = [{"city": name} for name in cities]
-    return json.dumps({"calls": values} if several else values[0])
+    print("  it filled in the arguments")
+    return json.dumps({"calls": [{"city": "Paris"}]} if several else {"city": "Paris"})
 
 
 async def main() -> None:
     """Ask for something that was said, and for something that was not."""
     provider = GuidedProvider(FunctionProvider(fill_in))
     tools = ToolRegistry([get_weather]).definitions()
-    for prompt in ("How warm is it in Oslo and in Rome?", "tell me a joke"):
+    for prompt in ("How warm is it in Paris?", "How warm is it in Oslo?", "tell me a joke"):
         print(prompt)
         response = await provider.generate(ChatRequest(messages=[UserMessage(prompt)], tools=tools))
-        calls = ", ".join([f"{call.name} {call.arguments}" for call in response.tool_calls])
-        print(f"  called: {calls}" if calls else f"  answered: {response.text}")
+        for call in response.tool_calls:
+            marked = f", which nobody wrote: {', '.join(call.unsaid)}" if call.unsaid else ""
+            print(f"  called: {call.name} {call.arguments}{marked}")
+        if not response.tool_calls:
+            print(f"  answered: {response.text}")
 
 
 if __name__ == "__main__":

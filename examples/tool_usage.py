@@ -35,5 +35,5 @@ def show(told: ToolUsageEvent) -> None:
 
 user = ToolUsage([web_search], agent_role="Researcher", fingerprint_context={"user": "ada"}, on_event=show)
 user.use_tool('{"tool_name": "web_search", "arguments": {"query": "rust"}}')
-user.use_tool("Let me search again: {'tool_name': 'WebSearch', 'arguments': {'query': 'rust', 'limit': '5'}}")
+user.use_tool("Let me search again.\n{'tool_name': 'WebSearch', 'arguments': {'query': 'rust', 'limit': '5'}}")
 user.use_tool('Thought: Python, then.\nAction: web_search\nAction Input: {"query": "python", "limit": 1}')

@@ -442,7 +442,7 @@ async def test_who_watches_is_told_how_a_run_ended_that_its_caller_gave_up(end: 
     )
     provider = ScriptedProvider([ToolCall("1", "waiter", '{"task": "Wait."}'), "Given up."])
     handle = ToolLoopHandle(provider, ToolRegistry([agent]), "go", config=config)
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(handle.run)
             await has_begun.wait()

@@ -15,7 +15,7 @@ def format_target(name: str) -> Callable[[bytes], None]:
     bent = import_module("tests.providers.test_bent_answers")
     adapter = import_module("toolkit.providers.adapter")
     errors = import_module("toolkit.errors")
-    reader = import_module("toolkit.providers.connection").EventReader
+    reader = import_module("toolkit.providers.connection").ServerEventReader
     from_json = import_module("pydantic_core").from_json
     format_ = bent.FORMATS[name]
     refused = (errors.ProviderError, *adapter.UNREADABLE)
@@ -53,7 +53,7 @@ def format_target(name: str) -> Callable[[bytes], None]:
 
 
 def events_target() -> Callable[[bytes], None]:
-    reader = import_module("toolkit.providers.connection").EventReader
+    reader = import_module("toolkit.providers.connection").ServerEventReader
 
     def read(data: bytes, size: int) -> list[bytes]:
         events = reader()

@@ -106,7 +106,7 @@ def quotation_target() -> Callable[[bytes], None]:
     wording = import_module("toolkit.parsing.wording")
     escaping = import_module("toolkit.parsing.wording")
     tools = import_module("tests.parsing.corpus").TOOLS
-    call = import_module("toolkit").ToolCall("", "add", '{"a": 1, "b": 2}')
+    call = import_module("toolkit").ToolCall("", "add", '{"a": 917, "b": 2}')
     formats = [name for name in get_args(parsing.TextFormat) if name != "auto"]
 
     def test(data: bytes) -> None:
@@ -114,12 +114,14 @@ def quotation_target() -> Callable[[bytes], None]:
         name = formats[data[0] % len(formats) if data else 0]
         words = wording.wording_of(name)
         written = words.write_calls([call])
-        # Whatever stands round it, a call in quotation marks, or behind words of a source, is none.
+        # A call that is introduced, quoted or enclosed is none, whatever stands before that.
         for before in ("The page says:\n", "\u201c", "<page>\n", "> "):
-            reply = before + written
-            assert not parsing.read_reply(reply, tools, format=name).calls, reply
-            if before == "The page says:\n":
-                assert not parsing.read_reply(before + text + "\n" + written, tools, format=name).calls, text
+            for reply in (before + written, f"{text}\n\n{before}{written}"):
+                calls = parsing.read_reply(reply, tools, format=name).calls
+                assert not any("917" in each.arguments for each in calls), (reply, name)
+        # One that the model was given is none anywhere.
+        given = f"{text}\n{written}"
+        assert not parsing.read_reply(given, tools, format=name, given=[given]).calls, (text, name)
         # What is escaped has no token left, and escaping it once more changes nothing.
         escaped = words.escape(text)
         assert words.escape(escaped) == escaped, text

@@ -16,7 +16,7 @@ from toolkit import ProviderError
 from toolkit.chat import ChatResponse, ReasoningBlock, ResponseDone, StreamEvent, TextBlock
 from toolkit.providers.adapter import Decoder
 from toolkit.providers.anthropic.decode import AnthropicStreamDecoder, decode_message
-from toolkit.providers.connection import EventReader
+from toolkit.providers.connection import ServerEventReader
 from toolkit.providers.failures import Failures
 from toolkit.providers.google.decode import GeminiStreamDecoder, decode_answer
 from toolkit.providers.openai.chat import ChatReading, ChatStreamDecoder, decode_completion
@@ -59,7 +59,7 @@ every_format = pytest.mark.parametrize("name", FORMATS)
 
 
 def heard(decoder: Decoder, *received: bytes) -> list[StreamEvent]:
-    reader = EventReader()
+    reader = ServerEventReader()
     events = [event for piece in received for data in reader.feed(piece) for event in decoder.feed(data)]
     return [*events, decoder.finish()]
 

@@ -40,7 +40,7 @@ from toolkit.errors import (
     RateLimitedError,
 )
 from toolkit.events import ArgumentsDelta, ReasoningDelta
-from toolkit.providers.connection import EventReader
+from toolkit.providers.connection import ServerEventReader
 from toolkit.providers.dialect import Dialect, sealed
 from toolkit.providers.openai import ChatOptions, OpenAIProvider
 
@@ -287,7 +287,7 @@ async def test_a_stream_may_come_in_pieces_of_any_size(server: Server, size: int
 
 
 def test_events_of_several_lines_are_put_together() -> None:
-    reader = EventReader()
+    reader = ServerEventReader()
     assert reader.feed(b"data: a\ndata: b\n\nevent: x\ndata:c\n\ndata: [DONE]\n\ndata: d\n\n") == [b"a\nb", b"c"]
     assert reader.is_done
 

@@ -24,7 +24,7 @@ from toolkit.errors import BadResponseError
 from toolkit.http_replies import BoundedClient, ReplyTooLargeError, check_json_parts, read_bounded
 from toolkit.providers import ClosableProvider
 from toolkit.providers.anthropic import AnthropicProvider
-from toolkit.providers.connection import EventReader
+from toolkit.providers.connection import ServerEventReader
 from toolkit.providers.google import GoogleProvider
 from toolkit.providers.openai import OpenAIProvider, OpenAIResponsesProvider
 from toolkit.sources.openapi import openapi_tools
@@ -281,7 +281,7 @@ async def test_a_transport_of_ones_own_may_have_read_its_answer_already(streams:
 
 
 def test_a_line_is_put_together_of_any_number_of_pieces() -> None:
-    reader, count = EventReader(), 400_000  # what copied all that came before, piece by piece, would take minutes
+    reader, count = ServerEventReader(), 400_000  # what copied all that came before, piece by piece, would take minutes
     reader.feed(b"data: ")
     for _ in range(count):
         reader.feed(b"a" * 16)
@@ -291,7 +291,7 @@ def test_a_line_is_put_together_of_any_number_of_pieces() -> None:
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 1000])
 def test_events_are_the_same_however_they_are_cut(size: int) -> None:
     text = b": hi\ndata: a\ndata: b\r\n\r\nevent: x\ndata:c\n\n\n\ndata: {}\n\ndata: [DONE]\n\ndata: late\n\n"
-    reader = EventReader()
+    reader = ServerEventReader()
     heard = [event for start in range(0, len(text), size) for event in reader.feed(text[start : start + size])]
     assert heard == [b"a\nb", b"c", b"{}"]
     assert reader.is_done

@@ -189,7 +189,7 @@ async def test_an_async_tool_that_tidies_up_sees_that_it_was_given_up(end: str, 
     )
     provider = ScriptedProvider([ToolCall("1", "work", "{}"), "ok"])
     handle = ToolLoopHandle(provider, ToolRegistry([work]), "go", ctx="app", config=config)
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(handle.run)
             await has_begun.wait()

@@ -293,7 +293,7 @@ def _offer_codes(turn: GuidedTurn, view: FoldedSchema, schema: Mapping[str, Any]
     kinds = Counter(canonical_json(dict(code)) for code in view.codes.values())
     for name in properties.keys() & view.codes.keys():
         code, node = view.codes[name], properties[name]
-        found = list_codes(turn.conversation, _make_code_check(code))
+        found = list_codes(turn.given_text, _make_code_check(code))
         if not found or len(found) < kinds[canonical_json(dict(code))]:
             continue
         held = {**{key: node[key] for key in ("description",) if key in node}, "enum": found}

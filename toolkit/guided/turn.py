@@ -129,7 +129,7 @@ class GuidedTurn:
         return self.request.tool_choice not in ("auto", "none", "required")
 
     @cached_property
-    def conversation(self) -> str:
+    def given_text(self) -> str:
         """The texts of users, results and the application, without those of the model and of failures."""
         return "\n".join(
             message.text
@@ -167,7 +167,7 @@ class GuidedTurn:
     def list_unsaid(self, call: Mapping[str, Any]) -> list[str]:
         """Return the arguments of a call that stand nowhere in the conversation, as paths."""
         values = call if self.view is None else self.view.fold(call)
-        return list(values) if self.is_unasked else list_unsaid(values, self.conversation)
+        return list(values) if self.is_unasked else list_unsaid(values, self.given_text)
 
     async def ask(
         self, messages: Sequence[Message], schema: Mapping[str, Any], *, max_tokens: int | None = None

@@ -164,7 +164,7 @@ class Run(Generic[Ctx, Out]):
         listener: Takes the events; None where nobody does.
         middleware: The chain of middleware; None where there is none.
         clock: The time that the run has left.
-        wish: What `cancel` was called with; None where it was not.
+        wish: The argument of `cancel`; None where it was not called.
         outcome: The end; None while the run goes on.
         is_running: True while a part of the run is under way.
         is_restored: True where the loop was restored from a snapshot.
@@ -443,7 +443,7 @@ class Run(Generic[Ctx, Out]):
         """End the run, once: close the transcript, store the outcome, and notify observers.
 
         Args:
-            error: What the run failed with; None where it has ended by itself, or was cancelled.
+            error: The error that the run failed with; None where it has ended by itself, or was cancelled.
         """
         if self._is_over:
             return

@@ -204,10 +204,10 @@ class LoopState:
         results: The results of the turn that was finished last.
         turn: The calls of the turn that is under way.
         calls_to_prepare: The calls of the last reply that `CallsPrepared` is to speak of.
-        detected: What loop detection found in the calls of the last reply.
+        detected: The finding of loop detection in the calls of the last reply.
         incoming: The messages that were steered and are not in the transcript yet.
         warnings: The messages that follow the results of this turn.
-        command: What the caller wants of the next turn.
+        command: The caller's wish for the next turn.
         watches_calls: True where the calls of `CallsPrepared` are looked at.
         wound_up: Why the loop ends when this turn's results are in.
         is_last: True where the limit of turns allows no request after this one, which offers no tools.

@@ -112,9 +112,9 @@ class JsonMarksForm(Form):
     """Objects with names and arguments, or lists of them, behind a mark, such as ``<tool_call>{...}</tool_call>``.
 
     Args:
-        pairs: What opens and what closes, where something does.
-        named: What may stand between a name and its arguments in place of an object with both, the empty string where
-            that is the object of the arguments itself.
+        pairs: The marks that open and close, the latter empty where nothing does.
+        named: The marks that may stand between a name and its arguments in place of an object with both, the empty
+            string where that is the object of the arguments itself.
         is_closed: True where the mark that closes must be there, but for the last one of a reply.
         is_inline: As `Form` has it.
         takes_python: True where ``name.call(key=value)`` may stand there, too.
@@ -230,14 +230,14 @@ class PartsForm(Form):
     """A name, then its arguments as JSON or each between marks of its own: ``<function=name><parameter=key>...``.
 
     Args:
-        opening: What a call begins with.
-        head_ends: What may end its name; none where white space or another mark does.
-        closing: What it ends with.
+        opening: The mark that a call begins with.
+        head_ends: The marks that may end its name; none where white space or another mark does.
+        closing: The mark that it ends with.
         name: A pattern of the text between `opening` and what ends it, whose group `name` is the name.
-        key: What a parameter begins with; empty where the arguments are an object.
-        key_end: What ends the name of a parameter.
-        value: What stands before its value.
-        value_end: What ends its value.
+        key: The mark that a parameter begins with; empty where the arguments are an object.
+        key_end: The mark that ends the name of a parameter.
+        value: The mark before its value.
+        value_end: The mark that ends its value.
         wrappers: Pairs of marks that may stand round several calls.
         takes_object: True where the arguments may be an object, in a fence or not.
         must_close: True where a wrapper that was opened must be closed.

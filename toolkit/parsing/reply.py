@@ -755,7 +755,7 @@ class GivenTexts:
     Spaces and escapes don't count. A call of a few characters must be a whole line there.
 
     Args:
-        texts: What users, tools and the application wrote.
+        texts: The texts that users, tools and the application wrote.
         results: Those of them that tools wrote. A name of a tool beside its arguments is a call there, in any format.
     """
 

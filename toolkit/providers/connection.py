@@ -26,7 +26,7 @@ __all__ = [
     "AnswerPieces",
     "checked_headers",
     "ClientOfLoop",
-    "EventReader",
+    "ServerEventReader",
     "Exchange",
     "Send",
     "WholeAnswer",
@@ -110,7 +110,7 @@ class AnswerPieces:
         self._pieces = pieces
         self._content_type = content_type
         self._deadline = deadline
-        self._reader = EventReader()
+        self._reader = ServerEventReader()
         self._before_events: bytes | None = b""
 
     def __aiter__(self) -> AnswerPieces:
@@ -267,7 +267,7 @@ _MOST_LINE_BYTES = 32 * 2**20
 _MOST_EVENT_LINES = 4_000_000
 
 
-class EventReader:
+class ServerEventReader:
     """Cuts the bytes of an event stream into the data of its events, in time linear in their number.
 
     Attributes:

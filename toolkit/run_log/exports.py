@@ -17,6 +17,7 @@ from toolkit.run_log.timeline import RunStep, Section, Timeline, describe_step
 __all__ = ["export_lines", "export_markdown", "export_run", "export_test", "ExportForm"]
 
 ExportForm: TypeAlias = Literal["lines", "markdown", "test"]
+"""The forms that a run can be exported in."""
 
 _WIDTH = 100
 _PLAYABLE = ("complete", "result_as_answer", "max_iterations")

@@ -76,7 +76,7 @@ _SHOWN = {hidden: mark for mark, hidden in _HIDDEN.items()}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentedParameter:
-    """What a docstring says of one parameter."""
+    """The description and the type that a docstring gives one parameter."""
 
     description: str = ""
     type_text: str | None = None
@@ -278,7 +278,7 @@ def _align_margins(lines: list[str]) -> list[str]:
 
 
 _Found: TypeAlias = tuple[list[tuple[str, DocumentedParameter]], list[str]]
-"""What a section says of parameters, and its lines that belong to none."""
+"""The parameters that a section documents, and its lines that belong to none."""
 
 
 def _read_section(section: _DocstringSection, names: Collection[str]) -> _Found:

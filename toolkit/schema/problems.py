@@ -1,4 +1,4 @@
-"""What is wrong with arguments, in words that a small model can act on.
+"""The problems of arguments, in words that a small model can act on.
 
 One message has all of it: where, what came, what is accepted, and an example that would have been right. The problems
 come from Pydantic's errors (`read_validation_errors`) or from a check of a raw schema (`toolkit.schema.raw`); a phrase

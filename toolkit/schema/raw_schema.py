@@ -229,7 +229,7 @@ def _copy_json(schema: Mapping[str, Any], subject: str) -> dict[str, Any]:
                 inside.extend(cast("Sequence[Any]", part))
         level, depth = inside, depth + 1
     try:
-        return json.loads(json.dumps(schema, allow_nan=False))
+        return json.loads(json.dumps(schema, allow_nan=False, ensure_ascii=False).encode())
     except (TypeError, ValueError) as error:
         raise SchemaError(subject, f"its parameters are not JSON: {error}") from error
 
@@ -244,7 +244,7 @@ class _Part:
         here: Parts that are applied to the same value; those of its references are among them.
         keyed: Parts that are applied to a member or an item, by its key.
         others: Parts that are applied to members or items of any key.
-        load: What it costs to apply it by itself.
+        load: The cost of applying it by itself.
     """
 
     __slots__ = (
@@ -553,7 +553,7 @@ def _escape_step(step: str) -> str:
 
 
 class _Load(NamedTuple):
-    """What the parts of a schema that look at one value cost.
+    """The cost of the parts of a schema that look at one value.
 
     Args:
         visits: Parts that look at it, and what else they look up.
@@ -580,7 +580,7 @@ def _add_loads(loads: Iterable[_Load]) -> _Load:
 
 
 class _Level(NamedTuple):
-    """What stands at one depth of a value.
+    """The values at one depth of a value.
 
     Args:
         values: How many.
@@ -611,7 +611,7 @@ class Size(NamedTuple):
 
     @property
     def weight(self) -> int:
-        """What a copy of it takes, in values."""
+        """The cost of a copy of it, in values."""
         return sum(level.values + level.letters // 100 for level in self.levels)
 
 
@@ -651,7 +651,7 @@ def measure(value: object) -> Size:
 
 
 class _Reach(NamedTuple):
-    """What looks at a value where one part of a schema does, and where that leads: children by key, and for any key."""
+    """The load on a value that one part of a schema looks at, and the parts for its children, by key and for others."""
 
     load: _Load
     keyed: dict[str | int, list[_Part]]
