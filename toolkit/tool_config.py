@@ -21,10 +21,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -61,45 +60,9 @@ class ToolConfig(BaseModel):
     plugins: list[PluginConfig] = Field(default_factory=list[PluginConfig])
 
 
-class LoadedTools:
-    """The tools of a file, as a context manager that yields the registry and ends the plugins."""
-
-    def __init__(self, config: ToolConfig, folder: Path) -> None:
-        self._config = config
-        self._folder = folder
-        self._plugins = AsyncExitStack()
-
-    async def __aenter__(self) -> ToolRegistry:
-        from toolkit.builtin.coding import coding_tools  # noqa: PLC0415 - each only where the file asks for it
-        from toolkit.sources.plugin import plugin_tools  # noqa: PLC0415
-
-        config, folder = self._config, self._folder
-        registry = ToolRegistry[object]()
-        if config.preset != "none":
-            registry |= ToolRegistry(coding_tools(folder / config.work_dir, config.preset))
-        async with AsyncExitStack() as opened:
-            for plugin in config.plugins:
-                options: Any = {} if plugin.timeout is None else {"timeout": plugin.timeout}
-                tools = await opened.enter_async_context(
-                    plugin_tools(plugin.path, plugin.args, env=plugin.env, cwd=folder, **options)
-                )
-                more = ToolRegistry(tools)
-                try:
-                    registry |= more if plugin.prefix is None else more.prefixed(plugin.prefix)
-                except DuplicateToolError as error:
-                    raise ConfigurationError(
-                        f"the plugin {plugin.path}: {error}; give it a 'prefix:' of its own in the file"
-                    ) from error
-            self._plugins = opened.pop_all()
-        return registry
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self._plugins.aclose()
-
-
-def load_tools(path: str | Path, *, environment: Mapping[str, str] | None = None) -> LoadedTools:
+def load_tools(
+    path: str | Path, *, environment: Mapping[str, str] | None = None
+) -> AbstractAsyncContextManager[ToolRegistry]:
     """Read a YAML file of tools, and yield a registry of them for the duration of the block.
 
     ::
@@ -124,7 +87,31 @@ def load_tools(path: str | Path, *, environment: Mapping[str, str] | None = None
     def read(tools: ToolConfig) -> None: ...
 
     config: ToolConfig = check_sections({"tools": expanded}, read, file)["tools"]
-    return LoadedTools(config, file.absolute().parent)
+    return _open_tools(config, file.absolute().parent)
+
+
+@asynccontextmanager
+async def _open_tools(config: ToolConfig, folder: Path) -> AsyncGenerator[ToolRegistry]:
+    from toolkit.builtin.coding import coding_tools  # noqa: PLC0415 - each only where the file asks for it
+    from toolkit.sources.plugin import plugin_tools  # noqa: PLC0415
+
+    registry = ToolRegistry[object]()
+    if config.preset != "none":
+        registry |= ToolRegistry(coding_tools(folder / config.work_dir, config.preset))
+    async with AsyncExitStack() as plugins:
+        for plugin in config.plugins:
+            options: Any = {} if plugin.timeout is None else {"timeout": plugin.timeout}
+            tools = await plugins.enter_async_context(
+                plugin_tools(plugin.path, plugin.args, env=plugin.env, cwd=folder, **options)
+            )
+            more = ToolRegistry(tools)
+            try:
+                registry |= more if plugin.prefix is None else more.prefixed(plugin.prefix)
+            except DuplicateToolError as error:
+                raise ConfigurationError(
+                    f"the plugin {plugin.path}: {error}; give it a 'prefix:' of its own in the file"
+                ) from error
+        yield registry
 
 
 def _read_tools_section(file: Path) -> Any:

@@ -10,6 +10,7 @@ import shutil
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import asdict
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -74,14 +75,7 @@ class _Check:
 
 
 def examine_installation(models: tuple[str, ...], url: str, output: OutputFormat, *, is_probing: bool) -> int:
-    """Write what is installed, and return 1 where some of it does not work.
-
-    Args:
-        models: The models to ask, besides the local one.
-        url: The address of a compatible server; empty for the vendors' own.
-        output: The form of the report.
-        is_probing: True if those models are asked for calls in each way.
-    """
+    """Report what is installed, and return 1 if some of it does not work."""
     screen, checks = Screen(output), list[_Check]()
 
     def add(check: _Check) -> None:
@@ -112,10 +106,7 @@ def examine_installation(models: tuple[str, ...], url: str, output: OutputFormat
 
     code = Terminal().run(main)
     if screen.is_json:
-        found = [
-            {"kind": check.kind, "name": check.name, "state": check.state, "detail": check.detail} for check in checks
-        ]
-        screen.document({"checks": found, "exit_code": code})
+        screen.document({"checks": [asdict(check) for check in checks], "exit_code": code})
     return code
 
 

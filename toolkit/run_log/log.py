@@ -145,11 +145,7 @@ class RunLog(Middleware[object]):
         Raises:
             ConfigurationError: There is no such run.
         """
-        self.flush()
-        stored = self._store.find_run(run_id)
-        if stored is None:
-            raise ConfigurationError(f"there is no run {run_id!r} in {self.place}")
-        return self._summarize_run(stored)
+        return self._summarize_run(self._find_stored(run_id))
 
     def read(self, run_id: str, start: int = 0) -> Iterator[LogEntry]:
         """Yield the entries of a run as they are read: memory does not grow with the run.
@@ -163,11 +159,7 @@ class RunLog(Middleware[object]):
         Raises:
             ConfigurationError: There is no such run, it is no run log, or of another version.
         """
-        self.flush()
-        stored = self._store.find_run(run_id)
-        if stored is None:
-            raise ConfigurationError(f"there is no run {run_id!r} in {self.place}")
-        return self._read_entries(stored, start)
+        return self._read_entries(self._find_stored(run_id), start)
 
     def follow(self, run_id: str, start: int = 0) -> AsyncIterator[LogEntry]:
         """Yield the entries of a run, and then each new one as it is written, until the run has ended or is cut off.
@@ -200,6 +192,13 @@ class RunLog(Middleware[object]):
     def writer(self) -> RunWriter:
         """The thread that writes the log."""
         return self._writer
+
+    def _find_stored(self, run_id: str) -> StoredRun:
+        self.flush()
+        stored = self._store.find_run(run_id)
+        if stored is None:
+            raise ConfigurationError(f"there is no run {run_id!r} in {self.place}")
+        return stored
 
     def _read_entries(self, stored: StoredRun, start: int) -> Iterator[LogEntry]:
         is_first = start == 0
