@@ -279,28 +279,38 @@ def decode_clearly(text: str) -> Any:
         raise MalformedJsonError(f"The arguments are not valid JSON: {error}. Send one JSON object.") from None
 
 
-def malformed(text: str, reason: str, nodes: Nodes, accepts: Callable[[Any], bool]) -> MalformedJsonError:
+def malformed(
+    text: str, reason: str, nodes: Nodes, accepts: Callable[[Any], bool], *, is_cut_off: bool
+) -> MalformedJsonError:
     """Return the error that says where a text stops being JSON.
 
     Args:
         text: The text that came. The part around that place is quoted, unless it may hold a secret.
-        reason: The message of the parser, ending in ``at line 1 column 5``.
+        reason: The message of the parser.
         nodes: The schema that was wanted.
         accepts: True where some arguments would do; decides whether an example is shown.
+        is_cut_off: True where the text ends too early.
     """
-    if reason.startswith("EOF"):
+    if is_cut_off:
         return MalformedJsonError(
             f"The arguments are not complete JSON: they end too early ({reason}). Send the whole JSON object again."
         )
-    near = ""
-    if not nodes.is_secret(nodes.root) and (place := re.search(r"line (\d+) column (\d+)", reason)):
-        lines = text.split("\n")
-        line, column = int(place[1]) - 1, int(place[2])
-        if line < len(lines):
-            near = f" Near: {lines[line][max(0, column - 25) : column + 15].strip()}"
+    near = "" if nodes.is_secret(nodes.root) else _quote_break(text)
     return MalformedJsonError(
         f"The arguments are not valid JSON: {reason}. Send one JSON object.{near}{example_line(nodes, accepts)}"
     )
+
+
+def _quote_break(text: str) -> str:
+    """Return the part of the line around the place where a text stops being JSON; nothing where Python reads it."""
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        start = max(error.pos - error.colno + 1, error.pos - 24)
+        return f" Near: {text[start : error.pos + 16].partition(chr(10))[0].strip()}"
+    except (ValueError, RecursionError):
+        pass
+    return ""
 
 
 _STRUCTURED = frozenset({"array", "object"})

@@ -46,19 +46,11 @@ from toolkit.schema.json_schema import GeneratedSchema, finish_schema, generate_
 from toolkit.schema.signature import NOTHING, UNIONS, Parameter, Signature, rebuild_hint
 
 __all__ = [
-    "check_compiles",
     "collect_fields",
-    "compile_members",
     "compiled_hint",
     "CompiledHint",
-    "explain_failure",
     "Fields",
-    "is_unsayable",
-    "narrow_hint",
     "plain_hint",
-    "read_first_line",
-    "UNCOMPILABLE",
-    "write_type",
 ]
 
 
@@ -151,7 +143,7 @@ class Fields:
         try:
             return rewrite_hint(hint, described=described)
         except (TypeError, NameError) as error:
-            raise SchemaError(self._signature.subject, explain_failure(error, hint), parameter=name) from error
+            raise SchemaError(self._signature.subject, _explain_failure(error, hint), parameter=name) from error
 
     def _add_unpacked(self, typed_dict: Any, documentation: Documentation) -> None:
         origin = get_origin(typed_dict) or typed_dict
@@ -293,11 +285,11 @@ class Fields:
             config["validate_by_name"] = self._check_aliases()
             config["validate_by_alias"] = True
         try:
-            adapter = compile_members(hints, config, extra=self._extra, namespace=self._signature.namespace)
+            adapter = _compile_members(hints, config, extra=self._extra, namespace=self._signature.namespace)
             return adapter, generate_schema(adapter.core_schema)
-        except UNCOMPILABLE as error:
+        except _UNCOMPILABLE as error:
             if not self._leave_out_unsayable(hints):
-                reason = f"its parameters can't be compiled: {read_first_line(error)}"
+                reason = f"its parameters can't be compiled: {_read_first_line(error)}"
                 raise SchemaError(self._signature.subject, reason) from error
         return self._compile_hints(hints)
 
@@ -333,21 +325,21 @@ class Fields:
         """Return why a hint can't be compiled by itself; None where it can."""
         hint = hints.get(name, self._extra)
         try:
-            check_compiles(hint, self._signature.namespace)
-        except UNCOMPILABLE as error:
-            return explain_failure(error, hint)
+            _check_compiles(hint, self._signature.namespace)
+        except _UNCOMPILABLE as error:
+            return _explain_failure(error, hint)
         return None
 
     def _narrow_union(self, name: str, hints: dict[str, Any]) -> bool:
         """Keep of a union what JSON can carry; return whether there was more in it."""
         dropped: list[Any] = []
-        narrowed = narrow_hint(hints.get(name, self._extra), self._signature.namespace, dropped)
+        narrowed = _narrow_hint(hints.get(name, self._extra), self._signature.namespace, dropped)
         if name in hints:
             hints[name] = narrowed
         else:
             self._extra = narrowed
         self.warnings += [
-            f"parameter '{name}' is offered without {write_type(hint)}, which JSON can't carry" for hint in dropped
+            f"parameter '{name}' is offered without {_write_type(hint)}, which JSON can't carry" for hint in dropped
         ]
         return bool(dropped)
 
@@ -358,7 +350,7 @@ class Fields:
             return False
         found = parameters.get(name)
         return (
-            is_unsayable(reason)
+            _is_unsayable(reason)
             and found is not None
             and found.kind not in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_KEYWORD)
             and found.default is not NOTHING
@@ -536,12 +528,12 @@ class _HintKey:
 @lru_cache(maxsize=_MOST_KEPT)
 def _compile_hint(key: _HintKey) -> CompiledHint | None:
     try:
-        adapter = compile_members({_ONLY_KEY: key.hint}, ConfigDict(strict=key.strict))
+        adapter = _compile_members({_ONLY_KEY: key.hint}, ConfigDict(strict=key.strict))
         if not adapter.pydantic_complete:
             return None
         core: Any = adapter.core_schema
         schema, skipped, has_members = generate_schema(core)
-    except UNCOMPILABLE:
+    except _UNCOMPILABLE:
         return None
     core_definitions: tuple[core_schema.CoreSchema, ...] = ()
     if core["type"] == "definitions":
@@ -596,7 +588,7 @@ def _compile_choice(values: tuple[Any, ...]) -> CompiledHint | None:
     return CompiledHint(core_schema.literal_schema(list(values)), {**choice, "type": "string"})
 
 
-UNCOMPILABLE = (
+_UNCOMPILABLE = (
     PydanticUserError, PydanticUndefinedAnnotation, CoreSchemaError, NameError, TypeError, RecursionError
 )  # fmt: skip
 """The errors of hints that can't be compiled."""
@@ -604,7 +596,7 @@ UNCOMPILABLE = (
 _NOT_IN_JSON = "JSON can't carry its type"
 
 
-def compile_members(
+def _compile_members(
     hints: dict[str, Any], config: ConfigDict, *, extra: Any = NOTHING, namespace: Mapping[str, Any] | None = None
 ) -> TypeAdapter[dict[str, Any]]:
     """Return the adapter of a typed dictionary with these members.
@@ -616,7 +608,7 @@ def compile_members(
         namespace: Where names in hints that are not defined yet are looked up; None leaves the adapter incomplete.
 
     Raises:
-        Exception: One of `UNCOMPILABLE`.
+        Exception: One of `_UNCOMPILABLE`.
     """
     make: Any = typing_extensions.TypedDict
     if extra is NOTHING:
@@ -631,32 +623,32 @@ def compile_members(
     return adapter
 
 
-def check_compiles(hint: Any, namespace: Mapping[str, Any]) -> None:
+def _check_compiles(hint: Any, namespace: Mapping[str, Any]) -> None:
     """Raise unless a hint can be compiled by itself, and said in JSON.
 
     Raises:
-        Exception: One of `UNCOMPILABLE`.
+        Exception: One of `_UNCOMPILABLE`.
     """
-    generate_schema(compile_members({"value": hint}, ConfigDict(), namespace=namespace).core_schema)
+    generate_schema(_compile_members({"value": hint}, ConfigDict(), namespace=namespace).core_schema)
 
 
 def _is_sayable(hint: Any, namespace: Mapping[str, Any]) -> bool:
     """Return whether a hint can be compiled by itself, and said in JSON."""
     try:
-        check_compiles(hint, namespace)
-    except UNCOMPILABLE:
+        _check_compiles(hint, namespace)
+    except _UNCOMPILABLE:
         return False
     return True
 
 
-def narrow_hint(hint: Any, namespace: Mapping[str, Any], dropped: list[Any]) -> Any:
+def _narrow_hint(hint: Any, namespace: Mapping[str, Any], dropped: list[Any]) -> Any:
     """Return a hint with those choices of its unions that JSON can carry, and append the others to `dropped`.
 
     A union of which nothing would be left stays as it is: ``Path | Callable[[], str] | None`` loses the callable.
     """
     if get_origin(hint) not in UNIONS:
-        return rebuild_hint(hint, lambda part: narrow_hint(part, namespace, dropped))
-    arms = [narrow_hint(arm, namespace, dropped) for arm in get_args(hint)]
+        return rebuild_hint(hint, lambda part: _narrow_hint(part, namespace, dropped))
+    arms = [_narrow_hint(arm, namespace, dropped) for arm in get_args(hint)]
     kept = [arm for arm in arms if arm is types.NoneType or _is_sayable(arm, namespace)]
     if len(kept) == len(arms) or all(arm is types.NoneType for arm in kept):
         return rebuild_hint(hint, lambda part: arms[get_args(hint).index(part)])
@@ -664,16 +656,16 @@ def narrow_hint(hint: Any, namespace: Mapping[str, Any], dropped: list[Any]) -> 
     return typing.Union[tuple(kept)]  # noqa: UP007 - as many as there are
 
 
-def is_unsayable(reason: str) -> bool:
-    """Return whether `explain_failure` said that JSON can't carry the type."""
+def _is_unsayable(reason: str) -> bool:
+    """Return whether `_explain_failure` said that JSON can't carry the type."""
     return _NOT_IN_JSON in reason
 
 
-def explain_failure(error: Exception, hint: Any) -> str:
+def _explain_failure(error: Exception, hint: Any) -> str:
     """Return the reason, for an author, why a hint can't be compiled."""
     while get_origin(hint) in (Annotated, NotRequired):
         hint = get_args(hint)[0]
-    shown = write_type(hint)
+    shown = _write_type(hint)
     if isinstance(error, (PydanticUndefinedAnnotation, NameError)):
         return (
             f"its type {shown} uses the name '{error.name}', which does not exist when the program runs: "
@@ -685,15 +677,15 @@ def explain_failure(error: Exception, hint: Any) -> str:
             f"{_NOT_IN_JSON} {shown}: take a dataclass, a TypedDict, a Pydantic model or plain "
             "values instead; take what only your program can supply from the context; or bind it with functools.partial"
         )
-    return f"its type {shown} can't be used: {read_first_line(error)}"
+    return f"its type {shown} can't be used: {_read_first_line(error)}"
 
 
-def write_type(hint: Any) -> str:
+def _write_type(hint: Any) -> str:
     """Return a hint as errors and warnings name it."""
     return hint.__qualname__ if isinstance(hint, type) else str(hint)
 
 
-def read_first_line(error: Exception) -> str:
+def _read_first_line(error: Exception) -> str:
     """Return the first line of what an error says; its type where it says nothing."""
     text = error.message if isinstance(error, PydanticUserError) else str(error)
     return text.strip().split("\n", maxsplit=1)[0] or type(error).__name__

@@ -29,14 +29,11 @@ from toolkit.schema.signature import NOTHING, UNIONS, rebuild_hint
 __all__ = [
     "add_none",
     "annotate_hint",
-    "describe_part",
     "find_alias",
     "find_description",
     "find_unpacked",
     "has_field_description",
     "is_nullable",
-    "record_fields",
-    "record_of",
     "rewrite_hint",
     "strip_qualifiers",
 ]
@@ -78,7 +75,7 @@ def rewrite_hint(hint: Any, *, described: bool = False) -> Any:
 
 def _rewrite_part(hint: Any, *, described: bool) -> Any:
     hint = rewrite_hint(hint, described=described)
-    return hint if described else describe_part(hint)
+    return hint if described else _describe_part(hint)
 
 
 def _rewrite_class(hint: type) -> Any:
@@ -90,7 +87,7 @@ def _rewrite_class(hint: type) -> Any:
         return hint if is_plain else _say_as(hint, {member.name: member for member in members})
     if typing_extensions.is_typeddict(hint) and _is_unknown_typed_dict(hint):
         return _copy_typed_dict(hint, {})
-    return record_of(hint, rewrite_hint)
+    return _record_of(hint, rewrite_hint)
 
 
 def _rewrite_literal(hint: Any) -> Any:
@@ -351,7 +348,7 @@ def find_description(hint: Any, default: Any) -> str | None:
     return None
 
 
-def describe_part(hint: Any) -> Any:
+def _describe_part(hint: Any) -> Any:
     """Return a hint inside another one with its text as a description."""
     if (text := _text_in(metadata_of(hint))) is None or has_field_description(hint, None):
         return hint
@@ -391,17 +388,17 @@ class _RecordField:
     default: Any = ...
 
 
-def record_of(hint: type, rewrite: Callable[[Any], Any]) -> Any:
+def _record_of(hint: type, rewrite: Callable[[Any], Any]) -> Any:
     """Return a hint that Pydantic understands for a class of attrs or a struct of msgspec; any other as it is.
 
     Values are checked field by field, then given to the class, whose own converters and validators do the rest.
     """
-    if record_fields(hint) is None or hasattr(hint, "__get_pydantic_core_schema__"):
+    if _record_fields(hint) is None or hasattr(hint, "__get_pydantic_core_schema__"):
         return hint
     return Annotated[hint, _Record(hint, rewrite)]
 
 
-def record_fields(cls: type) -> list[_RecordField] | None:
+def _record_fields(cls: type) -> list[_RecordField] | None:
     """Return the fields of a class of attrs or a struct of msgspec; None for any other class."""
     if "attr" in sys.modules and isinstance(vars(cls).get("__attrs_attrs__"), tuple):
         return list(_read_attrs_fields(cls))
@@ -440,7 +437,7 @@ class _Record:
     def __init__(self, cls: type, rewrite: Callable[[Any], Any]) -> None:
         self.cls = cls
         self.rewrite = rewrite
-        self.fields = record_fields(cls) or []
+        self.fields = _record_fields(cls) or []
         config: Any = getattr(cls, "__struct_config__", None)
         self.tag: tuple[str, Any] | None = (config.tag_field, config.tag) if getattr(config, "tag", None) else None
 

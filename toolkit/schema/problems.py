@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 __all__ = [
-    "ATTEMPTS",
     "describe_node",
     "example_line",
     "ExampleTooLargeError",
@@ -30,7 +29,6 @@ __all__ = [
     "find_path",
     "KINDS_OF_ERRORS",
     "make_example",
-    "names_form",
     "Problem",
     "read_validation_errors",
     "value_at",
@@ -300,7 +298,7 @@ def _mend_example(
 def _find_example(make: Callable[[int], Any], accepts: Callable[[Any], bool]) -> str | None:
     """Return the first of some examples that is accepted, as text."""
     tried: set[str] = set()
-    for attempt in range(ATTEMPTS):
+    for attempt in range(_ATTEMPTS):
         try:
             example = make(attempt)
             text = json.dumps(example, ensure_ascii=False)
@@ -443,7 +441,7 @@ def describe_node(nodes: Nodes, node: Node, *, depth: int = 0) -> str:
     return " or ".join(phrases)
 
 
-def names_form(nodes: Nodes, node: Node) -> bool:
+def _names_form(nodes: Nodes, node: Node) -> bool:
     """Return whether the words about a node name the form of a text: "a date like ..."."""
     return any(choice.get("format") in _PHRASES_OF_FORMATS for choice in nodes.choices(node))
 
@@ -556,7 +554,6 @@ def _describe_number_limits(node: Node) -> str:
     return (" " + " and ".join(parts)) if parts else ""
 
 
-_MESSAGE_PREFIXES = ("Value error, ", "Assertion failed, ")
 _ABOUT_FORM = ("_parsing", "_from_datetime_inexact")
 _ALWAYS_TOLD = ("decimal_", "url_", "byte_size")
 # Models and functions on the one hand, dataclasses on the other.
@@ -610,14 +607,12 @@ def _read_detail(
         reason = f"{WRONG_NAME}: {message}"
         return Problem(path=path, kind=kind, reason=reason, is_told=True)
     if detail["type"] in _SAID_BY_THE_AUTHOR:
-        for prefix in _MESSAGE_PREFIXES:
-            message = message.removeprefix(prefix)
-        return Problem(path=path, kind=kind, reason=message, is_told=True)
+        return Problem(path=path, kind=kind, reason=str(detail.get("ctx", {}).get("error", message)), is_told=True)
     if (inside := _locate_in_json(detail, path, value, nodes)) is not None:
         return Problem(path=path, kind=kind, reason=f"{inside}{message}", is_told=True)
     if detail["type"].startswith(_ALWAYS_TOLD):
         return Problem(path=path, kind=kind, reason=message, is_told=True)
-    if detail["type"].endswith(_ABOUT_FORM) and names_form(nodes, nodes.at(path)):
+    if detail["type"].endswith(_ABOUT_FORM) and _names_form(nodes, nodes.at(path)):
         came = value_at(value, path)
         # Of what is nothing like it, the words of the schema tell more: "a date like ...".
         is_near = isinstance(came, str) and any(letter.isdigit() for letter in came)
@@ -669,7 +664,7 @@ def _keep_nearest_choice(details: Sequence[ErrorDetails], value: Any) -> list[Er
     ]
 
 
-ATTEMPTS = 15
+_ATTEMPTS = 15
 """How many different examples there are, at most."""
 _MAX_VALUES = 200
 _MAX_TEXT = 500

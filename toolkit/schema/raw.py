@@ -89,8 +89,8 @@ class RawArguments:
             value = decode_clearly(text)
         except json.JSONDecodeError as error:
             is_cut_off = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated")
-            reason = f"{'EOF: ' if is_cut_off else ''}{error.msg} at line {error.lineno} column {error.colno}"
-            raise malformed(text, reason, self.nodes, self._is_accepted) from None
+            reason = f"{error.msg} at line {error.lineno} column {error.colno}"
+            raise malformed(text, reason, self.nodes, self._is_accepted, is_cut_off=is_cut_off) from None
         if may_be_deep(text):
             check_depth(value)
         return self._parse_value(value, length=len(text))

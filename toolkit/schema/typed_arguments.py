@@ -178,7 +178,8 @@ class TypedArguments:
         problems = error.errors(include_url=False, include_input=False)
         if problems[0]["type"] == "json_invalid" and not problems[0]["loc"]:
             reason = problems[0].get("ctx", {}).get("error", "")
-            raise malformed(text, reason, self.nodes, self._is_accepted) from None
+            is_cut_off = reason.startswith("EOF")
+            raise malformed(text, reason, self.nodes, self._is_accepted, is_cut_off=is_cut_off) from None
         value = _decode_text(text)
         if (mended := self._mend_values(value, problems, text)) is not None:
             try:
