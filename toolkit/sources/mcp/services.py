@@ -20,7 +20,7 @@ class McpService(Protocol):
     """Any client of an MCP server."""
 
     async def list_tools(self) -> Sequence[ToolDefinition]:
-        """Return what the server offers."""
+        """Return the tools that the server offers."""
         ...
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> Any:
