@@ -55,7 +55,7 @@ from toolkit.loop.stopping import (
     token_budget,
     when_called,
 )
-from toolkit.tools.linting import Finding
+from toolkit.tools.registry import Finding
 
 __all__ = [
     "Abort",

@@ -15,7 +15,7 @@ def format_target(name: str) -> Callable[[bytes], None]:
     bent = import_module("tests.providers.test_bent_answers")
     adapter = import_module("toolkit.providers.adapter")
     errors = import_module("toolkit.errors")
-    reader = import_module("toolkit.providers.connection").ServerEventReader
+    reader = import_module("toolkit.providers.adapter").ServerEventReader
     from_json = import_module("pydantic_core").from_json
     format_ = bent.FORMATS[name]
     refused = (errors.ProviderError, *adapter.UNREADABLE)
@@ -53,7 +53,7 @@ def format_target(name: str) -> Callable[[bytes], None]:
 
 
 def events_target() -> Callable[[bytes], None]:
-    reader = import_module("toolkit.providers.connection").ServerEventReader
+    reader = import_module("toolkit.providers.adapter").ServerEventReader
 
     def read(data: bytes, size: int) -> list[bytes]:
         events = reader()
@@ -94,5 +94,5 @@ TARGETS = [
         )
         for name in _FORMATS
     ],
-    Target(name="events", make=events_target, seeds=_all_answers, follows=["toolkit.providers.connection"]),
+    Target(name="events", make=events_target, seeds=_all_answers, follows=["toolkit.providers.adapter"]),
 ]

@@ -14,9 +14,8 @@ from tests.testing.wires.openai_chat import ChatWire
 from tests.testing.wires.openai_responses import ResponsesWire
 from toolkit import ProviderError
 from toolkit.chat import ChatResponse, ReasoningBlock, ResponseDone, StreamEvent, TextBlock
-from toolkit.providers.adapter import Decoder
+from toolkit.providers.adapter import Decoder, ServerEventReader
 from toolkit.providers.anthropic.decode import AnthropicStreamDecoder, decode_message
-from toolkit.providers.connection import ServerEventReader
 from toolkit.providers.failures import Failures
 from toolkit.providers.google.decode import GeminiStreamDecoder, decode_answer
 from toolkit.providers.openai.chat import ChatReading, ChatStreamDecoder, decode_completion

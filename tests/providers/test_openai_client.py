@@ -40,7 +40,7 @@ from toolkit.errors import (
     RateLimitedError,
 )
 from toolkit.events import ArgumentsDelta, ReasoningDelta
-from toolkit.providers.connection import ServerEventReader
+from toolkit.providers.adapter import ServerEventReader
 from toolkit.providers.dialect import Dialect, sealed
 from toolkit.providers.openai import ChatOptions, OpenAIProvider
 

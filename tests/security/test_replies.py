@@ -23,8 +23,8 @@ from toolkit.chat.provider import closing
 from toolkit.errors import BadResponseError
 from toolkit.http_replies import BoundedClient, ReplyTooLargeError, check_json_parts, read_bounded
 from toolkit.providers import ClosableProvider
+from toolkit.providers.adapter import ServerEventReader
 from toolkit.providers.anthropic import AnthropicProvider
-from toolkit.providers.connection import ServerEventReader
 from toolkit.providers.google import GoogleProvider
 from toolkit.providers.openai import OpenAIProvider, OpenAIResponsesProvider
 from toolkit.sources.openapi import openapi_tools

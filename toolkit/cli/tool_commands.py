@@ -39,8 +39,7 @@ from toolkit.loop.handle import tool_loop
 from toolkit.loop.middleware import Middleware
 from toolkit.schema.nodes import Nodes, is_array
 from toolkit.testing import ScriptedProvider
-from toolkit.tools.linting import Finding
-from toolkit.tools.registry import ToolRegistry
+from toolkit.tools.registry import Finding, ToolRegistry
 
 __all__ = ["call_once", "count_tools", "lint_tools", "list_tools", "read_pairs", "serve_tools", "show_tools"]
 

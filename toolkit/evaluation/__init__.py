@@ -3,28 +3,26 @@
 The command line has this as ``toolkit eval``; `docs/evaluation.md` is the guide.
 """
 
-from toolkit.evaluation.figures import (
+from toolkit.evaluation.tasks import EvaluationTask, FailureReason, TaskCall, TaskSet, load_tasks
+from toolkit.evaluation.trials import (
     ALL_KINDS,
+    Candidate,
     CandidateSummary,
+    CandidateTrials,
     Comparison,
     EvaluationSummary,
     Interval,
     PairedDifference,
     Score,
-    compare_pairs,
-    find_candidate,
-    find_share_interval,
-    summarize_trials,
-)
-from toolkit.evaluation.tasks import EvaluationTask, FailureReason, TaskCall, TaskSet, load_tasks
-from toolkit.evaluation.trials import (
-    Candidate,
-    CandidateTrials,
     Trial,
     TrialFile,
     TrialSettings,
+    compare_pairs,
+    find_candidate,
+    find_share_interval,
     run_candidates,
     run_trial,
+    summarize_trials,
 )
 
 __all__ = [

@@ -4,8 +4,7 @@
 reordered, replaced and added to. Nothing here knows a language.
 """
 
-from toolkit.guided.folding import FoldedSchema, fold_schema
-from toolkit.guided.holding import HoldingWay
+from toolkit.guided.holding import FoldedSchema, HoldingWay, fold_schema
 from toolkit.guided.provider import AnswerFromResults, GuidedAnswer, GuidedProvider
 from toolkit.guided.steps import (
     DEFAULT_STEPS,

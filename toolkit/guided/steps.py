@@ -14,8 +14,7 @@ from typing import Any
 from toolkit.chat import AssistantMessage, Message, ToolDefinition, UserMessage
 from toolkit.dataclass import dataclass
 from toolkit.errors import ContextTooLongError, ProviderError
-from toolkit.guided.folding import FoldedSchema, fold_schema
-from toolkit.guided.holding import make_check
+from toolkit.guided.holding import FoldedSchema, fold_schema, make_check
 from toolkit.guided.turn import (
     GuidedTurn,
     PastCall,

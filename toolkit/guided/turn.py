@@ -25,8 +25,7 @@ from toolkit.chat import (
 )
 from toolkit.chat.request import callable_tools
 from toolkit.errors import ConfigurationError
-from toolkit.guided.folding import FoldedSchema, fold_schema
-from toolkit.guided.holding import SchemaHolder, read_reply_object
+from toolkit.guided.holding import FoldedSchema, SchemaHolder, fold_schema, read_reply_object
 from toolkit.schema.nodes import is_array, is_object
 
 __all__ = [

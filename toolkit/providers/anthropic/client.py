@@ -19,7 +19,17 @@ from anthropic.types import (
 from toolkit.chat import ChatRequest, ChatResponse, ResponseDone, StreamEvent, Usage
 from toolkit.chat.provider import closing
 from toolkit.http_replies import ACCEPTED_ENCODINGS, BoundedClient
-from toolkit.providers.adapter import Adapter, Decoder, checked_key, is_of, key_for, withheld_headers
+from toolkit.providers.adapter import (
+    Adapter,
+    ClientOfLoop,
+    Decoder,
+    Exchange,
+    WholeAnswer,
+    checked_key,
+    is_of,
+    key_for,
+    withheld_headers,
+)
 from toolkit.providers.anthropic.decode import (
     AnthropicStreamDecoder,
     continue_request,
@@ -28,7 +38,6 @@ from toolkit.providers.anthropic.decode import (
     join_replies,
 )
 from toolkit.providers.anthropic.encode import ANTHROPIC_DIALECT, CacheTime, MessagesEncoder
-from toolkit.providers.connection import ClientOfLoop, Exchange, WholeAnswer
 from toolkit.providers.failures import Failures
 from toolkit.secrets import without_credentials
 from toolkit.settings import Duration, check_setting

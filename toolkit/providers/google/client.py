@@ -24,8 +24,17 @@ from pydantic_core import from_json
 from toolkit.chat import ChatRequest, ChatResponse, Usage
 from toolkit.errors import ConfigurationError, ProviderAuthError
 from toolkit.http_replies import ACCEPTED_ENCODINGS, MOST_ERROR_BYTES, BoundedClient, origin_of, read_bounded
-from toolkit.providers.adapter import Adapter, Decoder, checked_key, is_home, is_loopback, key_for
-from toolkit.providers.connection import ClientOfLoop, Exchange, WholeAnswer
+from toolkit.providers.adapter import (
+    Adapter,
+    ClientOfLoop,
+    Decoder,
+    Exchange,
+    WholeAnswer,
+    checked_key,
+    is_home,
+    is_loopback,
+    key_for,
+)
 from toolkit.providers.failures import Failures
 from toolkit.providers.google.decode import GeminiStreamDecoder, decode_answer, decode_gemini_usage
 from toolkit.providers.google.encode import GEMINI_DIALECT, GenerateEncoder

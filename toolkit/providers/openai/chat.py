@@ -50,8 +50,7 @@ from toolkit.chat import (
     Usage,
     UserMessage,
 )
-from toolkit.providers.adapter import Decoder
-from toolkit.providers.connection import Exchange, WholeAnswer
+from toolkit.providers.adapter import Decoder, Exchange, WholeAnswer
 from toolkit.providers.dialect import (
     Dialect,
     arguments_text,

@@ -20,8 +20,7 @@ from openai import (
 
 from toolkit.errors import ProviderAuthError
 from toolkit.http_replies import ACCEPTED_ENCODINGS, BoundedClient
-from toolkit.providers.adapter import Adapter, checked_key, is_of, key_for, withheld_headers
-from toolkit.providers.connection import ClientOfLoop, Exchange
+from toolkit.providers.adapter import Adapter, ClientOfLoop, Exchange, checked_key, is_of, key_for, withheld_headers
 from toolkit.providers.failures import Failures
 from toolkit.secrets import without_credentials
 from toolkit.settings import Duration

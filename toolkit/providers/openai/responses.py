@@ -52,8 +52,7 @@ from toolkit.chat import (
     UserMessage,
 )
 from toolkit.errors import ConfigurationError
-from toolkit.providers.adapter import Decoder
-from toolkit.providers.connection import Exchange, WholeAnswer
+from toolkit.providers.adapter import Decoder, Exchange, WholeAnswer
 from toolkit.providers.dialect import (
     Dialect,
     arguments_text,

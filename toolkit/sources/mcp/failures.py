@@ -14,8 +14,7 @@ from mcp.types import CONNECTION_CLOSED, METHOD_NOT_FOUND, REQUEST_TIMEOUT
 from pydantic import ValidationError
 
 from toolkit.errors import McpError
-from toolkit.sources.mcp.http_client import HttpFault
-from toolkit.sources.mcp.servers import McpServer
+from toolkit.sources.mcp.servers import HttpFault, McpServer
 
 __all__ = [
     "McpAuthError",

@@ -31,8 +31,7 @@ from toolkit.loop.depth import LoopFrame
 from toolkit.runtime.backend import OwnerLoop, start_detached
 from toolkit.secrets import cut_causes
 from toolkit.sources.mcp.failures import McpConnectionError, innermost, is_ended_session, is_loss, to_mcp_error
-from toolkit.sources.mcp.http_client import HttpFault, faults_of_call
-from toolkit.sources.mcp.servers import McpServer
+from toolkit.sources.mcp.servers import HttpFault, McpServer, faults_of_call
 
 __all__ = [
     "list_server_tools",

@@ -2,7 +2,7 @@
 
 try:
     from toolkit.sources.openapi.auth import ApiKey, Auth, Basic, Bearer, OAuth2ClientCredentials
-    from toolkit.sources.openapi.operation import Operation
+    from toolkit.sources.openapi.document import Operation
     from toolkit.sources.openapi.tools import Filter, Only, OpenApiOptions, OpenApiTool, openapi_tools
 except ModuleNotFoundError as error:
     if error.name is None or error.name.startswith("toolkit"):

@@ -31,8 +31,7 @@ from toolkit.json_text import write_json
 from toolkit.schema.nodes import is_array, is_object
 from toolkit.secrets import without_credentials
 from toolkit.sources.openapi.auth import RequestSignature, Secrets, Signer
-from toolkit.sources.openapi.document import Origin
-from toolkit.sources.openapi.operation import Body, Endpoint, ValueEncoding
+from toolkit.sources.openapi.document import Body, Endpoint, Origin, ValueEncoding
 from toolkit.trace_context import inject_trace_context
 
 __all__ = [

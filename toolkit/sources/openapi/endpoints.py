@@ -16,13 +16,14 @@ from openapi_pydantic.v3 import v3_0, v3_1
 from toolkit.errors import OpenApiError
 from toolkit.schema.json_schema import with_few_definitions
 from toolkit.schema.nodes import find_references, is_array, is_object, map_subschemas
-from toolkit.sources.openapi.document import Document, Part
-from toolkit.sources.openapi.operation import (
+from toolkit.sources.openapi.document import (
     Body,
     BodyKind,
+    Document,
     Endpoint,
     Operation,
     ParameterPlace,
+    Part,
     ValueEncoding,
     WireParameter,
 )

@@ -22,9 +22,17 @@ from toolkit.secrets import secrets_in_headers, without_credentials
 from toolkit.settings import Duration, PositiveInt, Seconds, check_fields
 from toolkit.sources.openapi.auth import Auth, Secrets, make_signers
 from toolkit.sources.openapi.client import OperationCaller, ResponseLimits
-from toolkit.sources.openapi.document import Document, Origin, allowed_origins, is_url, read_document
+from toolkit.sources.openapi.document import (
+    Document,
+    Endpoint,
+    Operation,
+    Origin,
+    allowed_origins,
+    is_url,
+    list_operations,
+    read_document,
+)
 from toolkit.sources.openapi.endpoints import EndpointReader
-from toolkit.sources.openapi.operation import Endpoint, Operation, list_operations
 from toolkit.suggestions import ask_whether_meant, find_similar
 from toolkit.tool_names import hash_name, is_legal_name, replace_illegal
 from toolkit.tools.decorators import tool_from_schema
