@@ -152,22 +152,11 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
     crash: BaseException | None = None
     try:
         if observer is not None:
-            arguments, written = ready.show_arguments()  # a copy, as an observer may change it
-            await observer.emit(
-                ToolExecutionStart(
-                    call_id=call.id,
-                    tool_name=call.name,
-                    label=options.label,
-                    tags=options.tags,
-                    arguments=arguments,
-                    arguments_json=written,
-                )
-            )
+            await observer.emit(_make_start(ready))
         try:
             if not is_plain:
-                output, is_from_cache = await (_run_guarded if policy.around is None else _run_around)(
-                    ready, context, policy
-                )
+                run_as_set = _run_guarded if policy.around is None else _run_around
+                output, is_from_cache = await run_as_set(ready, context, policy)
             elif timeout is not None:
                 output = await _run_in_time(registration, ready.arguments, context, timeout, host.deadlines)
             else:
@@ -184,22 +173,47 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
     if host.report is not None:
         host.report(CallReturned(call.id, limited))
     if observer is not None:
-        await observer.emit(
-            ToolExecutionEnd(
-                call_id=call.id,
-                tool_name=call.name,
-                label=options.label,
-                tags=options.tags,
-                result=whole if whole.details is None else copy_result(whole),
-                duration=time.perf_counter() - began,
-                is_cached=is_from_cache,
-                error=crash,
-                unsaid=unsaid,
-            )
-        )
+        duration = time.perf_counter() - began
+        await observer.emit(_make_end(ready, whole, duration, is_cached=is_from_cache, error=crash, unsaid=unsaid))
     if crash is not None and config.on_tool_exception == "raise":
         raise ToolCrashedError(call.name, call.id, describe_error(crash)) from crash
     return limited
+
+
+def _make_start(ready: Ready[Any]) -> ToolExecutionStart:
+    call, options = ready.call, ready.registration.options
+    arguments, written = ready.show_arguments()  # a copy, as an observer may change it
+    return ToolExecutionStart(
+        call_id=call.id,
+        tool_name=call.name,
+        label=options.label,
+        tags=options.tags,
+        arguments=arguments,
+        arguments_json=written,
+    )
+
+
+def _make_end(
+    ready: Ready[Any],
+    result: ToolResult,
+    duration: float,
+    *,
+    is_cached: bool,
+    error: BaseException | None,
+    unsaid: tuple[str, ...],
+) -> ToolExecutionEnd:
+    call, options = ready.call, ready.registration.options
+    return ToolExecutionEnd(
+        call_id=call.id,
+        tool_name=call.name,
+        label=options.label,
+        tags=options.tags,
+        result=result if result.details is None else copy_result(result),
+        duration=duration,
+        is_cached=is_cached,
+        error=error,
+        unsaid=unsaid,
+    )
 
 
 async def run_directly(

@@ -222,7 +222,7 @@ class Approvals(Generic[Ctx]):
             verdict: Verdict = _APPROVE
             if is_guarded or prepared.asks is not None:
                 verdict = await authorize(prepared, policy)
-            if verdict is _APPROVE and run.budget is None:
+            if type(verdict) is Approve and (run.budget is None or run.budget.reserve_tool_call() is None):
                 run.feed(CallDecided(entry.call.id, verdict, "", prepared.registration.options.sequential))
                 continue
             if type(verdict) is Abort:

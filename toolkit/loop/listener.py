@@ -117,15 +117,18 @@ class _WaitingEvents:
         reports.append(place)
         self.entries.append((None, place))
 
-    def take_report(self, place: _WaitingReport) -> Report | None:
-        """Return the report of a place that is the oldest among all entries, and count it no longer."""
-        event = place.event
-        if event is not None:
-            reports = self._reports[event.call_id]
+    def take(self) -> tuple[LoopEvent | None, bool]:
+        """Return the oldest event, None where that gave way, and whether it is a report; it waits no longer."""
+        event, place = self.entries.popleft()
+        if place is None:
+            return event, False
+        report = place.event
+        if report is not None:
+            reports = self._reports[report.call_id]
             reports.popleft()
             if not reports:
-                del self._reports[event.call_id]
-        return event
+                del self._reports[report.call_id]
+        return report, True
 
     def clear(self) -> None:
         """Remove all."""
@@ -179,9 +182,7 @@ class EventFeed:
             self._room.ring()
             while True:
                 while self._waiting.entries:
-                    event, report = self._waiting.entries.popleft()
-                    if report is not None:
-                        event = self._waiting.take_report(report)
+                    event, _ = self._waiting.take()
                     if event is not None:
                         return event
                 if self._is_ended or self._is_left:
@@ -281,27 +282,27 @@ class Listener:
             _set_run_id(event, self._run_id)
             _set_loop_id(event, self._loop_id)
             _set_time(event, time.time())
-            entries.append((event, None))
-        while self._is_delivering:  # tools of one turn run at once, and an async hook would overtake itself
+        if entries or self._is_delivering:
+            if event is not None:
+                entries.append((event, None))
+                event = None
             await self._wait_for_turn()
-        self._is_delivering = True
+        is_offered, self._is_delivering = False, True
         try:
-            while entries:
-                current, report = entries.popleft()
-                if report is not None:
-                    current = self._waiting.take_report(report)
-                    if current is None:
-                        continue
-                value: Any = None
+            while event is not None or entries:
+                if event is None:
+                    event, is_offered = self._waiting.take()
+                    continue
+                current, value, event = event, None, None
                 try:
                     if hook is not None:
                         value = hook(current)
                 except Exception:
                     _logger.exception("a hook raised; the loop goes on")
                 if value is not None and inspect.isawaitable(value):  # most hooks are done when they return
-                    await self._finish_delivery(current, value, is_offered=report is not None)
+                    await self._finish_delivery(current, value, is_offered=is_offered)
                 elif feed is not None:
-                    feed.put(current, is_offered=report is not None)
+                    feed.put(current, is_offered=is_offered)
         finally:
             self._is_delivering = False
             if self._turn is not None:
@@ -343,9 +344,11 @@ class Listener:
         _logger.warning("a hook that is a plain function gave an awaitable, and one report was lost: make it async")
 
     async def _wait_for_turn(self) -> None:
-        if self._turn is None:
-            self._turn = Bell()
-        await self._turn.wait()
+        """Wait until nobody delivers: tools of one turn run at once, and an async hook would overtake itself."""
+        while self._is_delivering:
+            if self._turn is None:
+                self._turn = Bell()
+            await self._turn.wait()
 
     async def _finish_delivery(self, event: LoopEvent, value: Awaitable[Any], *, is_offered: bool) -> None:
         """Wait for a hook, then pass the event on to the reader unless a guard suppresses it."""

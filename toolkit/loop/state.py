@@ -55,7 +55,7 @@ from toolkit.chat.output import copy_result
 from toolkit.dataclass import dataclass
 from toolkit.errors import LoopUsageError, TranscriptError
 from toolkit.loop.config import ANSWER_TOOL, ToolLoopConfig
-from toolkit.loop.detection import LoopDetector, warning_text
+from toolkit.loop.detection import LoopDetector, Repetition, warning_text
 from toolkit.loop.feeds import (
     ALLOWED_PHASES,
     PHASES,
@@ -539,8 +539,9 @@ class LoopState:
             self.turn.answer_all("the reply was stopped by the provider's content filter")
             self._close_turn()
             return
-        if self._detector is not None and calls is not None:
-            self._detect_repetition(self._detector, calls)
+        found = None if self._detector is None or calls is None else self._detector.saw_calls(calls)
+        if found is not None and found.is_due:
+            self._answer_repetition(found)
         if response.stop_reason == "max_tokens":
             self._refuse_unfinished(response)
         if calls is not None and self._policies and self.phase == "deciding":
@@ -584,11 +585,8 @@ class LoopState:
         elif not self._send_back():
             self._end_loop(_COMPLETE)
 
-    def _detect_repetition(self, detector: LoopDetector, calls: Sequence[ToolCall]) -> None:
+    def _answer_repetition(self, found: Repetition) -> None:
         """Do what the configuration wants of calls that are repeated."""
-        found = detector.saw_calls(calls)
-        if found is None or not found.is_due:
-            return
         self.detected = found.fact
         match found.fact.action:
             case "stop":
