@@ -14,7 +14,9 @@ PACKAGE = Path(toolkit.__file__).parent
 LINES_OF_A_FUNCTION = 60
 COMPLEXITY = 12
 
-LONG_FUNCTIONS: dict[str, str] = {}
+LONG_FUNCTIONS: dict[str, str] = {
+    "calls/run.py:run": "every call goes through it: functions for parts of it would be frames of each turn",
+}
 TANGLED_FUNCTIONS: dict[str, str] = {}
 ONE_WORD_FUNCTIONS: dict[str, str] = {
     "interop/langchain.py:_arun": "a name of LangChain's protocol",
@@ -59,10 +61,9 @@ def test_a_public_name_stands_in_one_module() -> None:
     homes: dict[str, set[str]] = defaultdict(set)
     for name, text in modules():
         for node in ast.parse(text).body:
-            is_definition = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
-            if is_definition and not node.name.startswith("_"):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
                 homes[node.name].add(name)
-    found = {name: places for name, places in homes.items() if len(places) > 1}
+    found = {name: places for name, places in homes.items() if len(places) > 1 and not name.startswith("_")}
     assert found == {}, "one name, one thing: rename one of them"
 
 

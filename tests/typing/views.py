@@ -70,7 +70,8 @@ async def handles(provider: ScriptedProvider) -> None:
 
 async def streams(provider: ScriptedProvider) -> None:
     async with tool_loop_stream(provider, registry, "go", ctx=App()) as events:
-        assert_type(aiter(events), AsyncIterator[LoopEvent])
+        iterator: AsyncIterator[LoopEvent] = aiter(events)
+        assert_type(await anext(iterator), LoopEvent)
         assert_type(events.result, ToolLoopResult[None])
     async with tool_loop_channel(provider, registry, "go", ctx=App(), config=typed) as (events, task):
         assert_type(await task.result(), ToolLoopResult[int])

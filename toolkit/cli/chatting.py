@@ -37,10 +37,18 @@ from toolkit.errors import ToolkitError
 from toolkit.foreign_text import shorten_to_line
 from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.event_json import dump_event
-from toolkit.loop.events import LoopDetected, LoopEvent, ProviderRetried
+from toolkit.loop.events import LoopEvent, ProviderRetried
 from toolkit.loop.handle import ToolLoopHandle
 from toolkit.loop.middleware import Middleware
-from toolkit.loop.outcome import Aborted, Cancelled, Complete, MaxIterations, TerminationReason, UsageLimit
+from toolkit.loop.outcome import (
+    Aborted,
+    Cancelled,
+    Complete,
+    LoopDetected,
+    MaxIterations,
+    TerminationReason,
+    UsageLimit,
+)
 from toolkit.private_files import replace_private
 from toolkit.run_log.entries import join_texts
 from toolkit.suggestions import ask_whether_meant, find_similar

@@ -472,6 +472,7 @@ def lay_out_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2)
 
 
+_LOOP_FACTS = ("agent", "provider", "model", "loop_id", "parent_loop_id", "parent_call_id")
 _DESCRIBERS: dict[str, Callable[[Mapping[str, Any]], list[Section]]] = {
     "loop_opened": lambda plain: [_list_facts("Loop", plain, _LOOP_FACTS)],
     "request_made": _describe_asked,
@@ -497,4 +498,3 @@ _DESCRIBERS: dict[str, Callable[[Mapping[str, Any]], list[Section]]] = {
     "done": _describe_end,
     "failed": _describe_end,
 }
-_LOOP_FACTS = ("agent", "provider", "model", "loop_id", "parent_loop_id", "parent_call_id")

@@ -229,9 +229,10 @@ def _copy_json(schema: Mapping[str, Any], subject: str) -> dict[str, Any]:
                 inside.extend(cast("Sequence[Any]", part))
         level, depth = inside, depth + 1
     try:
-        return json.loads(json.dumps(schema, allow_nan=False, ensure_ascii=False).encode())
+        copied: dict[str, Any] = json.loads(json.dumps(schema, allow_nan=False, ensure_ascii=False).encode())
     except (TypeError, ValueError) as error:
         raise SchemaError(subject, f"its parameters are not JSON: {error}") from error
+    return copied
 
 
 class _Part:
