@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast, get_
 from typing_extensions import TypedDict
 
 from toolkit.chat import Message
-from toolkit.chat.output import ToolOutput, read_plain
+from toolkit.chat.output import ToolOutput
 from toolkit.chat.serialization import provider_error_from_plain, provider_error_to_plain
 from toolkit.errors import ProviderError, RecordedError
 from toolkit.foreign_text import replace_surrogates
 from toolkit.json_text import canonical_json, write_json
 from toolkit.loop.events import LoopEvent
 from toolkit.loop.outcome import TerminationReason, ToolLoopResult
+from toolkit.plain_values import read_plain
 from toolkit.secrets import without_keys
 
 if TYPE_CHECKING:
