@@ -17,7 +17,7 @@ HEAVY = (
     "json_repair",
     "jsonschema",
     "openai",
-    "toolkit.secrets",
+    "toolkit.redaction",
 )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from toolkit.secrets import Scrubber
+from toolkit.redaction import Scrubber
 
 
 @dataclass(frozen=True)

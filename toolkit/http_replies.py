@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import anyio
 import httpx2
 
-from toolkit.secrets import without_credentials
+from toolkit.redaction import without_credentials
 
 __all__ = [
     "ACCEPTED_ENCODINGS",

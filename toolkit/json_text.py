@@ -108,7 +108,7 @@ def _simplify_value(value: Any, reveal: bool) -> Any:
     from pydantic import BaseModel, Secret, SecretBytes, SecretStr  # noqa: PLC0415
     from pydantic_core import PydanticSerializationError, to_jsonable_python  # noqa: PLC0415
 
-    from toolkit.secrets import digest_of  # noqa: PLC0415
+    from toolkit.redaction import digest_of  # noqa: PLC0415
 
     match value:
         case enum.Enum():

@@ -20,7 +20,7 @@ from pydantic_core import to_jsonable_python
 from toolkit.dataclass import dataclass
 from toolkit.foreign_text import replace_surrogates
 from toolkit.json_text import canonical_json, without_addresses
-from toolkit.secrets import MASK, is_secret_name
+from toolkit.redaction import MASK, is_secret_name
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

@@ -16,7 +16,7 @@ from toolkit.errors import (
 )
 from toolkit.providers.adapter import is_loopback
 from toolkit.providers.failures import Failures, retry_after_of
-from toolkit.secrets import without_credentials
+from toolkit.redaction import without_credentials
 
 SECRET = "sk-very-secret-0123456789"
 FAILURES = Failures(

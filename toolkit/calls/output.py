@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from toolkit.calls.context import ToolContext
     from toolkit.calls.policy import ExecutionPolicy
     from toolkit.calls.prepare import Ready
-    from toolkit.secrets import Redact
+    from toolkit.redaction import Redact
 
 __all__ = ["READER", "ResultStore", "RunMemory", "limit_text", "redacted", "shape_result"]
 

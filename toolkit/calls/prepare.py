@@ -335,7 +335,7 @@ def _describe_repairs(
     call: ToolCall, registration: Registration[Any], arguments: dict[str, Any], steps: Sequence[Mended]
 ) -> tuple[ToolCallRepaired, ...]:
     """Return the events of repairs; where a parameter is a secret, no text of the model's that may hold it."""
-    from toolkit.secrets import MASK  # noqa: PLC0415
+    from toolkit.redaction import MASK  # noqa: PLC0415
 
     parser = registration.arguments
     nodes = parser.nodes

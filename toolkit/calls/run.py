@@ -449,7 +449,7 @@ async def _run_again(
     """Go on from a first run that failed and is worth another."""
     import random  # noqa: PLC0415 - slow to import
 
-    from toolkit.secrets import without_keys  # noqa: PLC0415 - its patterns take milliseconds
+    from toolkit.redaction import without_keys  # noqa: PLC0415 - its patterns take milliseconds
 
     async def log_retry(attempt: int, error: BaseException, delay: float) -> None:
         words, text = (

@@ -92,7 +92,7 @@ def _report_error(error: Exception, given: Sequence[str]) -> int:
 
 def _write_error(message: str, program: str, code: ExitCode, given: Sequence[str]) -> None:
     """Write an error as one line: with JSON output as a document on standard output, else on standard error."""
-    from toolkit.secrets import without_keys, without_secrets
+    from toolkit.redaction import without_keys, without_secrets
 
     shown = without_secrets(without_keys(message), _find_given_values(given), shortest=_SHORTEST_SECRET)
     lines = [line.strip() for line in shown.splitlines() if line.strip()]

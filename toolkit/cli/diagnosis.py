@@ -26,7 +26,7 @@ from toolkit.dataclass import dataclass
 from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.handle import tool_loop
 from toolkit.parsing import advise_calling, probe_calling
-from toolkit.secrets import without_keys
+from toolkit.redaction import without_keys
 from toolkit.tools.registry import ToolRegistry
 
 __all__ = ["describe_advice", "examine_installation"]

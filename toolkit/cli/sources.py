@@ -35,7 +35,7 @@ from toolkit.cli.terminal import Terminal
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
 from toolkit.foreign_text import escape_in_text, strip_hidden
-from toolkit.secrets import program_name, without_credentials, without_keys
+from toolkit.redaction import program_name, without_credentials, without_keys
 from toolkit.suggestions import ask_whether_meant, find_similar
 from toolkit.tools.decorators import tools_of
 from toolkit.tools.registry import ToolRegistry

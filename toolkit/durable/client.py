@@ -27,8 +27,8 @@ from toolkit.durable.storage import Storage
 from toolkit.errors import ConfigurationError, LoopUsageError
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.outcome import ToolLoopResult
+from toolkit.redaction import Scrubber
 from toolkit.run_log.entries import read_line
-from toolkit.secrets import Scrubber
 from toolkit.settings import check_setting
 from toolkit.trace_context import inject_trace_context
 

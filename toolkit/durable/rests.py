@@ -38,7 +38,7 @@ from toolkit.loop.event_json import dump_result, load_result
 from toolkit.loop.handle import ToolLoopHandle
 from toolkit.loop.journal import Journal
 from toolkit.loop.outcome import AwaitingApproval, Cancelled, Snapshot, ToolLoopResult
-from toolkit.secrets import without_keys
+from toolkit.redaction import without_keys
 
 __all__ = [
     "ENDED",

@@ -47,7 +47,7 @@ from toolkit.durable.errors import DatabaseUnavailableError, DurableError, Unsto
 from toolkit.errors import ConfigurationError, JournalError
 from toolkit.json_text import write_json
 from toolkit.private_files import make_private
-from toolkit.secrets import without_keys
+from toolkit.redaction import without_keys
 from toolkit.settings import check_setting
 
 __all__ = [

@@ -36,8 +36,8 @@ from toolkit.durable.segment_journal import EntryWriter
 from toolkit.durable.segments import SegmentRunner
 from toolkit.durable.storage import ENGINE_NAME, ENGINE_VERSION, Storage, database_now, runs, segment_id, workers
 from toolkit.errors import ConfigurationError, LoopUsageError, ToolkitError
+from toolkit.redaction import without_keys
 from toolkit.runtime.backend import is_on_asyncio
-from toolkit.secrets import without_keys
 from toolkit.settings import check_setting
 
 __all__ = [

@@ -30,7 +30,7 @@ from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.handle import tool_loop
 from toolkit.loop.middleware import CallInfo, CallProceed, Middleware
 from toolkit.private_files import make_private
-from toolkit.secrets import without_keys
+from toolkit.redaction import without_keys
 from toolkit.settings import PositiveInt, Seconds, ZeroToOne, check_fields
 from toolkit.suggestions import ask_whether_meant, find_similar
 from toolkit.tools.registry import ToolRegistry

@@ -25,7 +25,7 @@ from toolkit.json_text import canonical_json, write_json
 from toolkit.loop.events import LoopEvent
 from toolkit.loop.outcome import TerminationReason, ToolLoopResult
 from toolkit.plain_values import read_plain
-from toolkit.secrets import without_keys
+from toolkit.redaction import without_keys
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

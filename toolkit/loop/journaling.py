@@ -66,8 +66,8 @@ from toolkit.loop.outcome import AwaitingApproval, Cancelled, Timeout
 from toolkit.loop.steps import RunTools
 from toolkit.loop.stopping import Continue, Stop, StopContext, StopDecision, ask_stop_when
 from toolkit.loop.turn import OpenCall, write_lost
+from toolkit.redaction import without_keys
 from toolkit.runtime.backend import run_in_own_context
-from toolkit.secrets import without_keys
 from toolkit.trace_context import inject_trace_context, link_trace_context
 
 if TYPE_CHECKING:

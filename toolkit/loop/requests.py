@@ -157,7 +157,7 @@ class ModelRequests:
             return isinstance(error, ProviderError) and error.is_retryable and _asked_pause(error) <= retry.max_backoff
 
         async def tell_retry(attempt: int, error: BaseException, delay: float) -> None:
-            from toolkit.secrets import without_keys  # noqa: PLC0415 - its patterns take milliseconds
+            from toolkit.redaction import without_keys  # noqa: PLC0415 - its patterns take milliseconds
 
             assert isinstance(error, ProviderError)
             if error.usage is not None:

@@ -17,7 +17,7 @@ from toolkit.errors import LoopUsageError
 from toolkit.json_text import digest_json, sign_json
 from toolkit.loop.outcome import Snapshot
 from toolkit.loop.state import FrozenState
-from toolkit.secrets import MASK, replace_fields
+from toolkit.redaction import MASK, replace_fields
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

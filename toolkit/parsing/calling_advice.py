@@ -15,7 +15,7 @@ from toolkit.foreign_text import shorten_to_line
 from toolkit.parsing.families import CallingWay, ModelFamily, find_family
 from toolkit.parsing.forms import TextFormat
 from toolkit.parsing.provider import TextToolProvider
-from toolkit.secrets import without_keys
+from toolkit.redaction import without_keys
 
 __all__ = [
     "advise_calling",

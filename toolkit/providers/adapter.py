@@ -38,7 +38,7 @@ from toolkit.errors import ConfigurationError, ProviderAuthError, ProviderError
 from toolkit.http_replies import ReplyTooLargeError, check_json_parts, closed_with, read_bounded
 from toolkit.providers.encoding import as_mapping
 from toolkit.providers.failures import NO_KEY, Failures, request_id_of
-from toolkit.secrets import cut_causes, secrets_in_headers, secrets_in_url, without_credentials
+from toolkit.redaction import cut_causes, secrets_in_headers, secrets_in_url, without_credentials
 from toolkit.settings import Duration, check_setting, to_seconds
 
 __all__ = [

@@ -26,7 +26,7 @@ from toolkit.errors import (
 from toolkit.foreign_text import shorten_to_line
 from toolkit.http_replies import ReplyTooLargeError
 from toolkit.providers.encoding import as_items, as_text
-from toolkit.secrets import cut_causes, without_secrets
+from toolkit.redaction import cut_causes, without_secrets
 
 __all__ = [
     "Failures",

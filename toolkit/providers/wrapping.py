@@ -27,7 +27,7 @@ from toolkit.chat.serialization import request_to_plain, response_from_plain, re
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, ProviderError, RateLimitedError
 from toolkit.json_text import digest_json, write_json
-from toolkit.secrets import digest_of, replace_fields, without_keys
+from toolkit.redaction import digest_of, replace_fields, without_keys
 from toolkit.settings import FUNCTION, Duration, check_setting, describe_value, to_seconds
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, cast
 
 from toolkit.chat import ToolDefinition
+from toolkit.redaction import MASK, Scrubber
 from toolkit.schema.nodes import Nodes, is_array, is_object
 from toolkit.schema.raw import digest_secrets
-from toolkit.secrets import MASK, Scrubber
 
 __all__ = ["ContentPolicy", "EntryCleaner", "ReplyText"]
 

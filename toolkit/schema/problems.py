@@ -367,7 +367,7 @@ def _replace_secrets(value: Any, node: Node, nodes: Nodes, attempt: int) -> Any:
 
 def _strike_out_secrets(message: str, value: Any, nodes: Nodes) -> str:
     """Strike out what of the arguments no message may show; an example with a gap in it is left out."""
-    from toolkit.secrets import MASK  # noqa: PLC0415 - its patterns take milliseconds
+    from toolkit.redaction import MASK  # noqa: PLC0415 - its patterns take milliseconds
 
     body, mark, example = message.rpartition(f"\n{_EXAMPLE_LEAD}")
     if not mark:

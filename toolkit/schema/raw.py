@@ -350,7 +350,7 @@ class _DefaultsFiller:
 
 def digest_secrets(value: Any, node: Node, nodes: Nodes) -> Any:
     """Return a JSON value with digests in place of what its schema says is secret."""
-    from toolkit.secrets import digest_of  # noqa: PLC0415 - slow to import, and few schemas have secrets
+    from toolkit.redaction import digest_of  # noqa: PLC0415 - slow to import, and few schemas have secrets
 
     if value is None or not nodes.is_secret(node):
         return value

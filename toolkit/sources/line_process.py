@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections import deque
 
+from toolkit.redaction import Redact
 from toolkit.runtime.processes import LineReader, SupervisedProcess, describe_end
-from toolkit.secrets import Redact
 
 __all__ = ["LONGEST_LINE", "LineProcess", "LineTooLongError"]
 

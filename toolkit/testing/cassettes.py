@@ -35,7 +35,7 @@ from toolkit.chat.serialization import (
 from toolkit.errors import ConfigurationError, ProviderError
 from toolkit.json_text import write_json
 from toolkit.private_files import make_private
-from toolkit.secrets import Scrubber
+from toolkit.redaction import Scrubber
 from toolkit.settings import check_setting
 
 __all__ = [

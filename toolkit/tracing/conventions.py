@@ -30,8 +30,8 @@ from toolkit.chat import (
     UserMessage,
 )
 from toolkit.loop.middleware import RequestInfo
+from toolkit.redaction import Scrubber
 from toolkit.schema.nodes import is_array, is_object
-from toolkit.secrets import Scrubber
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Histogram, Meter

@@ -39,7 +39,7 @@ from toolkit.providers.anthropic.decode import (
 )
 from toolkit.providers.anthropic.encode import ANTHROPIC_DIALECT, CacheTime, MessagesEncoder
 from toolkit.providers.failures import Failures
-from toolkit.secrets import without_credentials
+from toolkit.redaction import without_credentials
 from toolkit.settings import Duration, check_setting
 
 __all__ = [

@@ -38,7 +38,7 @@ from toolkit.providers.adapter import (
 from toolkit.providers.failures import Failures
 from toolkit.providers.google.decode import GeminiStreamDecoder, decode_answer, decode_gemini_usage
 from toolkit.providers.google.encode import GEMINI_DIALECT, GenerateEncoder
-from toolkit.secrets import without_credentials
+from toolkit.redaction import without_credentials
 from toolkit.settings import Duration
 
 __all__ = ["GoogleProvider"]

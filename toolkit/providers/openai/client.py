@@ -22,7 +22,7 @@ from toolkit.errors import ProviderAuthError
 from toolkit.http_replies import ACCEPTED_ENCODINGS, BoundedClient
 from toolkit.providers.adapter import Adapter, ClientOfLoop, Exchange, checked_key, is_of, key_for, withheld_headers
 from toolkit.providers.failures import Failures
-from toolkit.secrets import without_credentials
+from toolkit.redaction import without_credentials
 from toolkit.settings import Duration
 
 __all__ = [

@@ -31,9 +31,7 @@ from pydantic_core import from_json
 
 from toolkit.errors import ConfigurationError
 from toolkit.http_replies import MOST_REPLY_BYTES, BoundedClient, ReplyTooLargeError, closed_with
-from toolkit.runtime.processes import SupervisedProcess
-from toolkit.schema.nodes import is_object
-from toolkit.secrets import (
+from toolkit.redaction import (
     MASK,
     Redact,
     program_name,
@@ -45,6 +43,8 @@ from toolkit.secrets import (
     without_keys,
     without_secrets,
 )
+from toolkit.runtime.processes import SupervisedProcess
+from toolkit.schema.nodes import is_object
 from toolkit.sources.line_process import LONGEST_LINE, LineProcess, LineTooLongError
 
 __all__ = [

@@ -28,8 +28,8 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from toolkit.backoff import backoff_pause
 from toolkit.errors import McpError, ToolkitError
 from toolkit.loop.depth import LoopFrame
+from toolkit.redaction import cut_causes
 from toolkit.runtime.backend import OwnerLoop, start_detached
-from toolkit.secrets import cut_causes
 from toolkit.sources.mcp.failures import McpConnectionError, innermost, is_ended_session, is_loss, to_mcp_error
 from toolkit.sources.mcp.servers import HttpFault, McpServer, faults_of_call
 

@@ -22,8 +22,8 @@ from pydantic_core import from_json
 
 from toolkit.errors import ConfigurationError, OpenApiError, ToolFailedError
 from toolkit.http_replies import ACCEPTED_ENCODINGS, origin_of, read_bounded
+from toolkit.redaction import secrets_in_headers, without_credentials, without_secrets
 from toolkit.schema.nodes import is_object
-from toolkit.secrets import secrets_in_headers, without_credentials, without_secrets
 from toolkit.sources.openapi.document import Document, Origin, is_url
 from toolkit.suggestions import ask_whether_meant, find_similar
 

@@ -28,8 +28,8 @@ from toolkit.errors import InvalidArgumentsError, ToolFailedError, ToolTimeoutEr
 from toolkit.foreign_text import is_text_encoding
 from toolkit.http_replies import ACCEPTED_ENCODINGS, DiscreetUrl, closed_with, hide_urls, origin_of
 from toolkit.json_text import write_json
+from toolkit.redaction import without_credentials
 from toolkit.schema.nodes import is_array, is_object
-from toolkit.secrets import without_credentials
 from toolkit.sources.openapi.auth import RequestSignature, Secrets, Signer
 from toolkit.sources.openapi.document import Body, Endpoint, Origin, ValueEncoding
 from toolkit.trace_context import inject_trace_context

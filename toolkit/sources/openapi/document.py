@@ -26,8 +26,8 @@ from referencing.jsonschema import DRAFT202012
 from toolkit.checked_yaml import YamlTooLargeError, load_yaml
 from toolkit.errors import ConfigurationError, OpenApiError
 from toolkit.http_replies import ACCEPTED_ENCODINGS, DiscreetUrl, origin_of
+from toolkit.redaction import without_credentials
 from toolkit.schema.nodes import is_array, is_object
-from toolkit.secrets import without_credentials
 
 __all__ = [
     "allowed_origins",

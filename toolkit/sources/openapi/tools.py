@@ -18,7 +18,7 @@ from typing_extensions import TypedDict, Unpack
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import ConfigurationError, OpenApiError, SchemaError
 from toolkit.http_replies import origin_of
-from toolkit.secrets import secrets_in_headers, without_credentials
+from toolkit.redaction import secrets_in_headers, without_credentials
 from toolkit.settings import Duration, PositiveInt, Seconds, check_fields
 from toolkit.sources.openapi.auth import Auth, Secrets, make_signers
 from toolkit.sources.openapi.client import OperationCaller, ResponseLimits

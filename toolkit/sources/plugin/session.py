@@ -26,9 +26,9 @@ from toolkit.calls.output import redacted
 from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBlock
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import PluginError, ToolFailedError
+from toolkit.redaction import Redact
 from toolkit.runtime.processes import SupervisedProcess
 from toolkit.schema.nodes import is_array, is_object
-from toolkit.secrets import Redact
 from toolkit.sources.line_process import LONGEST_LINE, LineProcess, LineTooLongError
 
 if TYPE_CHECKING:

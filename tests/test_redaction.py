@@ -12,7 +12,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from toolkit.secrets import (
+from toolkit.redaction import (
     cut_causes,
     digest_of,
     is_secret_name,
@@ -181,7 +181,7 @@ def test_what_a_telling_name_is_given_is_struck_out(text: str, left: str) -> Non
 
 
 def test_a_digest_of_a_secret_can_be_made_in_this_process_alone() -> None:
-    program = "from toolkit.secrets import digest_of; print(digest_of('1234'))"
+    program = "from toolkit.redaction import digest_of; print(digest_of('1234'))"
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert digest_of("1234") == digest_of("1234") != digest_of("1235")
     assert told.strip() != digest_of("1234")
