@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from tenacity import RetryCallState
 
-__all__ = ["backoff_pause", "run_again"]
-
 T = TypeVar("T")
 
 

@@ -13,8 +13,6 @@ from typing import Any, cast
 from toolkit.errors import ConfigurationError, InvalidArgumentsError
 from toolkit.schema import function_schema
 
-__all__ = ["check_sections", "load_yaml", "read_yaml_file", "YamlTooLargeError"]
-
 _MOST_FILE_BYTES = 1_000_000
 
 

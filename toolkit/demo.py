@@ -28,8 +28,6 @@ from toolkit import (
 from toolkit.events import LoopEvent, ToolExecutionEnd, ToolExecutionStart
 from toolkit.testing import ScriptedProvider
 
-__all__ = ["run_demo"]
-
 _SCREEN_WIDTH = 79
 
 

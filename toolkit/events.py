@@ -23,9 +23,9 @@ from toolkit.loop.events import (
     ResponseReceived,
     RunStart,
 )
+from toolkit.loop.handle import EventChannel, EventStream
 from toolkit.loop.listener import EventHook
 from toolkit.loop.outcome import LoopDetected
-from toolkit.loop.streaming import EventChannel, EventStream
 
 __all__ = [
     "ApprovalRequested",

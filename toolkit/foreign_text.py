@@ -12,18 +12,6 @@ import json
 import re
 import unicodedata
 
-__all__ = [
-    "escape_in_json",
-    "escape_in_name",
-    "escape_in_text",
-    "is_hidden",
-    "is_text_encoding",
-    "replace_surrogates",
-    "shorten_to_line",
-    "strip_hidden",
-]
-
-
 _HIDDEN_KINDS = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 # Lines, columns, and the joiners that Persian, Hindi and emoji are written with.
 _PROSE_CHARACTERS = frozenset("\n\t\u200c\u200d")

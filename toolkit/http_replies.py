@@ -17,21 +17,6 @@ import httpx2
 
 from toolkit.redaction import without_credentials
 
-__all__ = [
-    "ACCEPTED_ENCODINGS",
-    "MOST_ERROR_BYTES",
-    "MOST_REPLY_BYTES",
-    "BoundedBody",
-    "BoundedClient",
-    "DiscreetUrl",
-    "ReplyTooLargeError",
-    "check_json_parts",
-    "closed_with",
-    "hide_urls",
-    "origin_of",
-    "read_bounded",
-]
-
 ACCEPTED_ENCODINGS = "gzip, deflate"
 """The value of ``Accept-Encoding``: the compressions that are unpacked in bounded steps."""
 

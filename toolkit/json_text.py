@@ -12,8 +12,6 @@ from typing import Any, cast
 
 from toolkit.foreign_text import replace_surrogates
 
-__all__ = ["canonical_json", "digest_json", "sign_json", "without_addresses", "write_json"]
-
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 

@@ -25,8 +25,6 @@ from toolkit.redaction import MASK, is_secret_name
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-__all__ = ["PlainValue", "read_plain", "serializer_of"]
-
 _MOST_ITEMS = 100_000
 _MOST_CELLS = 20_000
 _DEEPEST_VALUE = 100

@@ -21,6 +21,7 @@ from toolkit.loop.config import (
 )
 from toolkit.loop.depth import LoopDepth
 from toolkit.loop.detection import LoopDetectionConfig
+from toolkit.loop.feeds import InjectMessages
 from toolkit.loop.middleware import (
     AfterToolExecution,
     AfterToolExecutionUpdate,
@@ -42,7 +43,6 @@ from toolkit.loop.middleware import (
 from toolkit.loop.prompt import Decisions
 from toolkit.loop.reply_policies import SteeredRetries, ToolOrder
 from toolkit.loop.steering import Steering
-from toolkit.loop.steps import InjectMessages
 from toolkit.loop.stopping import (
     Continue,
     Stop,

@@ -8,8 +8,6 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["make_private", "replace_private"]
-
 _logger = logging.getLogger("toolkit.private_files")
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 

@@ -17,25 +17,6 @@ from pathlib import PurePath
 from typing import Any, cast
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit, urlunsplit
 
-__all__ = [
-    "cut_causes",
-    "digest_of",
-    "is_secret_name",
-    "MASK",
-    "program_name",
-    "Redact",
-    "replace_fields",
-    "Scrubber",
-    "secrets_in_arguments",
-    "secrets_in_url",
-    "secrets_of",
-    "secrets_in_headers",
-    "without_credentials",
-    "without_keys",
-    "without_secrets",
-]
-
-
 MASK = "***"
 """The mask that takes the place of a secret."""
 

@@ -17,23 +17,6 @@ from typing_extensions import get_protocol_members, is_protocol, is_typeddict
 from toolkit.errors import ConfigurationError
 from toolkit.suggestions import ask_whether_meant, find_similar
 
-__all__ = [
-    "FUNCTION",
-    "Bounds",
-    "Duration",
-    "Kind",
-    "NonNegativeFloat",
-    "NonNegativeInt",
-    "PositiveInt",
-    "Seconds",
-    "Settings",
-    "ZeroToOne",
-    "check_fields",
-    "check_setting",
-    "describe_value",
-    "to_seconds",
-]
-
 Duration: TypeAlias = float | timedelta
 """Seconds, or a `timedelta`."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["ask_whether_meant", "find_similar", "fold_name"]
-
 _LONGEST_NAME_COMPARED = 256
 
 

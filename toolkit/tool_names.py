@@ -9,16 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from toolkit.errors import ConfigurationError, UnknownToolNameError
 from toolkit.settings import check_setting
 
-__all__ = [
-    "LONGEST_TOOL_NAME",
-    "check_known_names",
-    "check_name",
-    "hash_name",
-    "is_legal_name",
-    "legal_names",
-    "replace_illegal",
-]
-
 LONGEST_TOOL_NAME = 64
 """How many characters the name of a tool may have, as all providers have it."""
 _LEGAL_TOOL_NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{LONGEST_TOOL_NAME}}}")

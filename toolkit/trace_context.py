@@ -9,8 +9,6 @@ import sys
 from collections.abc import Generator, Mapping, MutableMapping
 from contextlib import contextmanager
 
-__all__ = ["enter_trace_context", "inject_trace_context", "link_trace_context"]
-
 
 def inject_trace_context(carrier: MutableMapping[str, str]) -> None:
     """Write the context of the current span (``traceparent`` and other configured fields) into headers or the like."""

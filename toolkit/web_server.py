@@ -10,8 +10,6 @@ import anyio
 
 from toolkit.errors import ConfigurationError
 
-__all__ = ["serve_app"]
-
 _CLOSE_SECONDS = 5.0
 
 

@@ -44,9 +44,9 @@ from toolkit.endings import (
 )
 from toolkit.errors import LoopUsageError
 from toolkit.events import LoopDetected
+from toolkit.loop.feeds import Command
 from toolkit.loop.outcome import TerminationReason
 from toolkit.loop.snapshot import dump_snapshot, load_snapshot
-from toolkit.loop.steps import Command
 from toolkit.policies import Continue, InjectMessages, Stop
 from toolkit.testing import ScriptedProvider, ScriptedReply
 

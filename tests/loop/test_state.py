@@ -27,14 +27,19 @@ from toolkit.loop.feeds import (
     CALLS_AS_WRITTEN,
     TURN_BEGUN,
     AnswerJudged,
+    AskApproval,
+    BeginTurn,
     CallCut,
     CallDecided,
+    CallModel,
     CallReopened,
     CallReturned,
     CallsPrepared,
     CallStarted,
     CommandGiven,
+    Compact,
     Feed,
+    Finished,
     LimitReached,
     MessagesSteered,
     ModelReplied,
@@ -42,13 +47,13 @@ from toolkit.loop.feeds import (
     ReplyCutOff,
     RunClosed,
     RunEnded,
+    RunTools,
     RunWoundUp,
     TranscriptCompacted,
     TranscriptEdited,
     UsageSpent,
 )
 from toolkit.loop.state import LoopState
-from toolkit.loop.steps import AskApproval, BeginTurn, CallModel, Compact, Finished, RunTools
 from toolkit.loop.turn import Turn
 from toolkit.policies import Sequential, Stop
 

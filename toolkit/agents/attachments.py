@@ -17,8 +17,6 @@ from toolkit.errors import InvalidArgumentsError, ToolError
 from toolkit.tools.decorators import tool_from_function
 from toolkit.tools.function_tool import FunctionTool
 
-__all__ = ["add_image", "read_input_file"]
-
 _WHAT_TO_DO = "Describe what the image shows, with every detail that matters."
 
 

@@ -27,7 +27,7 @@ from toolkit.errors import ConfigurationError, ToolCancelledError, ToolError, To
 from toolkit.loop.config import DEFAULT_CONFIG, ToolLoopConfig
 from toolkit.loop.depth import SubAgentSeat, current_frame, sub_agent_seat
 from toolkit.loop.events import Done, Failed, LoopEvent, SubAgentEvent
-from toolkit.loop.handle import ToolLoopHandle
+from toolkit.loop.handle import EventStream, ToolLoopHandle
 from toolkit.loop.outcome import (
     Aborted,
     AwaitingApproval,
@@ -46,13 +46,10 @@ from toolkit.loop.outcome import (
     UsageLimit,
 )
 from toolkit.loop.prompt import check_parts
-from toolkit.loop.streaming import EventStream
 from toolkit.settings import check_fields, check_setting
 from toolkit.tools.decorators import tool_with_ctx
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.registry import ToolRegistry
-
-__all__ = ["coworker_tools", "SUB_AGENT_TAG", "sub_agent_tool", "SubAgent", "SubAgentRun"]
 
 _logger = logging.getLogger("toolkit.agents")
 

@@ -31,15 +31,6 @@ from toolkit.settings import PositiveInt, Seconds, check_fields
 from toolkit.tools.decorators import tool_with_ctx
 from toolkit.tools.function_tool import FunctionTool
 
-__all__ = [
-    "bash_tool",
-    "BashOptions",
-    "Bubblewrap",
-    "Confirm",
-    "run_command",
-]
-
-
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
 _SYSTEM_SETTINGS = [
     "alternatives",

@@ -15,8 +15,6 @@ from toolkit.builtin.search import search_tool
 from toolkit.errors import ConfigurationError
 from toolkit.tools.function_tool import FunctionTool
 
-__all__ = ["CodingPreset", "coding_tools"]
-
 CodingPreset: TypeAlias = Literal["coding", "readonly", "all", "none"]
 """The tools that `coding_tools` returns: those that change files, those that only read, all, or none."""
 

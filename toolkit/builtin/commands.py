@@ -35,24 +35,6 @@ from toolkit.settings import FUNCTION, check_setting
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
-__all__ = [
-    "CommandPattern",
-    "CommandRules",
-    "compile_patterns",
-    "DEFAULT_DENY",
-    "dump_script",
-    "PlainCommandPattern",
-    "PlainWords",
-    "read_plain_commands",
-    "read_script",
-    "read_script_apart",
-    "removes_everything",
-    "runs_only",
-    "ShellScript",
-    "Words",
-]
-
-
 Words: TypeAlias = tuple[str | None, ...]
 """The words of a simple command; None means a word that is only known when it runs."""
 

@@ -23,8 +23,6 @@ from toolkit.foreign_text import escape_in_name
 from toolkit.tools.decorators import tool_from_function
 from toolkit.tools.function_tool import FunctionTool
 
-__all__ = ["edit_file_tool"]
-
 _LARGEST_EDITED = 20_000_000
 _MOST_HINT_LINES = 20_000
 _MOST_HINT_CHARS = 400

@@ -35,20 +35,6 @@ from toolkit.runtime.processes import NO_PATIENCE, BlockingProcess
 from toolkit.tools.decorators import tool_from_function
 from toolkit.tools.function_tool import FunctionTool
 
-__all__ = [
-    "Deadline",
-    "expanded_braces",
-    "FileTree",
-    "has_ripgrep",
-    "list_files_tool",
-    "name_pattern",
-    "PathRules",
-    "require_extra",
-    "TreeFile",
-    "UnreadableGlobError",
-]
-
-
 _SKIPPED = frozenset({".git", "node_modules", "target"})
 _LARGEST_RULES = 1_000_000
 _RIPGREP_FAILED = 2

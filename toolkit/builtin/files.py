@@ -24,20 +24,6 @@ from toolkit.foreign_text import escape_in_name, escape_in_text, is_hidden, is_t
 from toolkit.tools.decorators import tool_from_function
 from toolkit.tools.function_tool import FunctionTool
 
-__all__ = [
-    "asks_before_writing",
-    "decoded",
-    "FileText",
-    "guard_link",
-    "image_type",
-    "is_binary",
-    "is_executed_later",
-    "read_file_tool",
-    "searchable",
-    "write_file_tool",
-]
-
-
 _PAGE_LINES = 500
 _PAGE_CHARS = 50_000
 _PAGE_LINE_CHARS = 2_000

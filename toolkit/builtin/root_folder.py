@@ -30,18 +30,6 @@ from toolkit.foreign_text import escape_in_name
 from toolkit.settings import check_setting
 from toolkit.suggestions import ask_whether_meant, find_similar
 
-__all__ = [
-    "DEEPEST",
-    "exchange_files",
-    "explained",
-    "Found",
-    "lock_folder",
-    "OPEN_PLAINLY",
-    "replace_file",
-    "RootFolder",
-]
-
-
 _MOST_LINKS = 40
 DEEPEST = 256
 """How many folders deep anything is walked: each that is open on the way takes a descriptor of the process."""

@@ -28,13 +28,6 @@ from toolkit.tools.function_tool import FunctionTool
 if TYPE_CHECKING:
     import regex
 
-__all__ = [
-    "line_pattern",
-    "LinePattern",
-    "search_tool",
-]
-
-
 _LARGEST_SEARCHED = 10_000_000
 _HIT_LINE_CHARS = 500
 

@@ -16,8 +16,6 @@ from toolkit.errors import ToolFailedError
 from toolkit.tools.decorators import tool_with_ctx
 from toolkit.tools.function_tool import FunctionTool
 
-__all__ = ["CacheTools"]
-
 
 class CacheTools:
     """Lets a model read the cache of tool outputs.

@@ -26,23 +26,6 @@ from toolkit.settings import Settings, check_fields
 if TYPE_CHECKING:
     from toolkit.calls.policy import Caller, ExecutionPolicy
 
-__all__ = [
-    "Abort",
-    "Approval",
-    "ApprovalHook",
-    "ApprovalRequest",
-    "Approve",
-    "Defer",
-    "Deny",
-    "Modify",
-    "Verdict",
-    "apply_answer",
-    "authorize",
-    "put_off_asked",
-    "to_approval",
-    "write_refusal",
-]
-
 _logger = logging.getLogger("toolkit.calls")
 
 

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from toolkit.calls.handler import Registration
     from toolkit.calls.options import ToolOptions
 
-__all__ = ["Cache", "MemoryCache", "SqliteCache", "find_cache_key", "is_cached"]
-
 _logger = logging.getLogger("toolkit.calls")
 
 T = TypeVar("T")

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from toolkit.calls.policy import ExecutionPolicy
     from toolkit.calls.prepare import Scope
 
-__all__ = ["Ctx_co", "Reporter", "ToolContext"]
-
 _logger = logging.getLogger("toolkit.calls")
 
 Ctx_co = TypeVar("Ctx_co", covariant=True, default=object)

@@ -9,19 +9,6 @@ from toolkit.chat import Stamped, ToolResult
 from toolkit.chat.output import ToolOutput
 from toolkit.dataclass import dataclass
 
-__all__ = [
-    "ApprovalRequested",
-    "CallEvent",
-    "Observer",
-    "ToolCallRefused",
-    "ToolCallRepaired",
-    "ToolEvent",
-    "ToolExecutionEnd",
-    "ToolExecutionStart",
-    "ToolExecutionUpdate",
-    "ToolProgress",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallEvent(Stamped):

@@ -17,8 +17,6 @@ from toolkit.chat.output import ToolOutput
 from toolkit.errors import ConfigurationError, ToolUsageLimitExceededError
 from toolkit.schema import ArgumentsParser, raw_arguments
 
-__all__ = ["Ctx", "Ctx_contra", "Registration", "Tool", "UsageCounter"]
-
 Ctx = TypeVar("Ctx", default=object)
 Ctx_contra = TypeVar("Ctx_contra", contravariant=True, default=object)
 

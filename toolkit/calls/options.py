@@ -25,16 +25,6 @@ from toolkit.settings import (
 )
 from toolkit.suggestions import ask_whether_meant, find_similar
 
-__all__ = [
-    "ChangeableOptionKeywords",
-    "EnvVar",
-    "ToolOptionKeywords",
-    "ToolOptions",
-    "ToolRetryConfig",
-    "changed_options",
-    "made_options",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolRetryConfig(Settings):

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from toolkit.calls.prepare import Ready
     from toolkit.redaction import Redact
 
-__all__ = ["READER", "ResultStore", "RunMemory", "limit_text", "redacted", "shape_result"]
-
 _logger = logging.getLogger("toolkit.calls")
 
 READER = "read_result"

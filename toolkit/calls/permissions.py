@@ -21,19 +21,6 @@ if TYPE_CHECKING:
     from toolkit.calls.handler import Registration
     from toolkit.schema import ArgumentsParser
 
-__all__ = [
-    "ArgumentPattern",
-    "Decision",
-    "PermissionAction",
-    "Permissions",
-    "Rule",
-    "allow",
-    "ask",
-    "deny",
-    "find_same",
-    "judge",
-]
-
 _logger = logging.getLogger("toolkit.calls")
 
 PermissionAction: TypeAlias = Literal["allow", "deny", "ask"]

@@ -19,17 +19,6 @@ from toolkit.settings import PositiveInt, Seconds, Settings, check_fields
 if TYPE_CHECKING:
     from toolkit.calls.prepare import Ready, Scope
 
-__all__ = [
-    "AroundCall",
-    "CallConfig",
-    "CallGuard",
-    "Caller",
-    "ExecutionPolicy",
-    "NameRepair",
-    "OutputLimits",
-    "Timeouts",
-]
-
 NameRepair: TypeAlias = bool | Literal["similar"]
 """The unknown names that are taken for a known one; see `ToolLoopConfig`."""
 

@@ -25,20 +25,6 @@ if TYPE_CHECKING:
     from toolkit.calls.policy import ExecutionPolicy
     from toolkit.calls.repair.readings import Mended
 
-__all__ = [
-    "Ready",
-    "Refused",
-    "Scope",
-    "canonical_arguments",
-    "canonical_call",
-    "copy_values",
-    "error_result",
-    "permit",
-    "prepare",
-    "prepare_all",
-]
-
-
 _logger = logging.getLogger("toolkit.calls")
 
 _LONG_TEXT = 30_000

@@ -53,8 +53,6 @@ from toolkit.settings import describe_value
 if TYPE_CHECKING:
     from toolkit.calls.options import ToolRetryConfig
 
-__all__ = ["CallCut", "CallHost", "CallReturned", "CutCall", "run", "run_directly"]
-
 _logger = logging.getLogger("toolkit.calls")
 
 

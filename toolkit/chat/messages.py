@@ -18,27 +18,6 @@ from toolkit.json_text import write_json
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-__all__ = [
-    "AssistantContent",
-    "AssistantMessage",
-    "AudioBlock",
-    "ContentBlock",
-    "dump_messages",
-    "FileBlock",
-    "ImageBlock",
-    "load_messages",
-    "Message",
-    "messages_to_plain",
-    "ReasoningBlock",
-    "SystemMessage",
-    "text_of",
-    "TextBlock",
-    "ToolCall",
-    "ToolResult",
-    "UserMessage",
-]
-
-
 _BYTES_AS_BASE64: Any = {"ser_json_bytes": "base64", "val_json_bytes": "base64", "extra": "forbid"}
 
 

@@ -14,19 +14,6 @@ from toolkit.dataclass import dataclass
 from toolkit.errors import ToolError, ToolkitError
 from toolkit.foreign_text import replace_surrogates
 
-__all__ = [
-    "ToolOutput",
-    "copy_details",
-    "copy_result",
-    "describe_error",
-    "dump_output",
-    "is_content",
-    "load_output",
-    "plain_text",
-    "to_output",
-    "words_of",
-]
-
 _BLOCKS = (TextBlock, ImageBlock, AudioBlock, FileBlock)
 _CONTAINERS = frozenset({list, tuple, dict})
 _JSON_KINDS = _CONTAINERS | {str, int, float, bool, type(None)}

@@ -11,19 +11,6 @@ from toolkit.chat.messages import ReasoningBlock, TextBlock, ToolCall
 from toolkit.chat.request import ChatRequest, ChatResponse
 from toolkit.dataclass import dataclass
 
-__all__ = [
-    "ArgumentsDelta",
-    "closing",
-    "events_of",
-    "Provider",
-    "ProviderWrapper",
-    "ReasoningDelta",
-    "ResponseDone",
-    "Stamped",
-    "StreamEvent",
-    "TextDelta",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamped:

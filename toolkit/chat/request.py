@@ -13,20 +13,6 @@ from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
 from toolkit.schema import project_openai_strict
 
-__all__ = [
-    "callable_tools",
-    "ChatRequest",
-    "ChatResponse",
-    "copy_definition",
-    "openai_strict",
-    "ResponseFormat",
-    "SAMPLING_OPTIONS",
-    "StopReason",
-    "ToolDefinition",
-    "UnansweredItem",
-    "Usage",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDefinition:

@@ -14,16 +14,6 @@ from toolkit.errors import ConfigurationError, ProviderError
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-__all__ = [
-    "event_from_plain",
-    "event_to_plain",
-    "provider_error_from_plain",
-    "provider_error_to_plain",
-    "request_to_plain",
-    "response_from_plain",
-    "response_to_plain",
-]
-
 _FACTS = ("status", "retry_after", "is_retryable", "request_id")
 _NOT_IN_REQUESTS = {"timeout": True, "messages": {"__all__": {"details", "time"}}}
 

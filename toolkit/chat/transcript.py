@@ -14,8 +14,6 @@ from toolkit.chat.messages import AssistantMessage, Message, SystemMessage, Tool
 from toolkit.dataclass import dataclass
 from toolkit.errors import TranscriptError
 
-__all__ = ["call_ids_of", "repair_call_ids", "repair_transcript", "validate_transcript"]
-
 _UNKNOWN = (
     "The result of this call was lost: it is not known whether it ran, and it may have taken effect. "
     "Check before you call it again."

@@ -24,8 +24,6 @@ from click.shell_completion import CompletionItem
 from toolkit.cli.screen import CommandError, ExitCode
 from toolkit.foreign_text import escape_in_text, strip_hidden
 
-__all__ = ["run_command_line"]
-
 _VARIABLE_OPTIONS = ("--env", "--token-env", "--bearer-env")
 _SHORTEST_SECRET = 8  # shorter values of variables are settings
 _SILENT = ("uvicorn", "asyncio")  # they log how they were ended

@@ -56,8 +56,6 @@ from toolkit.testing import RecordingProvider, ReplayProvider
 from toolkit.testing.cassettes import RecordedExchange, read_exchanges
 from toolkit.tools.registry import ToolRegistry
 
-__all__ = ["chat_with_model", "replay_cassette"]
-
 _MOST_TURNS = 50
 _LONGEST_LINE_SHOWN = 400
 _SLASH_COMMANDS = {

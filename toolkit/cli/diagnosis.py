@@ -29,8 +29,6 @@ from toolkit.parsing import advise_calling, probe_calling
 from toolkit.redaction import without_keys
 from toolkit.tools.registry import ToolRegistry
 
-__all__ = ["describe_advice", "examine_installation"]
-
 _State: TypeAlias = Literal["works", "missing", "broken"]
 
 _STYLES: dict[_State, Style] = {"works": "good", "missing": "faint", "broken": "bad"}

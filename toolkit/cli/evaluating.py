@@ -27,8 +27,6 @@ from toolkit.evaluation import (
 )
 from toolkit.providers.catalogue import ask_in_way
 
-__all__ = ["evaluate_tools"]
-
 
 def evaluate_tools(
     sources: Sequence[str],

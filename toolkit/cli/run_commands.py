@@ -18,8 +18,6 @@ from toolkit.cli.terminal import Terminal
 from toolkit.loop.middleware import Middleware
 from toolkit.run_log import ExportForm, RunLog, RunStep, RunSummary, Timeline, export_run
 
-__all__ = ["list_runs", "log_runs", "run_worker", "show_run", "view_runs", "write_export"]
-
 _SHORT_ID = 8
 _NEWEST = 50  # a folder of runs records their times in whole seconds: of as many, the newest is looked for
 _BAD = ("failed", "error", "refused", "unreadable", "cut off", "unended")

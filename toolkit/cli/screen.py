@@ -21,8 +21,6 @@ from toolkit.foreign_text import escape_in_json, strip_hidden
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-__all__ = ["CommandError", "ExitCode", "OutputFormat", "Screen", "Steps", "Style"]
-
 OutputFormat: TypeAlias = Literal["text", "json"]
 Style: TypeAlias = Literal["plain", "strong", "faint", "good", "bad", "call"]
 

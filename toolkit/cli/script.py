@@ -6,8 +6,6 @@ import sys
 from importlib.util import find_spec, module_from_spec
 from typing import Any
 
-__all__ = ["main", "start"]
-
 
 def main() -> int:
     """Run the command; the package itself is executed at the first use of something that it exports."""

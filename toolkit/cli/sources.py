@@ -40,19 +40,6 @@ from toolkit.suggestions import ask_whether_meant, find_similar
 from toolkit.tools.decorators import tools_of
 from toolkit.tools.registry import ToolRegistry
 
-__all__ = [
-    "OpenedTools",
-    "SourceSettings",
-    "find_member",
-    "gather_registries",
-    "import_module",
-    "leave_out_unusable",
-    "open_model",
-    "read_model",
-    "read_variable",
-    "run_with_tools",
-]
-
 _SOURCE_IN_PYTHON = re.compile(r"(?P<path>.+?\.py|[A-Za-z_][\w.]*)(?::(?P<name>[A-Za-z_]\w*))?")
 _MODEL_IN_FILE = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)")
 _PRICED = ("openai", "openai-responses", "anthropic", "google")

@@ -24,8 +24,6 @@ from toolkit.cli.screen import ExitCode, Screen
 from toolkit.foreign_text import escape_in_name
 from toolkit.runtime.backend import LoopWaker, loop_waker
 
-__all__ = ["Approver", "Asking", "Terminal", "WasInterruptedError"]
-
 Asking: TypeAlias = Literal["needed", "writes", "all", "auto"]
 """The calls that are asked about: those whose tools require it; also those of tools that do not only read; or all.
 ``auto`` is ``needed`` for tools of the user's own Python, and ``writes`` for those from elsewhere."""

@@ -41,8 +41,6 @@ from toolkit.schema.nodes import Nodes, is_array
 from toolkit.testing import ScriptedProvider
 from toolkit.tools.registry import Finding, ToolRegistry
 
-__all__ = ["call_once", "count_tools", "lint_tools", "list_tools", "read_pairs", "serve_tools", "show_tools"]
-
 _Findings: TypeAlias = list[tuple[str, Finding]]  # each with the place of its tool
 _MANY = 100
 

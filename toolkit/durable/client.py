@@ -32,12 +32,6 @@ from toolkit.run_log.entries import read_line
 from toolkit.settings import check_setting
 from toolkit.trace_context import inject_trace_context
 
-__all__ = [
-    "DurableRun",
-    "DurableRuns",
-    "DurableStatus",
-]
-
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@-]{0,199}")
 _MOST_PRIORITY = 2**31 - 1
 _Returned = TypeVar("_Returned")

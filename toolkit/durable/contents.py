@@ -18,24 +18,6 @@ from toolkit.foreign_text import replace_surrogates
 from toolkit.json_text import write_json
 from toolkit.settings import check_fields
 
-__all__ = [
-    "BESIDE",
-    "ContentRow",
-    "Encryption",
-    "MOST_CHARACTERS",
-    "StoredText",
-    "check_content",
-    "check_json",
-    "check_number",
-    "check_storable_text",
-    "find_digests",
-    "has_contents",
-    "put_back",
-    "set_aside",
-    "split_value",
-    "write_value",
-]
-
 MOST_CHARACTERS = 16_000
 """A longer text inside of a value is a content of its own."""
 

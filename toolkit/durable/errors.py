@@ -15,15 +15,6 @@ Wrong settings are a `ConfigurationError`, as everywhere.
 
 from toolkit.errors import ToolkitError
 
-__all__ = [
-    "DatabaseUnavailableError",
-    "DecisionRefusedError",
-    "DurableError",
-    "DurableRunNotFoundError",
-    "UnstorableValueError",
-    "WorkersLostError",
-]
-
 
 class DurableError(ToolkitError):
     """A durable run can't be begun, found or changed as it was asked."""

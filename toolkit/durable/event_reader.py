@@ -31,8 +31,6 @@ from toolkit.run_log.log import RunLog
 from toolkit.run_log.stores import StoredLine, StoredRun
 from toolkit.runtime.backend import loop_waker
 
-__all__ = ["DurableEvent", "DurableStore", "EventLine", "RunFollower", "EventWatch", "open_durable_log", "read_lines"]
-
 _logger = logging.getLogger("toolkit.durable")
 
 

@@ -32,8 +32,6 @@ from toolkit.loop.journal import storable_id
 from toolkit.run_log.cleaning import EntryCleaner, ReplyText
 from toolkit.run_log.entries import LogItem, LogRecord, dump_item, make_header, write_line
 
-__all__ = ["AttemptEvents", "EventWriter"]
-
 _EventRow: TypeAlias = dict[str, Any]
 _NO_TOOLS: Mapping[str, Registration[Any]] = {}
 _MOST_WAITING = 20_000

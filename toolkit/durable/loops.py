@@ -15,14 +15,6 @@ from toolkit.loop.outcome import Out
 from toolkit.settings import PositiveInt, Seconds, check_fields
 from toolkit.tools.registry import ToolRegistry
 
-__all__ = [
-    "DurableLoop",
-    "LoopQueue",
-    "RunPlace",
-    "StartRate",
-    "durable_loop",
-]
-
 MAX_LOST = 5
 """A machine that fails, a deployment that goes wrong and a neighbour that crashes its worker make fewer in a row."""
 

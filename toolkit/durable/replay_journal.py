@@ -12,8 +12,6 @@ from toolkit.errors import JournalError
 from toolkit.loop.journal import Journal, JournalEntry, JournalValue, check_entry_name
 from toolkit.schema.nodes import is_object
 
-__all__ = ["ReplayJournal", "StoredEntry", "check_readable"]
-
 StoredEntry = tuple[str, Any]
 """The name and the value of an entry; where the value can't be read, a text or an error stands for it."""
 

@@ -46,8 +46,6 @@ from toolkit.json_text import write_json
 from toolkit.loop.journal import CutError, Journal, JournalEntry, JournalValue
 from toolkit.settings import check_setting
 
-__all__ = ["RestateJournal", "restate_service"]
-
 _logger = logging.getLogger("toolkit.durable")
 _LONGEST_STEP = timedelta(days=7)
 """The engine suspends a step that takes longer, and its calls would then be answered as interrupted."""

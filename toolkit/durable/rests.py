@@ -40,22 +40,6 @@ from toolkit.loop.journal import Journal
 from toolkit.loop.outcome import AwaitingApproval, Cancelled, Snapshot, ToolLoopResult
 from toolkit.redaction import without_keys
 
-__all__ = [
-    "ENDED",
-    "RESTING",
-    "TAKEN_AT_REST",
-    "VOID_AT_REST",
-    "DurableState",
-    "InboxItem",
-    "Rest",
-    "RunSegment",
-    "read_message",
-    "read_messages",
-    "read_rest",
-    "write_decision",
-    "write_prompt",
-]
-
 _logger = logging.getLogger("toolkit.durable")
 
 DurableState: TypeAlias = Literal["queued", "running", "waiting", "done", "failed", "cancelled"]

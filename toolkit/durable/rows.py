@@ -49,18 +49,6 @@ from toolkit.loop.journal import storable_id
 from toolkit.loop.turn import LOST
 from toolkit.schema.nodes import is_object
 
-__all__ = [
-    "AttemptFacts",
-    "ENDED_WORKFLOW",
-    "RunRow",
-    "RunRows",
-    "SEGMENT_WORKFLOW",
-    "decision_key",
-    "describe_under_way",
-    "queue_name",
-    "spare_attempt",
-]
-
 SEGMENT_WORKFLOW = "toolkit.segment"
 """The engine's name of the workflow that a segment is."""
 

@@ -32,18 +32,6 @@ from toolkit.loop.steering import Steering
 from toolkit.runtime.backend import loop_waker
 from toolkit.schema.nodes import is_object
 
-__all__ = [
-    "EntryWriter",
-    "InboxSteering",
-    "LogPlace",
-    "SegmentJournal",
-    "SegmentLog",
-    "StoredEntries",
-    "read_stored_entries",
-    "read_taken_items",
-    "unwrap_value",
-]
-
 _TAKEN = "$took"
 """Beside an entry's value: the items of the inbox that were taken before it was stored."""
 

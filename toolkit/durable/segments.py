@@ -33,8 +33,6 @@ from toolkit.loop.middleware import Middleware, RunInfo
 from toolkit.run_log.writer import RunRecorder
 from toolkit.trace_context import enter_trace_context
 
-__all__ = ["SegmentRunner"]
-
 _logger = logging.getLogger("toolkit.durable")
 
 

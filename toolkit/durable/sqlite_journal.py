@@ -31,8 +31,6 @@ from toolkit.loop.journal import JournalEntry, JournalValue
 from toolkit.private_files import make_private
 from toolkit.settings import check_setting
 
-__all__ = ["Cipher", "RunLock", "SqliteJournal", "SqliteLog"]
-
 
 class SqliteJournal(ReplayJournal):
     """Stores a run in a SQLite file: started again with it, the run goes on where it was when its process ended.

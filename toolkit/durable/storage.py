@@ -50,27 +50,6 @@ from toolkit.private_files import make_private
 from toolkit.redaction import without_keys
 from toolkit.settings import check_setting
 
-__all__ = [
-    "ENGINE_NAME",
-    "ENGINE_VERSION",
-    "Storage",
-    "contents",
-    "database_now",
-    "delete_workflows",
-    "entries",
-    "events",
-    "find_executor",
-    "inbox",
-    "is_away",
-    "restore_lines",
-    "restore_value",
-    "restore_values",
-    "runs",
-    "segment_id",
-    "store_contents",
-    "workers",
-]
-
 _REFUSALS = ("22", "54")
 """The classes of Postgres's codes that are about a value: data exceptions, and limits of the program."""
 

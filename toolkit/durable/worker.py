@@ -40,10 +40,6 @@ from toolkit.redaction import without_keys
 from toolkit.runtime.backend import is_on_asyncio
 from toolkit.settings import check_setting
 
-__all__ = [
-    "DurableWorker",
-]
-
 _logger = logging.getLogger("toolkit.durable")
 _POLL_SECONDS = 0.1
 _STOP_SECONDS = 10.0

@@ -32,19 +32,6 @@ from toolkit.schema.nodes import is_array, is_object
 from toolkit.suggestions import ask_whether_meant, find_similar
 from toolkit.tools.registry import ToolRegistry
 
-__all__ = [
-    "EvaluationTask",
-    "FailureReason",
-    "MadeCall",
-    "TaskCall",
-    "TaskSet",
-    "is_expected",
-    "judge_trial",
-    "load_tasks",
-    "pick_first",
-    "states_fact",
-]
-
 FailureReason: TypeAlias = Literal[
     "",
     "no call",

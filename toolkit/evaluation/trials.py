@@ -35,29 +35,6 @@ from toolkit.settings import PositiveInt, Seconds, ZeroToOne, check_fields
 from toolkit.suggestions import ask_whether_meant, find_similar
 from toolkit.tools.registry import ToolRegistry
 
-__all__ = [
-    "ALL_KINDS",
-    "Candidate",
-    "CandidateSummary",
-    "CandidateTrials",
-    "compare_pairs",
-    "Comparison",
-    "EvaluationProgress",
-    "EvaluationSummary",
-    "find_candidate",
-    "find_share_interval",
-    "Interval",
-    "PairedDifference",
-    "run_candidates",
-    "run_trial",
-    "Score",
-    "summarize_trials",
-    "Trial",
-    "TrialFile",
-    "TrialSettings",
-]
-
-
 _OTHER_RESULT = "Done."
 _LONGEST_TEXT = 500
 _MOST_FAILED_IN_A_ROW = 3

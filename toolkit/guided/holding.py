@@ -16,18 +16,6 @@ from toolkit.schema.nodes import Node, Nodes, is_array, is_object, map_subschema
 from toolkit.schema.projections import merge_nodes, simplify_unions
 from toolkit.schema.raw_schema import RawSchema
 
-__all__ = [
-    "fold_schema",
-    "FoldedSchema",
-    "HeldReply",
-    "HoldingWay",
-    "make_check",
-    "read_reply_object",
-    "SchemaHolder",
-    "strip_tools",
-]
-
-
 HoldingWay: TypeAlias = Literal["response_format", "json_schema", "structured_outputs", "guided_json", "format"]
 """The field by which a server takes a schema: OpenAI's and most others', llama.cpp's, vLLM's two, Ollama's."""
 

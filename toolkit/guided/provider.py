@@ -31,8 +31,6 @@ from toolkit.guided.turn import GuidedStep, GuidedTurn
 from toolkit.json_text import write_json
 from toolkit.settings import PositiveInt, check_fields
 
-__all__ = ["AnswerFromResults", "GuidedAnswer", "GuidedProvider"]
-
 
 class GuidedAnswer(Protocol):
     """Writes the request for the answer of a turn, in text."""

@@ -32,8 +32,6 @@ from toolkit.json_text import canonical_json
 from toolkit.schema.nodes import is_array, is_object
 from toolkit.settings import NonNegativeInt, PositiveInt, check_fields
 
-__all__ = ["DEFAULT_STEPS", "ChooseTool", "ConfirmFollowUp", "FillArguments", "RefuseRepeats", "StopWhenDone"]
-
 _LONGEST_NAME_TOKENS = 48
 _REFUSED_SCHEMA = frozenset({400, 422, 500, 501})
 _MOST_LISTED_VALUES = 12

@@ -28,23 +28,6 @@ from toolkit.errors import ConfigurationError
 from toolkit.guided.holding import FoldedSchema, SchemaHolder, fold_schema, read_reply_object
 from toolkit.schema.nodes import is_array, is_object
 
-__all__ = [
-    "describe_shape",
-    "GuidedStep",
-    "GuidedTurn",
-    "has_values_alike",
-    "list_codes",
-    "list_leaves",
-    "list_open_words",
-    "list_unsaid",
-    "PastCall",
-    "share_word",
-    "split_words",
-    "StepVerdict",
-    "strike_out",
-]
-
-
 StepVerdict: TypeAlias = Literal["next", "answer"]
 """How a turn continues after a step: with the next step, or with the model's answer."""
 

@@ -12,8 +12,6 @@ from toolkit.errors import ConfigurationError
 from toolkit.settings import check_setting, describe_value
 from toolkit.tools.registry import Registrable, ToolRegistry
 
-__all__ = ["OneOrMore", "output_from_parts", "read_registry", "read_tools"]
-
 Theirs = TypeVar("Theirs")
 
 OneOrMore: TypeAlias = ToolRegistry[Ctx] | Registrable[Ctx] | Iterable[Registrable[Ctx]]

@@ -31,8 +31,6 @@ from toolkit.tools.decorators import tool_from_schema_with_ctx
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.registry import ToolRegistry
 
-__all__ = ["from_langchain", "to_langchain"]
-
 
 def from_langchain(tools: BaseTool | Iterable[BaseTool]) -> list[FunctionTool[object, ..., Any]]:
     """Return LangChain's tools as tools of ours: checked, limited, approved and retried as all are.

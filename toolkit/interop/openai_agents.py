@@ -23,8 +23,6 @@ from toolkit.tools.decorators import tool_from_schema_with_ctx
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.registry import ToolRegistry
 
-__all__ = ["from_openai_agents", "to_openai_agents"]
-
 
 def from_openai_agents(tools: AgentsTool | Iterable[AgentsTool]) -> list[FunctionTool[Any, ..., Any]]:
     """Return the SDK's function tools as tools of ours.

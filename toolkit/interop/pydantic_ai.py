@@ -35,8 +35,6 @@ from toolkit.tools.decorators import tool_from_schema_with_ctx
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.registry import ToolRegistry
 
-__all__ = ["from_pydantic_ai", "to_pydantic_ai"]
-
 
 def from_pydantic_ai(tools: Tool[Any] | Iterable[Tool[Any]]) -> list[FunctionTool[Any, ..., Any]]:
     """Return Pydantic AI's tools as tools of ours; those that need approval there need it here.

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from toolkit.loop.run import Run
     from toolkit.loop.snapshot import SavedLoop
 
-__all__ = ["Approvals", "PendingApproval", "describe_call_end", "describe_refusal", "dump_modified", "identify_tool"]
-
 _logger = logging.getLogger("toolkit.loop")
 
 _APPROVE = Approve()

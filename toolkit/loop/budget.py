@@ -9,9 +9,6 @@ from toolkit.dataclass import dataclass
 from toolkit.loop.outcome import UsageLimit
 from toolkit.settings import NonNegativeFloat, NonNegativeInt, Settings, check_fields
 
-__all__ = ["Budget", "Spent", "UsageLimits"]
-
-
 Spent: TypeAlias = tuple[int, int, int, int, float, bool]
 """Requests, tool calls, input tokens, output tokens and cost, and whether there is further, unreported cost."""
 

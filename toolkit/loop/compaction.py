@@ -20,8 +20,6 @@ from toolkit.chat import (
 from toolkit.errors import ConfigurationError, LoopError, LoopUsageError, ProviderError, TranscriptError
 from toolkit.settings import check_setting
 
-__all__ = ["ask_compaction", "keep_last", "mask_old_results", "summarize"]
-
 _SUMMARY_PROMPT = (
     "Summarize the conversation below for a colleague who goes on with it: what was asked, what was found out, what "
     "was done, what is still open. Keep names, numbers and paths exactly. Answer with the summary alone."

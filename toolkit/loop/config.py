@@ -25,21 +25,6 @@ from toolkit.loop.steering import Steering
 from toolkit.loop.stopping import StopWhen
 from toolkit.settings import NonNegativeFloat, NonNegativeInt, PositiveInt, Seconds, Settings, ZeroToOne, check_fields
 
-__all__ = [
-    "DEFAULT_CONFIG",
-    "ANSWER_TOOL",
-    "AnswerFormat",
-    "Batched",
-    "Compaction",
-    "Execution",
-    "LoopLimits",
-    "Parallel",
-    "ProviderRetryConfig",
-    "Sequential",
-    "ToolLoopConfig",
-    "explain_loop_keyword",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Sequential:

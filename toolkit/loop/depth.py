@@ -19,18 +19,6 @@ if TYPE_CHECKING:
     from toolkit.loop.journaling import NestedJournals
     from toolkit.loop.middleware import Middleware
 
-__all__ = [
-    "LoopDepth",
-    "LoopFrame",
-    "SubAgentSeat",
-    "current_call_id",
-    "current_frame",
-    "enter_depth",
-    "nested_context",
-    "new_loop_id",
-    "sub_agent_seat",
-]
-
 Context = TypeVar("Context")
 
 

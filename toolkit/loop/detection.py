@@ -13,8 +13,6 @@ from toolkit.errors import ConfigurationError
 from toolkit.loop.outcome import LoopDetected, LoopDetectionAction
 from toolkit.settings import Settings, check_fields
 
-__all__ = ["LoopDetectionConfig", "LoopDetector", "warning_text"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopDetectionConfig(Settings):

@@ -30,8 +30,6 @@ from toolkit.redaction import without_keys
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-__all__ = ["EVENT_VERSION", "dump_event", "dump_result", "list_fields", "load_event", "load_result", "name_event"]
-
 EVENT_VERSION = 1
 """The version of the form that events and results have as JSON."""
 

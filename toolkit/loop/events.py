@@ -18,18 +18,6 @@ from toolkit.dataclass import dataclass
 from toolkit.errors import ProviderError
 from toolkit.loop.outcome import LoopDetected, ToolLoopResult
 
-__all__ = [
-    "Compacted",
-    "Done",
-    "Failed",
-    "IterationStart",
-    "LoopEvent",
-    "ProviderRetried",
-    "ResponseReceived",
-    "RunStart",
-    "SubAgentEvent",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStart(Stamped):

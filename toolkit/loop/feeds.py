@@ -1,10 +1,13 @@
-"""The feeds of a loop's machine: what each is, the phases in which it fits, and how it is written in a run's log."""
+"""The words between the machine of a loop and its run: steps and commands, and the feeds with the phases that take them.
+
+A feed also has the form in which it stands in the log of a durable run.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import KW_ONLY, field, fields, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
@@ -13,42 +16,67 @@ from toolkit.calls.run import CallCut, CallReturned, CutCall
 from toolkit.chat import ChatResponse, Message, ToolCall, ToolResult, Usage, UserMessage
 from toolkit.dataclass import dataclass
 from toolkit.loop.outcome import Aborted, NoValidAnswer, TerminationReason, TypedAnswer, UsageLimit
-from toolkit.loop.steps import Command
+from toolkit.loop.stopping import Continue, Stop
+from toolkit.loop.turn import OpenCall
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-__all__ = [
-    "ALLOWED_PHASES",
-    "CALLS_APPROVED",
-    "CALLS_AS_WRITTEN",
-    "TURN_BEGUN",
-    "AnswerJudged",
-    "CallCut",
-    "CallDecided",
-    "CallReopened",
-    "CallReturned",
-    "CallStarted",
-    "CallsPrepared",
-    "CommandGiven",
-    "Feed",
-    "FeedJson",
-    "LimitReached",
-    "MessagesSteered",
-    "ModelReplied",
-    "PHASES",
-    "Phase",
-    "ReplyCutOff",
-    "RunClosed",
-    "RunEnded",
-    "RunWoundUp",
-    "TranscriptCompacted",
-    "TranscriptEdited",
-    "TurnBegun",
-    "UsageSpent",
-    "dump_feed",
-    "load_feed",
-]
+# Steps and commands are not frozen: each turn makes some, and only the machine and its driver hold them.
+
+
+@dataclass(slots=True)
+class BeginTurn:
+    """Begin a turn, once what comes between two turns is fed."""
+
+
+@dataclass(slots=True)
+class Compact:
+    """Shorten `messages`, or feed them back as they are."""
+
+    messages: Sequence[Message]
+
+
+@dataclass(slots=True)
+class CallModel:
+    """Ask the model; where `LoopState.is_last`, without tools, for the answer that follows the last allowed turn."""
+
+
+@dataclass(slots=True)
+class AskApproval:
+    """Ask whether the calls of the turn that are undecided may run."""
+
+
+@dataclass(slots=True)
+class RunTools:
+    """Run these calls, at most `limit` at once."""
+
+    calls: Sequence[OpenCall]
+    limit: int | None = None
+
+
+@dataclass(slots=True)
+class Finished:
+    """The loop is over, or waits for a decision (`AwaitingApproval`)."""
+
+    reason: TerminationReason
+
+
+Step: TypeAlias = BeginTurn | Compact | CallModel | AskApproval | RunTools | Finished
+
+
+@dataclass(frozen=True, slots=True)
+class InjectMessages:
+    """Append these messages before the next turn, and go on."""
+
+    messages: tuple[Message, ...]
+    _: KW_ONLY
+    kind: Literal["inject_messages"] = field(default="inject_messages", repr=False)
+
+
+Command: TypeAlias = Continue | InjectMessages | Stop
+"""The commands for the next turn."""
+
 
 Phase: TypeAlias = Literal[
     "ready",

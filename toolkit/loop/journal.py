@@ -16,8 +16,6 @@ from toolkit.dataclass import dataclass
 from toolkit.errors import JournalError
 from toolkit.foreign_text import replace_surrogates
 
-__all__ = ["CutError", "EntryWork", "Journal", "JournalEntry", "JournalValue", "check_entry_name", "storable_id"]
-
 _LONGEST_ID = 128
 
 JournalValue: TypeAlias = dict[str, Any]

@@ -57,13 +57,13 @@ from toolkit.loop.feeds import (
     Feed,
     FeedJson,
     RunEnded,
+    RunTools,
     UsageSpent,
     dump_feed,
     load_feed,
 )
 from toolkit.loop.journal import CutError, Journal, JournalEntry, JournalValue, storable_id
 from toolkit.loop.outcome import AwaitingApproval, Cancelled, Timeout
-from toolkit.loop.steps import RunTools
 from toolkit.loop.stopping import Continue, Stop, StopContext, StopDecision, ask_stop_when
 from toolkit.loop.turn import OpenCall, write_lost
 from toolkit.redaction import without_keys
@@ -72,8 +72,6 @@ from toolkit.trace_context import inject_trace_context, link_trace_context
 
 if TYPE_CHECKING:
     from toolkit.loop.run import Run
-
-__all__ = ["NestedJournals", "RunJournal"]
 
 _FORMAT = 1
 _NO_MAPPING: Mapping[str, str] = {}

@@ -17,15 +17,6 @@ from toolkit.chat import Stamped
 from toolkit.loop.events import LoopEvent
 from toolkit.runtime.backend import cancellation_mark, make_scope, make_waiter
 
-__all__ = [
-    "Bell",
-    "EventFeed",
-    "EventHook",
-    "Listener",
-    "Report",
-    "UpdateGuard",
-]
-
 
 class Bell:
     """Wakes all waiting tasks when it is rung, in their own event loops. Later waiters are not woken.

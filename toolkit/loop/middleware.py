@@ -41,33 +41,6 @@ from toolkit.loop.outcome import MissingSteps, ToolLoopResult
 from toolkit.runtime.backend import cancellation_mark, is_being_cancelled
 from toolkit.settings import Settings, check_fields, check_setting, describe_value
 
-__all__ = [
-    "ANY_TOOL",
-    "AfterToolExecution",
-    "AfterToolExecutionUpdate",
-    "BeforeToolExecution",
-    "BeforeToolExecutionUpdate",
-    "CallInfo",
-    "CallProceed",
-    "Delta",
-    "DeltaHook",
-    "DeltaTaker",
-    "Middleware",
-    "MiddlewareChain",
-    "Refusal",
-    "ReplyPolicy",
-    "RequestInfo",
-    "RequestProceed",
-    "RequestSender",
-    "RunInfo",
-    "RunProceed",
-    "ToolExecutionHooks",
-    "check_middleware",
-    "check_states",
-    "find_policies",
-    "join_middleware",
-]
-
 _logger = logging.getLogger("toolkit.loop")
 
 T = TypeVar("T")

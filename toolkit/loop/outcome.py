@@ -11,29 +11,6 @@ from toolkit.chat import ChatResponse, Message, Stamped, ToolCall, UnansweredIte
 from toolkit.dataclass import dataclass
 from toolkit.errors import LoopUsageError
 
-__all__ = [
-    "Aborted",
-    "AwaitingApproval",
-    "Cancelled",
-    "Complete",
-    "Completed",
-    "LoopDetected",
-    "LoopDetectionAction",
-    "MaxIterations",
-    "MissingSteps",
-    "NoValidAnswer",
-    "Out",
-    "ResultAsAnswer",
-    "Snapshot",
-    "StopCondition",
-    "TerminationReason",
-    "Timeout",
-    "ToolLoopResult",
-    "TypedAnswer",
-    "UnansweredItems",
-    "UsageLimit",
-]
-
 Snapshot: TypeAlias = dict[str, Any]
 """A saved loop as plain JSON: what `json.dumps` takes as it is."""
 

@@ -26,18 +26,6 @@ from toolkit.settings import check_setting, describe_value
 from toolkit.suggestions import ask_whether_meant, find_similar
 from toolkit.tools.registry import ToolRegistry
 
-__all__ = [
-    "Decisions",
-    "LoopOptions",
-    "Prompt",
-    "check_keywords",
-    "check_parts",
-    "check_prompt",
-    "transcript_of",
-    "warn_of_unmatched_names",
-    "with_options",
-]
-
 _logger = logging.getLogger("toolkit.loop")
 
 Prompt: TypeAlias = str | Sequence[Message] | ChatRequest | Snapshot

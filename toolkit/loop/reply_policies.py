@@ -17,8 +17,6 @@ from toolkit.loop.outcome import MissingSteps
 from toolkit.settings import NonNegativeInt, PositiveInt, Settings, check_fields, check_setting
 from toolkit.suggestions import ask_whether_meant, find_similar
 
-__all__ = ["SteeredRetries", "ToolOrder"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolOrder(Settings, Middleware[Any]):

@@ -50,6 +50,7 @@ from toolkit.loop.feeds import (
     ModelReplied,
     RunClosed,
     RunEnded,
+    RunTools,
     RunWoundUp,
     TranscriptCompacted,
     TranscriptEdited,
@@ -58,7 +59,6 @@ from toolkit.loop.feeds import (
 from toolkit.loop.journal import Journal
 from toolkit.loop.listener import EventFeed, Listener
 from toolkit.loop.middleware import MiddlewareChain, ReplyPolicy, RunInfo, check_states, find_policies, join_middleware
-from toolkit.loop.offer import Offer
 from toolkit.loop.outcome import (
     Aborted,
     AwaitingApproval,
@@ -72,9 +72,8 @@ from toolkit.loop.outcome import (
     TypedAnswer,
 )
 from toolkit.loop.prompt import transcript_of, warn_of_unmatched_names
-from toolkit.loop.requests import ExpectedAnswer, ModelRequests
+from toolkit.loop.requests import ExpectedAnswer, ModelRequests, Offer
 from toolkit.loop.state import LoopState
-from toolkit.loop.steps import RunTools
 from toolkit.runtime.backend import (
     LoopWaker,
     cancellation_mark,
@@ -90,8 +89,6 @@ from toolkit.tools.registry import ToolRegistry
 if TYPE_CHECKING:
     from toolkit.loop.journaling import RunJournal
     from toolkit.loop.snapshot import SavedLoop
-
-__all__ = ["LoopClock", "Run"]
 
 _logger = logging.getLogger("toolkit.loop")
 _NO_POLICIES: Mapping[str, ReplyPolicy] = {}

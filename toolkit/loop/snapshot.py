@@ -22,16 +22,6 @@ from toolkit.redaction import MASK, replace_fields
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-__all__ = [
-    "SavedLoop",
-    "SavedRequest",
-    "dump_snapshot",
-    "load_snapshot",
-    "make_seal",
-    "restore_request",
-    "save_request",
-]
-
 _VERSION = 2
 
 

@@ -60,14 +60,21 @@ from toolkit.loop.feeds import (
     ALLOWED_PHASES,
     PHASES,
     AnswerJudged,
+    AskApproval,
+    BeginTurn,
     CallCut,
     CallDecided,
+    CallModel,
     CallReopened,
     CallReturned,
     CallsPrepared,
     CallStarted,
+    Command,
     CommandGiven,
+    Compact,
     Feed,
+    Finished,
+    InjectMessages,
     LimitReached,
     MessagesSteered,
     ModelReplied,
@@ -75,7 +82,9 @@ from toolkit.loop.feeds import (
     ReplyCutOff,
     RunClosed,
     RunEnded,
+    RunTools,
     RunWoundUp,
+    Step,
     TranscriptCompacted,
     TranscriptEdited,
     TurnBegun,
@@ -99,17 +108,6 @@ from toolkit.loop.outcome import (
     UnansweredItems,
     UsageLimit,
 )
-from toolkit.loop.steps import (
-    AskApproval,
-    BeginTurn,
-    CallModel,
-    Command,
-    Compact,
-    Finished,
-    InjectMessages,
-    RunTools,
-    Step,
-)
 from toolkit.loop.stopping import Continue, Stop, StopContext, StopWhen, ask_stop_when
 from toolkit.loop.turn import (
     CallStatus,
@@ -123,8 +121,6 @@ from toolkit.loop.turn import (
     write_repeated,
 )
 from toolkit.settings import check_setting
-
-__all__ = ["FrozenCall", "FrozenState", "LoopState"]
 
 _CUT_REASONS = ("content_filter", "refusal")
 """Why a provider stops a reply whose calls must not run."""

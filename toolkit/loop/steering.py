@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from toolkit.chat import Message, UserMessage, validate_transcript
 
-__all__ = ["Steering"]
-
 
 class Steering:
     """Messages for the model of a running loop, written from anywhere: another task, a thread, a tool.

@@ -11,20 +11,6 @@ from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, LoopError, LoopUsageError
 from toolkit.settings import FUNCTION, check_setting
 
-__all__ = [
-    "Continue",
-    "Stop",
-    "StopContext",
-    "StopDecision",
-    "StopWhen",
-    "and_",
-    "ask_stop_when",
-    "or_",
-    "stop_after",
-    "token_budget",
-    "when_called",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Continue:

@@ -18,20 +18,6 @@ from toolkit.foreign_text import replace_surrogates
 from toolkit.loop.detection import warning_text
 from toolkit.loop.outcome import LoopDetected
 
-__all__ = [
-    "LOST",
-    "CallStatus",
-    "OpenCall",
-    "Turn",
-    "write_cut_off",
-    "write_denied",
-    "write_lost",
-    "write_not_started",
-    "write_one_too_many",
-    "write_refused",
-    "write_repeated",
-]
-
 CallStatus: TypeAlias = Literal["undecided", "approved", "alone", "deferred", "started", "done"]
 
 

@@ -17,14 +17,6 @@ from toolkit.parsing.forms import TextFormat
 from toolkit.parsing.provider import TextToolProvider
 from toolkit.redaction import without_keys
 
-__all__ = [
-    "advise_calling",
-    "CallingAdvice",
-    "CallingProbe",
-    "probe_calling",
-]
-
-
 _SMALL = 1_000_000_000
 """Up to so many parameters a model is guided: at half a billion, native and text calls finished 3 of 30 tasks, replies
 held to schemas 14."""

@@ -19,20 +19,6 @@ from toolkit.schema.arguments import decode_json
 from toolkit.schema.nodes import Nodes
 from toolkit.suggestions import fold_name
 
-__all__ = [
-    "ARGUMENTS",
-    "CALL_KEYS",
-    "MOST_CALLS",
-    "NAMES",
-    "KnownTools",
-    "UnclearCallError",
-    "UnknownToolError",
-    "read_calls",
-    "check_count",
-    "read_json",
-    "explain_unreadable",
-]
-
 NAMES = ("name", "tool_name", "tool", "function", "function_name", "action")
 ARGUMENTS = ("arguments", "parameters", "args", "params", "input", "action_input", "tool_input")
 _BESIDE = frozenset({"id", "type", "call_id", "tool_call_id", "index", "thought", "thoughts", "reasoning"})

@@ -11,8 +11,6 @@ from typing import Any, Literal, TypeAlias
 from toolkit.dataclass import dataclass
 from toolkit.parsing.forms import TextFormat
 
-__all__ = ["FAMILIES", "CallingWay", "ModelFamily", "SamplingAdvice", "find_family", "format_of_model"]
-
 CallingWay: TypeAlias = Literal["native", "text", "guided"]
 """How a model is asked for calls: by its server's own tools, in text by a prompt, or by replies held to schemas."""
 

@@ -30,8 +30,6 @@ from toolkit.parsing.calls import (
 )
 from toolkit.parsing.source import SPACES, Source, Waiting
 
-__all__ = ["RESULT_MARKS", "TURN_ENDS", "Form", "Spot", "TextFormat", "TextFormatRow", "beginnings_of", "find_format"]
-
 TextFormat: TypeAlias = Literal[
     "auto", "hermes", "react", "llama", "mistral", "qwen", "pythonic", "json", "fenced", "crew",
     "glm", "deepseek", "kimi", "harmony", "minimax", "phi", "anthropic",

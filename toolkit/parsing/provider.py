@@ -39,8 +39,6 @@ from toolkit.parsing.reply import GivenTexts, Reply, ReplyPart, ReplyReader, Unr
 from toolkit.parsing.wording import ParsingLimits, Wording, wording_of
 from toolkit.settings import check_setting
 
-__all__ = ["TextToolProvider", "ToolOffer"]
-
 ToolOffer: TypeAlias = Literal["prompt", "native"]
 """How a model learns of the tools: from its prompt alone, or from the request, as its server offers them."""
 

@@ -26,16 +26,6 @@ from toolkit.parsing.forms import (
 )
 from toolkit.parsing.source import SPACES, Source, Waiting
 
-__all__ = [
-    "CallPlace",
-    "GivenTexts",
-    "read_reply",
-    "Reply",
-    "ReplyPart",
-    "ReplyReader",
-    "UnreadCall",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class UnreadCall:

@@ -10,8 +10,6 @@ import re
 from collections.abc import Generator
 from typing import TypeAlias, TypeVar
 
-__all__ = ["SPACES", "Source", "Waiting"]
-
 T = TypeVar("T")
 SPACES = " \t\r\n\ufeff\u00a0"
 """White space that may stand round a call."""

@@ -44,8 +44,6 @@ from toolkit.tools.decorators import tool_from_schema_with_ctx
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.registry import Registrable, ToolRegistry, as_tool
 
-__all__ = ["ToolCalling", "ToolUsage", "ToolUsageEvent", "to_structured_tools"]
-
 _logger = logging.getLogger("toolkit.parsing")
 
 

@@ -17,8 +17,6 @@ from toolkit.parsing.forms import TextFormat
 from toolkit.schema.nodes import Nodes, is_object
 from toolkit.schema.problems import ExampleTooLargeError, make_example
 
-__all__ = ["ParsingLimits", "Wording", "wording_of"]
-
 _CallWriter = Callable[[Sequence[ToolCall]], str]
 _ResultWriter = Callable[[ToolResult], str]
 

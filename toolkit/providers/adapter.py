@@ -41,27 +41,6 @@ from toolkit.providers.failures import NO_KEY, Failures, request_id_of
 from toolkit.redaction import cut_causes, secrets_in_headers, secrets_in_url, without_credentials
 from toolkit.settings import Duration, check_setting, to_seconds
 
-__all__ = [
-    "Adapter",
-    "AnswerPieces",
-    "checked_headers",
-    "checked_key",
-    "checked_url",
-    "ClientOfLoop",
-    "Decoder",
-    "Exchange",
-    "is_home",
-    "is_loopback",
-    "is_of",
-    "key_for",
-    "Send",
-    "ServerEventReader",
-    "split_login",
-    "UNREADABLE",
-    "WholeAnswer",
-    "withheld_headers",
-]
-
 
 class Decoder(Protocol):
     """Turns the pieces of one answer into our events."""

@@ -20,15 +20,6 @@ from toolkit.suggestions import ask_whether_meant, find_similar
 if TYPE_CHECKING:
     pass
 
-__all__ = [
-    "ask_in_way",
-    "CallingChoice",
-    "ClosableProvider",
-    "find_best_way",
-    "provider_for",
-    "wrap_provider",
-]
-
 
 class ClosableProvider(Provider, Protocol):
     """A provider with connections: closed by `aclose`, or by leaving ``async with``."""

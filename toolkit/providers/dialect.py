@@ -44,29 +44,6 @@ from toolkit.schema.nodes import subschemas
 from toolkit.settings import describe_value
 from toolkit.tool_names import LONGEST_TOOL_NAME, hash_name
 
-__all__ = [
-    "Choice",
-    "Dialect",
-    "ResultText",
-    "arguments_object",
-    "arguments_text",
-    "as_user_text",
-    "checked_choice",
-    "checked_message",
-    "data_url_of",
-    "error_text",
-    "extra_without",
-    "file_text",
-    "result_text",
-    "sealed",
-    "source_of",
-    "split_system",
-    "stop_texts",
-    "strict_format",
-    "unsealed",
-    "url_of",
-]
-
 Choice: TypeAlias = Literal["auto", "none", "required", "one"]
 """The choice that `ChatRequest.tool_choice` makes; with ``one`` it names the tool."""
 

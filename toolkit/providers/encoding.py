@@ -15,27 +15,6 @@ from toolkit.chat import ToolDefinition
 from toolkit.errors import ConfigurationError
 from toolkit.json_text import write_json
 
-__all__ = [
-    "as_amount",
-    "as_bytes",
-    "as_count",
-    "as_items",
-    "as_key",
-    "as_mapping",
-    "as_text",
-    "assemble_body",
-    "BEGINNING_LEFT_OUT",
-    "encode_tools_once",
-    "EncodedOnce",
-    "join_by_role",
-    "join_list",
-    "JsonObject",
-    "to_bytes",
-    "usage_details",
-    "USER",
-]
-
-
 JsonObject: TypeAlias = dict[str, Any]
 """An object as JSON has it, while it is made."""
 

@@ -28,15 +28,6 @@ from toolkit.http_replies import ReplyTooLargeError
 from toolkit.providers.encoding import as_items, as_text
 from toolkit.redaction import cut_causes, without_secrets
 
-__all__ = [
-    "Failures",
-    "find_retry_after",
-    "NO_KEY",
-    "request_id_of",
-    "retry_after_of",
-]
-
-
 NO_KEY = "none"
 """The key for a server that wants none, which SDKs can't go without."""
 

@@ -33,19 +33,6 @@ from toolkit.settings import FUNCTION, Duration, check_setting, describe_value, 
 if TYPE_CHECKING:
     from genai_prices.types import ModelPrice
 
-__all__ = [
-    "CachedProvider",
-    "estimated_tokens",
-    "FallbackProvider",
-    "PricedProvider",
-    "PriceFunction",
-    "RateLimitedProvider",
-    "Spent",
-    "TokenPrices",
-    "Window",
-]
-
-
 _WHOLE = ("end_turn", "tool_use", "stop_sequence")
 
 

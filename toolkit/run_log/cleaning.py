@@ -12,8 +12,6 @@ from toolkit.redaction import MASK, Scrubber
 from toolkit.schema.nodes import Nodes, is_array, is_object
 from toolkit.schema.raw import digest_secrets
 
-__all__ = ["ContentPolicy", "EntryCleaner", "ReplyText"]
-
 ContentPolicy: TypeAlias = Literal["all", "none"]
 """``all`` logs the texts of people, models and tools; ``none`` logs that there were some."""
 

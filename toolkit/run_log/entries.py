@@ -22,23 +22,6 @@ from toolkit.loop.event_json import EVENT_VERSION, dump_event, load_event
 from toolkit.loop.events import Done, Failed, LoopEvent
 from toolkit.run_log.cleaning import EntryCleaner
 
-__all__ = [
-    "join_texts",
-    "LogEntry",
-    "LogRecord",
-    "make_header",
-    "read_header",
-    "read_line",
-    "RECORDS",
-    "RUN_LOG_VERSION",
-    "RunState",
-    "RunSummary",
-    "RunTally",
-    "LogItem",
-    "write_line",
-    "dump_item",
-]
-
 RUN_LOG_VERSION = 1
 """The version of the lines; the first line of each run states it."""
 

@@ -14,8 +14,6 @@ from toolkit.run_log.entries import LogEntry, RunSummary, join_texts, write_line
 from toolkit.run_log.log import RunLog
 from toolkit.run_log.timeline import RunStep, Section, Timeline, describe_step
 
-__all__ = ["export_lines", "export_markdown", "export_run", "export_test", "ExportForm"]
-
 ExportForm: TypeAlias = Literal["lines", "markdown", "test"]
 """The forms that a run can be exported in."""
 

@@ -29,8 +29,6 @@ from toolkit.run_log.stores import DatabaseStore, FolderStore, RunStore, StoredL
 from toolkit.run_log.writer import RunRecorder, RunWriter, make_record, recorded_run
 from toolkit.settings import check_setting
 
-__all__ = ["answer_question", "ask_on_page", "QuestionAnswer", "RunLog"]
-
 _DATABASE_ENDINGS = (".db", ".sqlite", ".sqlite3")
 _GONE_SECONDS = 15.0
 """A run whose writer gave no sign of life for so long was cut off: a writer gives one every 5 s."""

@@ -18,8 +18,6 @@ from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
 from toolkit.private_files import make_private
 
-__all__ = ["DatabaseStore", "FolderStore", "RunStore", "StoredLine", "StoredRun"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRun:

@@ -10,18 +10,6 @@ from typing import Any, Literal, TypeAlias
 from toolkit.dataclass import dataclass
 from toolkit.run_log.entries import LogEntry, RunState, read_object
 
-__all__ = [
-    "describe_message",
-    "describe_step",
-    "lay_out_json",
-    "RunStep",
-    "Section",
-    "SectionKind",
-    "StepKind",
-    "StepStatus",
-    "Timeline",
-]
-
 StepKind: TypeAlias = Literal["loop", "model", "tool", "retry", "note"]
 
 StepStatus: TypeAlias = Literal["running", "waiting", "done", "error", "refused", "unended"]

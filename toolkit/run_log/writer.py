@@ -30,8 +30,6 @@ from toolkit.run_log.entries import (
 )
 from toolkit.run_log.stores import RunStore
 
-__all__ = ["make_record", "recorded_run", "RunRecorder", "RunWriter"]
-
 recorded_run: ContextVar[RunInfo[Any] | None] = ContextVar("toolkit_recorded_run", default=None)
 """The loop that is being logged, for questions to a person on its behalf."""
 

@@ -23,38 +23,6 @@ from anyio.lowlevel import checkpoint_if_cancelled, current_token
 
 from toolkit.errors import ToolFailedError
 
-__all__ = [
-    "Alarm",
-    "AsyncCall",
-    "AsyncioCancelledError",
-    "AsyncioGathering",
-    "at_loop_end",
-    "cancellation_mark",
-    "CancellationMark",
-    "context_for_thread",
-    "detached_starter",
-    "find_timers",
-    "gather",
-    "has_busy_threads",
-    "is_being_cancelled",
-    "is_in_event_loop",
-    "is_on_asyncio",
-    "is_own_cancellation",
-    "keep_cancelling",
-    "loop_waker",
-    "LoopWaker",
-    "make_scope",
-    "make_waiter",
-    "OwnerLoop",
-    "raise_first",
-    "read_loop_time",
-    "run_in_own_context",
-    "start_carried",
-    "start_detached",
-    "Timers",
-]
-
-
 if sys.version_info < (3, 12):
     from asyncio.events import _get_running_loop  # pyright: ignore[reportPrivateUsage]
 

@@ -11,8 +11,6 @@ import anyio
 
 from toolkit.runtime.backend import Alarm, CancellationMark, Timers, cancellation_mark, find_timers, make_scope
 
-__all__ = ["CallClock", "Deadlines"]
-
 
 class Deadlines:
     """The one timer, on asyncio, of concurrent clocks: it fires when the first of them may be late.

@@ -16,8 +16,6 @@ import anyio
 from toolkit.chat.output import to_output
 from toolkit.runtime.backend import LoopWaker, loop_waker
 
-__all__ = ["enter_gate", "lock_key"]
-
 _open_gates: dict[object, _Gate] = {}
 _gates_lock = Lock()  # over _open_gates and the users of each
 

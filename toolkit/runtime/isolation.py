@@ -52,18 +52,6 @@ from toolkit.schema import function_schema
 from toolkit.schema.nodes import is_object
 from toolkit.trace_context import enter_trace_context, inject_trace_context
 
-__all__ = [
-    "check_isolated",
-    "find_function",
-    "is_loading_main",
-    "IsolatedError",
-    "LONGEST_REPLY",
-    "MESSAGE_LENGTH",
-    "run_isolated",
-    "serve",
-]
-
-
 _LONGEST_ERROR_NAME = 100
 _REPLY_EXIT_SECONDS = 1.0  # from the end of its output to the end of a process that ends by itself
 

@@ -33,18 +33,6 @@ from anyio.lowlevel import RunVar
 
 from toolkit.runtime.backend import at_loop_end
 
-__all__ = [
-    "BlockingProcess",
-    "describe_end",
-    "inherited_environment",
-    "LineReader",
-    "NO_PATIENCE",
-    "Patience",
-    "SupervisedProcess",
-    "Tail",
-]
-
-
 _logger = logging.getLogger("toolkit.runtime")
 
 # Variables with which programs find files and the user's language; none of them is secret.

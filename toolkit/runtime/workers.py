@@ -28,17 +28,6 @@ from anyio.lowlevel import RunVar, checkpoint_if_cancelled
 from toolkit.errors import ToolCancelledError, ToolFailedError
 from toolkit.runtime.backend import at_loop_end, context_for_thread, is_in_event_loop, keep_cancelling, loop_waker
 
-__all__ = [
-    "abandoned_count",
-    "AbandonedThreads",
-    "call_in_loop",
-    "is_worker_thread",
-    "list_enclosing_calls",
-    "run_in_worker",
-    "when_abandoned",
-    "worker_loop_thread",
-]
-
 
 class AbandonedThreads:
     """The abandoned threads of one call and of all that runs inside it; safe between threads."""

@@ -18,28 +18,6 @@ from toolkit.errors import ConfigurationError, InvalidArgumentsError
 from toolkit.schema.nodes import JsonPath, Node, Nodes, is_array, is_object, types_of
 from toolkit.schema.problems import example_line, value_at
 
-__all__ = [
-    "ArgumentsParser",
-    "check_depth",
-    "check_text",
-    "decode_clearly",
-    "decode_json",
-    "decode_strings",
-    "drop_nulls",
-    "find_dropped_nulls",
-    "is_trial",
-    "malformed",
-    "MalformedJsonError",
-    "MAX_DEPTH",
-    "may_be_deep",
-    "open_budget",
-    "read_amount",
-    "SHARED_BUDGET",
-    "TooMuchWorkError",
-    "WorkBudget",
-]
-
-
 MAX_DEPTH = 100
 """How deeply arguments may be nested: what reads them, here and elsewhere, goes down by recursion."""
 _STEPS_OF_CHECK = 500_000

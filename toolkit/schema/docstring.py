@@ -22,13 +22,6 @@ from docstring_parser.numpydoc import NumpydocParser
 
 from toolkit.dataclass import dataclass
 
-__all__ = [
-    "Documentation",
-    "DocumentedParameter",
-    "read_attributes",
-    "read_docstring",
-]
-
 _SectionKind: TypeAlias = Literal["text", "entries", "numpy", "fields", "dropped"]
 
 _ENTRY_HEADERS = "args|arguments|parameters?|params|kwargs|keyword (?:args|arguments|parameters)|other parameters"

@@ -45,15 +45,6 @@ from toolkit.schema.hints import (
 from toolkit.schema.json_schema import GeneratedSchema, finish_schema, generate_schema
 from toolkit.schema.signature import NOTHING, UNIONS, Parameter, Signature, rebuild_hint
 
-__all__ = [
-    "collect_fields",
-    "compiled_hint",
-    "CompiledHint",
-    "Fields",
-    "plain_hint",
-]
-
-
 _logger = logging.getLogger("toolkit.schema")
 _JSON_TYPES = (str, int, float, bool, list, dict)
 

@@ -28,8 +28,6 @@ from toolkit.schema.arguments import ArgumentsParser
 from toolkit.schema.signature import NOTHING, CallableKind, Signature, read_signature
 from toolkit.tool_names import LONGEST_TOOL_NAME, is_legal_name
 
-__all__ = ["FunctionSchema", "function_schema"]
-
 _UNSTRUCTURED = frozenset({NOTHING, None, types.NoneType, Any, str, int, float, bool, bytes, complex, object})
 _GENERATORS = (Generator, Iterator, Iterable, AsyncGenerator, AsyncIterator, AsyncIterable)
 

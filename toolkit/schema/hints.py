@@ -26,19 +26,6 @@ from toolkit.dataclass import dataclass
 from toolkit.schema.json_schema import MEMBERS, members_text
 from toolkit.schema.signature import NOTHING, UNIONS, rebuild_hint
 
-__all__ = [
-    "add_none",
-    "annotate_hint",
-    "find_alias",
-    "find_description",
-    "find_unpacked",
-    "has_field_description",
-    "is_nullable",
-    "rewrite_hint",
-    "strip_qualifiers",
-]
-
-
 _SCALAR_TYPES = (str, int, float, bool)
 _MOST_LISTED_FLAGS = 6
 

@@ -34,16 +34,6 @@ from toolkit.schema.nodes import (
     subschemas,
 )
 
-__all__ = [
-    "finish_schema",
-    "generate_schema",
-    "GeneratedSchema",
-    "json_schema_of",
-    "MEMBERS",
-    "members_text",
-    "with_few_definitions",
-]
-
 MEMBERS = "x-members"
 """A key of ours for the names of an enum's members, until they are put into the description."""
 

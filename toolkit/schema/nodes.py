@@ -7,23 +7,6 @@ from itertools import repeat
 from typing import Any, TypeAlias, TypeGuard, cast
 from urllib.parse import unquote
 
-__all__ = [
-    "ALL_TYPES",
-    "JsonPath",
-    "Node",
-    "Nodes",
-    "SCHEMA_KEYWORDS",
-    "SCHEMA_LISTS",
-    "SCHEMA_MAPS",
-    "find_references",
-    "is_array",
-    "is_marked_secret",
-    "is_object",
-    "map_subschemas",
-    "subschemas",
-    "types_of",
-]
-
 Node: TypeAlias = Mapping[str, Any]
 JsonPath: TypeAlias = tuple[str | int, ...]
 

@@ -21,21 +21,6 @@ from toolkit.suggestions import ask_whether_meant, find_similar
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-__all__ = [
-    "describe_node",
-    "example_line",
-    "ExampleTooLargeError",
-    "explain",
-    "find_path",
-    "KINDS_OF_ERRORS",
-    "make_example",
-    "Problem",
-    "read_validation_errors",
-    "value_at",
-    "WRONG_NAME",
-]
-
-
 _MOST_PROBLEMS_TOLD = 12
 _MAX_EXAMPLE = 800
 _LONGEST_NAME_READ = 256

@@ -17,11 +17,6 @@ from toolkit.errors import SchemaError
 from toolkit.schema.nodes import Node, Nodes, find_references, is_array, is_object
 from toolkit.schema.problems import describe_node
 
-__all__ = [
-    "merge_nodes", "project_anthropic", "project_anthropic_strict", "project_gemini", "project_openai_strict",
-    "simplify_unions",
-]  # fmt: skip
-
 _ANTHROPIC_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 _GEMINI_KEYWORDS = frozenset(
     {

@@ -34,8 +34,6 @@ from toolkit.schema.raw_schema import RawSchema, measure
 if TYPE_CHECKING:
     from jsonschema_rs import ValidationError
 
-__all__ = ["digest_secrets", "find_problems", "raw_arguments"]
-
 _MOST_PROBLEMS = 500
 _MOST_COPIES = 20_000
 _STEPS_FOR_PROBLEMS = 50_000

@@ -30,8 +30,6 @@ from toolkit.schema.nodes import (
 if TYPE_CHECKING:
     from jsonschema_rs import ValidationError, Validator
 
-__all__ = ["RawSchema", "measure"]
-
 _NEWEST_DRAFT = 2020
 _DRAFTS = {
     "json-schema.org/draft-03/schema": 3,

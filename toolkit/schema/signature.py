@@ -20,17 +20,6 @@ import typing_extensions
 from toolkit.dataclass import dataclass
 from toolkit.errors import SchemaError
 
-__all__ = [
-    "CallableKind",
-    "find_local_names",
-    "Parameter",
-    "read_signature",
-    "rebuild_hint",
-    "Signature",
-    "UNIONS",
-]
-
-
 CallableKind: TypeAlias = Literal["sync", "coroutine", "generator", "async_generator"]
 
 NOTHING = inspect.Parameter.empty

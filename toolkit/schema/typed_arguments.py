@@ -32,12 +32,6 @@ from toolkit.schema.fields import Fields
 from toolkit.schema.nodes import JsonPath, Nodes, is_array, is_object
 from toolkit.schema.problems import KINDS_OF_ERRORS, Problem, explain, find_path, read_validation_errors, value_at
 
-__all__ = [
-    "is_strict_at",
-    "TypedArguments",
-]
-
-
 _TAKES_TEXT = frozenset({"string_type", "path_type"})
 _MENDABLE = frozenset({"enum", "json_type"}) | _TAKES_TEXT
 _MOST_ERRORS_READ = 500

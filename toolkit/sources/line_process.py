@@ -8,8 +8,6 @@ from collections import deque
 from toolkit.redaction import Redact
 from toolkit.runtime.processes import LineReader, SupervisedProcess, describe_end
 
-__all__ = ["LONGEST_LINE", "LineProcess", "LineTooLongError"]
-
 LONGEST_LINE = 32 * 1024 * 1024
 _LONGEST_LOG_LINE = 2_000
 _LONGEST_ERROR_LINE = 10_000

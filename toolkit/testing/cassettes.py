@@ -38,19 +38,6 @@ from toolkit.private_files import make_private
 from toolkit.redaction import Scrubber
 from toolkit.settings import check_setting
 
-__all__ = [
-    "append_exchange",
-    "CassetteJson",
-    "Matching",
-    "Method",
-    "prepare_file",
-    "read_exchanges",
-    "RecordedExchange",
-    "RecordingProvider",
-    "ReplayProvider",
-]
-
-
 Matching: TypeAlias = Literal["strict", "lenient"]
 """The rule by which a request is the one that was recorded; see `ReplayProvider`."""
 

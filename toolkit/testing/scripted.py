@@ -32,22 +32,6 @@ from toolkit.chat.provider import ProviderWrapper, closing, events_of
 from toolkit.errors import BadResponseError, ConfigurationError, ProviderError, ProviderTimeoutError, RateLimitedError
 from toolkit.settings import check_setting
 
-__all__ = [
-    "Fault",
-    "FAULTS",
-    "FixedReply",
-    "FlakyProvider",
-    "frozen",
-    "FunctionProvider",
-    "in_words",
-    "make_response",
-    "ModelFunction",
-    "put_together",
-    "ScriptedProvider",
-    "ScriptedReply",
-]
-
-
 FixedReply: TypeAlias = str | ToolCall | AssistantMessage | ChatResponse | Exception
 """A text, a call, a message, a whole response, or an error to raise."""
 

@@ -11,12 +11,6 @@ from toolkit.chat import AssistantMessage, Message, ToolResult, validate_transcr
 from toolkit.loop.events import Done, LoopEvent
 from toolkit.loop.outcome import ToolLoopResult
 
-__all__ = [
-    "check_transcript",
-    "EventCollector",
-]
-
-
 _Event = TypeVar("_Event")
 
 

@@ -16,15 +16,6 @@ from toolkit.settings import check_setting, describe_value
 from toolkit.tool_names import check_name
 from toolkit.tools.function_tool import FunctionTool
 
-__all__ = [
-    "tool",
-    "tool_from_function",
-    "tool_from_schema",
-    "tool_from_schema_with_ctx",
-    "tool_with_ctx",
-    "tools_of",
-]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C")

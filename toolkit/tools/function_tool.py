@@ -30,15 +30,6 @@ from toolkit.schema import ArgumentsParser, FunctionSchema, function_schema
 from toolkit.settings import check_setting
 from toolkit.tool_names import check_name
 
-__all__ = [
-    "compose_function",
-    "ComposedFunction",
-    "describe_function",
-    "Execute",
-    "FunctionTool",
-]
-
-
 P = ParamSpec("P", default=...)
 Q = ParamSpec("Q")
 R_co = TypeVar("R_co", covariant=True, default=Any)

@@ -13,8 +13,6 @@ from toolkit.errors import ToolError
 from toolkit.tools.decorators import tool_with_ctx
 from toolkit.tools.function_tool import FunctionTool
 
-__all__ = ["is_reader", "read_result_tool"]
-
 _PAGE = 10_000
 _MOST_MATCHES = 50
 _MARK = "toolkit.reads_results"

@@ -30,17 +30,6 @@ from toolkit.tool_names import check_known_names, check_name
 from toolkit.tools.decorators import tool_from_function
 from toolkit.tools.function_tool import FunctionTool
 
-__all__ = [
-    "as_tool",
-    "Finding",
-    "lint",
-    "lint_names",
-    "PlainFunction",
-    "Registrable",
-    "ToolRegistry",
-]
-
-
 P = ParamSpec("P")
 R = TypeVar("R")
 Other = TypeVar("Other")

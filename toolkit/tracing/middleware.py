@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
     from toolkit.loop.outcome import ToolLoopResult
 
-__all__ = ["Tracing"]
-
 _SCOPE = "toolkit"
 
 

@@ -45,8 +45,6 @@ from toolkit.run_log import (
 from toolkit.runtime.backend import cancellation_mark
 from toolkit.web_server import serve_app
 
-__all__ = ["serve_viewer", "viewer_app"]
-
 _LOOPBACK = "127.0.0.1"
 _LAST_PORT = 65_535
 _PAGE_SECONDS = 0.25

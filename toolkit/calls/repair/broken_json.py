@@ -17,22 +17,6 @@ import re
 
 from toolkit.dataclass import dataclass
 
-__all__ = [
-    "BLANK",
-    "LONGEST_TEXT",
-    "NEVER_KEYS",
-    "SPACES",
-    "WORDS",
-    "WRAPPERS",
-    "Reading",
-    "UnclearError",
-    "check_surroundings",
-    "pass_end_tokens",
-    "read_surely",
-    "to_json_number",
-    "to_json_string",
-]
-
 SPACES = " \t\r\n\ufeff\u00a0"
 # White space and comments, as part of a verbose pattern.
 BLANK = r"(?: [ \t\r\n\ufeff\u00a0]++ | //[^\n]*+ | \#(?![^\s\#])[^\n]*+ | /\*.*?\*/ )++"

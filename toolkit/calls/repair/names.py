@@ -8,8 +8,6 @@ from collections.abc import Collection, Iterator
 from toolkit.calls.repair.broken_json import UnclearError, read_surely
 from toolkit.suggestions import find_similar
 
-__all__ = ["nearest_names", "repair_arguments", "repair_name"]
-
 _SIMILAR = 0.85
 _LONGEST_NAME_REPAIRED = 256
 _SHORT_WORD = 3

@@ -34,14 +34,6 @@ from toolkit.schema import ArgumentsParser, MalformedJsonError
 from toolkit.schema.arguments import decode_strings, find_dropped_nulls, read_amount
 from toolkit.schema.nodes import ALL_TYPES, Node, Nodes, is_array, is_object
 
-__all__ = [
-    "DOUBTFUL",
-    "explain_nulls",
-    "find_readings",
-    "mend_arguments",
-    "Mended",
-]
-
 
 @dataclass(slots=True)
 class Mended:

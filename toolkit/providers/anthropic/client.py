@@ -42,11 +42,6 @@ from toolkit.providers.failures import Failures
 from toolkit.redaction import without_credentials
 from toolkit.settings import Duration, check_setting
 
-__all__ = [
-    "AnthropicOptions",
-    "AnthropicProvider",
-]
-
 
 class AnthropicOptions(TypedDict, total=False):
     """Fields of a request for messages, for `AnthropicProvider` and the `options` of a request to it.

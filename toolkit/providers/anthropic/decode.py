@@ -36,16 +36,6 @@ from toolkit.providers.dialect import sealed
 from toolkit.providers.encoding import as_count, as_items, as_key, as_mapping, as_text, usage_details
 from toolkit.providers.failures import Failures
 
-__all__ = [
-    "AnthropicStreamDecoder",
-    "continue_request",
-    "decode_anthropic_usage",
-    "decode_message",
-    "join_replies",
-    "PAUSED",
-]
-
-
 PAUSED = ("pause_turn", "compaction")
 """The reason for which the server pauses a turn; another request continues it."""
 

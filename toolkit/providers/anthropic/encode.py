@@ -63,15 +63,6 @@ from toolkit.providers.encoding import (
 )
 from toolkit.schema import project_anthropic, project_anthropic_strict
 
-__all__ = [
-    "ANTHROPIC_DIALECT",
-    "ANTHROPIC_SEAL",
-    "CacheTime",
-    "MessagesEncoder",
-    "encode_anthropic_message",
-    "encode_anthropic_tool",
-]
-
 CacheTime: TypeAlias = Literal["5m", "1h"]
 """How long Anthropic caches a prefix."""
 

@@ -41,8 +41,6 @@ from toolkit.providers.google.encode import GEMINI_DIALECT, GenerateEncoder
 from toolkit.redaction import without_credentials
 from toolkit.settings import Duration
 
-__all__ = ["GoogleProvider"]
-
 _GEMINI = ("GOOGLE_GEMINI_BASE_URL", "https://generativelanguage.googleapis.com")
 _VERTEX = ("GOOGLE_VERTEX_BASE_URL", "https://aiplatform.googleapis.com")
 _KEY_VARIABLES = ("GOOGLE_API_KEY", "GEMINI_API_KEY")

@@ -37,8 +37,6 @@ from toolkit.providers.encoding import as_bytes, as_count, as_items, as_mapping,
 from toolkit.providers.failures import Failures
 from toolkit.providers.google.encode import GEMINI_SEAL
 
-__all__ = ["GeminiStreamDecoder", "decode_answer", "decode_gemini_usage"]
-
 _GEMINI_STOP_REASONS: Mapping[str, StopReason] = {
     "MAX_TOKENS": "max_tokens",
     "CONTINUATION": "max_tokens",

@@ -64,15 +64,6 @@ from toolkit.providers.encoding import (
 )
 from toolkit.schema import project_gemini
 
-__all__ = [
-    "GEMINI_DIALECT",
-    "GEMINI_SEAL",
-    "GeminiContent",
-    "GenerateEncoder",
-    "encode_gemini_message",
-    "encode_gemini_tool",
-]
-
 GEMINI_DIALECT = Dialect(tool_name=re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]*"))
 GEMINI_SEAL = "google"
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from toolkit.errors import ConfigurationError
 
-__all__ = ["check_gguf", "read_gguf_metadata"]
-
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}

@@ -33,14 +33,6 @@ from toolkit.runtime.processes import NO_PATIENCE, BlockingProcess, describe_end
 if TYPE_CHECKING:
     from toolkit.parsing.calling_advice import CallingAdvice
 
-__all__ = [
-    "Calling",
-    "EngineProcess",
-    "EngineProvider",
-    "LocalProvider",
-]
-
-
 Calling: TypeAlias = Literal["guided", "native"]
 """How tool calls are made: in small steps held to schemas, for small models, or by the model itself."""
 

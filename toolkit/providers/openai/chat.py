@@ -86,21 +86,6 @@ from toolkit.providers.openai.client import KeySource, OpenAIClient
 from toolkit.schema import project_openai_strict
 from toolkit.settings import Duration, check_setting
 
-__all__ = [
-    "CHAT_SEAL",
-    "ChatEncoder",
-    "ChatReading",
-    "ChatStreamDecoder",
-    "ChatWireMessage",
-    "decode_chat_usage",
-    "decode_completion",
-    "encode_chat_message",
-    "encode_chat_tool",
-    "MaxTokensField",
-    "OpenAIProvider",
-]
-
-
 MaxTokensField: TypeAlias = Literal["max_tokens", "max_completion_tokens"]
 
 

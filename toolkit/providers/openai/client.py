@@ -25,13 +25,6 @@ from toolkit.providers.failures import Failures
 from toolkit.redaction import without_credentials
 from toolkit.settings import Duration
 
-__all__ = [
-    "ChatOptions",
-    "KeySource",
-    "OpenAIClient",
-    "ResponsesOptions",
-]
-
 
 class _Options(TypedDict, total=False):
     top_p: float

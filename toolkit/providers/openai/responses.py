@@ -85,23 +85,6 @@ from toolkit.providers.openai.client import KeySource, OpenAIClient
 from toolkit.schema import project_openai_strict
 from toolkit.settings import Duration
 
-__all__ = [
-    "decode_response",
-    "decode_responses_usage",
-    "encode_responses_message",
-    "encode_responses_tool",
-    "find_unanswered",
-    "MESSAGE_ITEMS",
-    "OpenAIResponsesProvider",
-    "RESPONSES_DIALECT",
-    "RESPONSES_SEAL",
-    "ResponsesEncoder",
-    "ResponsesStreamDecoder",
-    "SETTLED",
-    "WAITING",
-]
-
-
 _WITHOUT_REASONING = re.compile(r"(ft:)?(gpt-3|gpt-4|chatgpt|gpt-5(\.\d)?-chat)")
 
 

@@ -30,8 +30,6 @@ from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBl
 from toolkit.settings import check_setting
 from toolkit.tools.registry import ToolRegistry
 
-__all__ = ["CrashReport", "McpServerKeywords", "mcp_server", "serve_mcp"]
-
 _logger = logging.getLogger("toolkit.serving")
 
 _WAITING_REPORTS = 64

@@ -29,8 +29,6 @@ from toolkit.serving.mcp.server import CrashReport, McpServerKeywords, mcp_serve
 from toolkit.tools.registry import ToolRegistry
 from toolkit.web_server import serve_app
 
-__all__ = ["LOOPBACK", "mcp_app", "McpAppKeywords", "OriginGuard", "serve_mcp_http"]
-
 _logger = logging.getLogger("toolkit.serving")
 
 _PATH = "/mcp"

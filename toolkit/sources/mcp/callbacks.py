@@ -29,16 +29,6 @@ from toolkit.loop.depth import LoopFrame
 from toolkit.settings import PositiveInt, check_fields
 from toolkit.sources.mcp.native_tool import read_block
 
-__all__ = [
-    "Elicitation",
-    "ElicitationCallback",
-    "Questions",
-    "Sampler",
-    "Sampling",
-    "SamplingApproval",
-    "SamplingRequest",
-]
-
 _logger = logging.getLogger("toolkit.sources.mcp")
 _MOST_QUESTIONS = 50
 

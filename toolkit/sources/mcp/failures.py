@@ -16,16 +16,6 @@ from pydantic import ValidationError
 from toolkit.errors import McpError
 from toolkit.sources.mcp.servers import HttpFault, McpServer
 
-__all__ = [
-    "McpAuthError",
-    "McpConnectionError",
-    "McpNotFoundError",
-    "innermost",
-    "is_ended_session",
-    "is_loss",
-    "to_mcp_error",
-]
-
 _LONGEST_REASON = 600
 _SHORT = 20
 _STAND_INS = ("Server returned an error response", "Not Found", "Session terminated")  # for a status, by the SDK

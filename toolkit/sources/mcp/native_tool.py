@@ -31,17 +31,6 @@ from toolkit.schema import ArgumentsParser, raw_arguments
 from toolkit.sources.mcp.servers import McpServer
 from toolkit.sources.mcp.session import McpSession
 
-__all__ = [
-    "call_tool",
-    "make_definition",
-    "MCPNativeTool",
-    "read_block",
-    "read_options",
-    "read_prompt",
-    "read_resource_contents",
-    "read_result",
-]
-
 
 def read_result(result: wire.CallToolResult) -> ToolOutput:
     """Return the result of a call: its content; structured content goes to `details`, and replaces missing content.

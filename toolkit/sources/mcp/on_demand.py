@@ -21,8 +21,6 @@ from toolkit.sources.mcp.servers import McpServer
 from toolkit.sources.mcp.session import McpSession, SessionSettings
 from toolkit.sources.mcp.tools import mcp_tools
 
-__all__ = ["MCPToolWrapper"]
-
 _TRIES = 3
 _LONGEST_TRY_PAUSE = 60.0
 

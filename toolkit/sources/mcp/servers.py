@@ -47,19 +47,6 @@ from toolkit.runtime.processes import SupervisedProcess
 from toolkit.schema.nodes import is_object
 from toolkit.sources.line_process import LONGEST_LINE, LineProcess, LineTooLongError
 
-__all__ = [
-    "faults_of_call",
-    "http",
-    "HttpFault",
-    "HttpServer",
-    "McpServer",
-    "NotingClient",
-    "sse",
-    "stdio",
-    "StdioServer",
-    "struck_logs",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class HttpFault:

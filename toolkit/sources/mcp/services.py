@@ -13,8 +13,6 @@ from toolkit.tool_names import legal_names
 from toolkit.tools.decorators import tool_from_schema
 from toolkit.tools.registry import ToolRegistry
 
-__all__ = ["McpService", "register_mcp_service", "register_mcp_tools_by_name"]
-
 
 class McpService(Protocol):
     """Any client of an MCP server."""

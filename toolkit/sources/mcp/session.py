@@ -33,15 +33,6 @@ from toolkit.runtime.backend import OwnerLoop, start_detached
 from toolkit.sources.mcp.failures import McpConnectionError, innermost, is_ended_session, is_loss, to_mcp_error
 from toolkit.sources.mcp.servers import HttpFault, McpServer, faults_of_call
 
-__all__ = [
-    "list_server_tools",
-    "McpSession",
-    "read_all_pages",
-    "SessionSettings",
-    "WatchedTransport",
-]
-
-
 T = TypeVar("T")
 P = ParamSpec("P")
 

@@ -22,15 +22,6 @@ from toolkit.sources.mcp.session import McpSession, SessionSettings, read_all_pa
 from toolkit.tool_names import legal_names
 from toolkit.tools.registry import ToolRegistry
 
-__all__ = [
-    "choose_tools",
-    "mcp_tools",
-    "McpTools",
-    "McpToolSettings",
-    "ToolFilter",
-]
-
-
 _logger = logging.getLogger("toolkit.sources.mcp")
 
 

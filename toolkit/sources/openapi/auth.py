@@ -27,18 +27,6 @@ from toolkit.schema.nodes import is_object
 from toolkit.sources.openapi.document import Document, Origin, is_url
 from toolkit.suggestions import ask_whether_meant, find_similar
 
-__all__ = [
-    "ApiKey",
-    "Auth",
-    "Basic",
-    "Bearer",
-    "OAuth2ClientCredentials",
-    "Secrets",
-    "RequestSignature",
-    "Signer",
-    "make_signers",
-]
-
 _SENDABLE = re.compile(r"[\x21-\x7e]+([ \t]+[\x21-\x7e]+)*")
 _EARLIER = 30.0
 _LIFETIME = 300.0

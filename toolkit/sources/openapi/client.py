@@ -34,16 +34,6 @@ from toolkit.sources.openapi.auth import RequestSignature, Secrets, Signer
 from toolkit.sources.openapi.document import Body, Endpoint, Origin, ValueEncoding
 from toolkit.trace_context import inject_trace_context
 
-__all__ = [
-    "OperationCaller",
-    "read_response",
-    "RequestContent",
-    "ResponseLimits",
-    "WireRequest",
-    "write_request",
-]
-
-
 _MOST_CALL_REDIRECTS = 5
 _UNAUTHORIZED = 401
 _ACCEPT = {"accept": "application/json, */*;q=0.8", "accept-encoding": ACCEPTED_ENCODINGS}

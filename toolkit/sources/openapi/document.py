@@ -29,23 +29,6 @@ from toolkit.http_replies import ACCEPTED_ENCODINGS, DiscreetUrl, origin_of
 from toolkit.redaction import without_credentials
 from toolkit.schema.nodes import is_array, is_object
 
-__all__ = [
-    "allowed_origins",
-    "Body",
-    "BodyKind",
-    "Document",
-    "Endpoint",
-    "is_url",
-    "list_operations",
-    "Operation",
-    "Origin",
-    "ParameterPlace",
-    "Part",
-    "read_document",
-    "ValueEncoding",
-    "WireParameter",
-]
-
 
 def is_url(text: str) -> bool:
     """Return whether a text is a URL that can be fetched."""

@@ -28,23 +28,6 @@ from toolkit.sources.openapi.document import (
     WireParameter,
 )
 
-__all__ = [
-    "classify_media_type",
-    "convert_form",
-    "EndpointReader",
-    "FALLBACK_TYPE",
-    "FILE_SCHEMA",
-    "find_base_url",
-    "find_files",
-    "find_names_in_braces",
-    "holds_file",
-    "rank_media_type",
-    "read_encodings",
-    "read_file_types",
-    "Schemas",
-]
-
-
 _NOT_IN_AN_ARGUMENT = re.compile(r"[^A-Za-z0-9_.-]+")
 _SET_ELSEWHERE = {"accept", "content-type", "authorization"}
 _PARAMETER_STYLES = {

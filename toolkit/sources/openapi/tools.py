@@ -38,17 +38,6 @@ from toolkit.tool_names import hash_name, is_legal_name, replace_illegal
 from toolkit.tools.decorators import tool_from_schema
 from toolkit.tools.function_tool import FunctionTool
 
-__all__ = [
-    "check_filter",
-    "Filter",
-    "Only",
-    "openapi_tools",
-    "OpenApiKeywords",
-    "OpenApiOptions",
-    "OpenApiTool",
-]
-
-
 Progress: TypeAlias = Callable[[int, int], None]
 """Takes how much is done of how much."""
 

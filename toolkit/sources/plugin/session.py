@@ -34,23 +34,6 @@ from toolkit.sources.line_process import LONGEST_LINE, LineProcess, LineTooLongE
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup, TaskStatus
 
-__all__ = [
-    "Description",
-    "encode",
-    "LONGEST_DESCRIPTION",
-    "MOST_TOOLS",
-    "PluginCall",
-    "PluginConversation",
-    "PluginFailures",
-    "PluginSession",
-    "PluginToolDefinition",
-    "read_description",
-    "read_output",
-    "Report",
-    "start_plugin",
-]
-
-
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 _RUN_EXIT_SECONDS = 0.1  # from the end of its output to its own
 

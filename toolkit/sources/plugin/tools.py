@@ -30,8 +30,6 @@ from toolkit.tools.function_tool import FunctionTool
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-__all__ = ["PluginTools", "plugin_tools"]
-
 _logger = logging.getLogger("toolkit.sources.plugin")
 
 _PLUGIN_TIMEOUT = 60.0
