@@ -14,9 +14,7 @@ PACKAGE = Path(toolkit.__file__).parent
 LINES_OF_A_FUNCTION = 60
 COMPLEXITY = 12
 
-LONG_FUNCTIONS: dict[str, str] = {
-    "calls/run.py:run": "every call goes through it: functions for parts of it would be frames of each turn",
-}
+LONG_FUNCTIONS: dict[str, str] = {}
 TANGLED_FUNCTIONS: dict[str, str] = {}
 ONE_WORD_FUNCTIONS: dict[str, str] = {
     "interop/langchain.py:_arun": "a name of LangChain's protocol",

@@ -10,6 +10,8 @@ from functools import cache
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any
 
+__all__ = ["dataclass"]
+
 if TYPE_CHECKING:
     from dataclasses import dataclass
 else:

@@ -107,7 +107,7 @@ class Settings:
 
     def __new__(cls, *values: object, **keywords: object) -> Self:
         """Refuse keywords that `__init__` does not take."""
-        if values or not keywords.keys() <= _find_keywords(cls):
+        if values or not keywords.keys() <= _find_keywords(cast("Any", cls)):
             _refuse_arguments(cls, len(values), keywords)
         return super().__new__(cls)
 

@@ -18,7 +18,7 @@ from toolkit import (
     Usage,
     UserMessage,
 )
-from toolkit.calls.run import CutCall
+from toolkit.calls.run import CallCut, CallReturned, CutCall
 from toolkit.chat import ChatResponse, StopReason, validate_transcript
 from toolkit.endings import Cancelled, Timeout, TypedAnswer, UsageLimit
 from toolkit.errors import LoopUsageError
@@ -29,11 +29,9 @@ from toolkit.loop.feeds import (
     AnswerJudged,
     AskApproval,
     BeginTurn,
-    CallCut,
     CallDecided,
     CallModel,
     CallReopened,
-    CallReturned,
     CallsPrepared,
     CallStarted,
     CommandGiven,

@@ -157,8 +157,9 @@ class UserMessage:
     role: Literal["user"] = "user"
 
     def __post_init__(self) -> None:
-        if isinstance(self.content, list):  # which its owner could change later
-            object.__setattr__(self, "content", tuple(self.content))
+        content: Any = self.content
+        if isinstance(content, list):  # which its owner could change later
+            object.__setattr__(self, "content", tuple(content))  # pyright: ignore[reportUnknownArgumentType]
 
     @property
     def text(self) -> str:
@@ -224,8 +225,9 @@ class ToolResult:
     role: Literal["tool"] = "tool"
 
     def __post_init__(self) -> None:
-        if isinstance(self.content, list):  # which its owner could change later
-            object.__setattr__(self, "content", tuple(self.content))
+        content: Any = self.content
+        if isinstance(content, list):  # which its owner could change later
+            object.__setattr__(self, "content", tuple(content))  # pyright: ignore[reportUnknownArgumentType]
 
     @property
     def text(self) -> str:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import asdict
+from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -99,7 +100,7 @@ def examine_installation(models: tuple[str, ...], url: str, output: OutputFormat
                 if tried.state == "works":
                     add(_Check("calls", model, "works", describe_advice(model)))
                     if is_probing:
-                        add(await _run_check("probe", model, lambda model=model: _probe_model(model, url)))
+                        add(await _run_check("probe", model, partial(_probe_model, model, url)))
         return ExitCode.FAILED if any(check.state == "broken" for check in checks) else ExitCode.DONE
 
     code = Terminal().run(main)

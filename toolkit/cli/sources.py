@@ -288,7 +288,8 @@ def read_model(name: str, url: str, timeout: float, **options: Any) -> Provider:
         return cast("Provider", found)
     from toolkit.providers import PricedProvider, provider_for
 
-    provider = provider_for(name, **({"base_url": url} if url else {}), **options)
+    address: dict[str, Any] = {"base_url": url} if url else {}
+    provider = provider_for(name, **address, **options)
     is_priced = name.partition(":")[0].strip().lower() in _PRICED
     return PricedProvider(provider) if is_priced and importlib.util.find_spec("genai_prices") else provider
 

@@ -20,6 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from toolkit.calls.events import ApprovalRequested, ToolExecutionEnd
 from toolkit.calls.handler import Registration
+from toolkit.calls.run import CallReturned
 from toolkit.chat import ArgumentsDelta, ReasoningDelta, TextDelta
 from toolkit.dataclass import dataclass
 from toolkit.durable.contents import ContentRow, StoredText, split_value
@@ -27,7 +28,7 @@ from toolkit.durable.storage import Storage, database_now, events, runs, store_c
 from toolkit.loop.approvals import describe_call_end
 from toolkit.loop.event_json import dump_event
 from toolkit.loop.events import Done, Failed, IterationStart, ProviderRetried, ResponseReceived
-from toolkit.loop.feeds import CallReturned, ModelReplied, load_feed
+from toolkit.loop.feeds import ModelReplied, load_feed
 from toolkit.loop.journal import storable_id
 from toolkit.run_log.cleaning import EntryCleaner, ReplyText
 from toolkit.run_log.entries import LogItem, LogRecord, dump_item, make_header, write_line

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from dbos import EnqueueOptions, error as dbos_error
 from sqlalchemy.exc import IntegrityError
 
+from toolkit.calls.run import CallReturned
 from toolkit.chat import ToolCall
 from toolkit.dataclass import dataclass
 from toolkit.durable.contents import check_json, check_storable_text, split_value, write_value
@@ -44,7 +45,7 @@ from toolkit.durable.storage import (
     store_contents,
 )
 from toolkit.loop.approvals import PendingApproval
-from toolkit.loop.feeds import CallReturned, Feed, ModelReplied, load_feed
+from toolkit.loop.feeds import Feed, ModelReplied, load_feed
 from toolkit.loop.journal import storable_id
 from toolkit.loop.turn import LOST
 from toolkit.schema.nodes import is_object

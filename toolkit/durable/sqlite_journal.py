@@ -92,7 +92,8 @@ class SqliteJournal(ReplayJournal):
         if found is None or found[0] != name:
             return None
         self._position += 1
-        return left.pop(self._position)[1]
+        value: JournalValue = left.pop(self._position)[1]
+        return value
 
     def nested(self, name: str) -> SqliteJournal:
         """Return the log of a run inside of this one; see `Journal`."""

@@ -1,4 +1,4 @@
-"""The words between the machine of a loop and its run: steps and commands, and the feeds with the phases that take them.
+"""The words between the machine of a loop and its run: steps, commands, and feeds with the phases that take them.
 
 A feed also has the form in which it stands in the log of a durable run.
 """

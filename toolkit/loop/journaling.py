@@ -34,6 +34,7 @@ from anyio.lowlevel import checkpoint_if_cancelled
 from toolkit.calls.approval import put_off_asked
 from toolkit.calls.handler import Ctx
 from toolkit.calls.prepare import Ready, Refused
+from toolkit.calls.run import CallReturned
 from toolkit.chat import ToolCall
 from toolkit.chat.messages import messages_to_plain
 from toolkit.chat.serialization import provider_error_from_plain, provider_error_to_plain
@@ -51,7 +52,6 @@ from toolkit.loop.approvals import dump_modified
 from toolkit.loop.budget import Budget, Spent, UsageLimits
 from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.feeds import (
-    CallReturned,
     CallsPrepared,
     CallStarted,
     Feed,

@@ -39,6 +39,7 @@ from dataclasses import field, fields, replace
 from typing import Any, ClassVar, Literal, Self, cast
 
 from toolkit.calls.approval import Abort, Approve, Defer, Deny
+from toolkit.calls.run import CallCut, CallReturned
 from toolkit.chat import (
     AssistantMessage,
     ChatResponse,
@@ -62,11 +63,9 @@ from toolkit.loop.feeds import (
     AnswerJudged,
     AskApproval,
     BeginTurn,
-    CallCut,
     CallDecided,
     CallModel,
     CallReopened,
-    CallReturned,
     CallsPrepared,
     CallStarted,
     Command,

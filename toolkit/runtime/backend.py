@@ -10,7 +10,6 @@ import asyncio
 import math
 import sys
 import types
-from asyncio import CancelledError as AsyncioCancelledError
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
 from contextvars import Context, ContextVar, copy_context
 from functools import cache, partial
@@ -28,6 +27,8 @@ if sys.version_info < (3, 12):
 
     _current_tasks: dict[object, asyncio.Task[Any]] = vars(asyncio.tasks)["_current_tasks"]
 
+
+AsyncioCancelledError = asyncio.CancelledError
 
 CancellationMark: TypeAlias = int | None
 """How often the current asyncio task had been asked to cancel; None on trio, which needs no such count."""

@@ -237,7 +237,7 @@ class ToolRegistry(Generic[Ctx]):
             self._context_needs = [
                 each
                 for each in self._registrations.values()
-                if each.needs_context is not None or getattr(each.tool, "inner_registries", ())
+                if each.needs_context is not None or bool(getattr(each.tool, "inner_registries", ()))
             ]
         for registration in self._context_needs:
             if registration.needs_context is not None:
