@@ -9,15 +9,8 @@ wraps an adapter, and says what its answers cost (``prices``).
 """
 
 from toolkit.providers.catalogue import ClosableProvider, provider_for
-from toolkit.providers.wrapping import (
-    CachedProvider,
-    FallbackProvider,
-    PricedProvider,
-    PriceFunction,
-    RateLimitedProvider,
-    TokenPrices,
-    estimated_tokens,
-)
+from toolkit.providers.prices import PricedProvider, PriceFunction, TokenPrices
+from toolkit.providers.wrapping import CachedProvider, FallbackProvider, RateLimitedProvider, estimated_tokens
 
 __all__ = [
     "CachedProvider",
