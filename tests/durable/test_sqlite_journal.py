@@ -137,7 +137,7 @@ async def test_a_full_disk_ends_the_run_and_loses_nothing_before(anyio_backend: 
     with SqliteJournal(path, "x") as journal:
         database: sqlite3.Connection = journal._log._connection  # type: ignore[assignment]  # pyright: ignore[reportPrivateUsage, reportAssignmentType]
         pages = database.execute("PRAGMA page_count").fetchone()[0]
-        database.execute(f"PRAGMA max_page_count = {pages + 5}")
+        database.execute(f"PRAGMA max_page_count = {pages + 2}")
         error, _ = await scenario.run(journal, world)
     assert isinstance(error, JournalError)
     assert "could not be stored in" in str(error)

@@ -92,7 +92,7 @@ def test_a_wrong_answer_ends_with_an_exit_code() -> None:
 def test_an_unknown_command_says_which_there_is() -> None:
     done = run("-m", "toolkit", "dmeo")
     assert (done.returncode, done.stdout) == (2, "")
-    told = "there is no command 'dmeo'; did you mean 'demo'? See `python -m toolkit --help`."
+    told = "No such command 'dmeo'. Did you mean 'demo'? See `python -m toolkit --help`."
     assert done.stderr == f"python -m toolkit: {told}\n"
 
 
