@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from toolkit.cli.script import start
+from toolkit.cli.entry import start
 
 if __name__ == "__main__":
     sys.exit(start("python -m toolkit"))

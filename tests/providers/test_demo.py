@@ -36,7 +36,7 @@ def test_the_demonstration_is_right_and_fits_one_screen() -> None:
     assert "SmolLM2 135M, offline" in done.stdout
     assert "model  get_weather(city='Tokyo', unit='fahrenheit')" in done.stdout
     assert "model  add(a=17, b=25)" in done.stdout
-    assert "model  search(topic='the sea', limit=3)" in done.stdout
+    assert "model  search(topic='The sea', limit=3)" in done.stdout
     assert "3 of 3 right" in done.stdout
     assert all(done.stdout.count(answer) >= 2 for answer in ANSWERS)
     assert_fits_one_screen(done.stdout)

@@ -1,4 +1,4 @@
-"""The start of the command line; the console script is installed outside of the package, so that help is quick."""
+"""The console script ``toolkit``, installed outside of the package: ``--help`` does not wait for its import."""
 
 from __future__ import annotations
 
@@ -22,23 +22,6 @@ def main() -> int:
 
     vars(package)["__getattr__"] = load  # how a module offers names that it has not yet
     sys.modules["toolkit"] = package
+    from toolkit.cli.entry import start  # found through the package
+
     return start("toolkit")
-
-
-def start(program: str) -> int:
-    """Run the command line of this process and return the exit code; only the demo runs without the extra ``cli``."""
-    try:
-        if sys.argv[1:] == ["demo"]:
-            from toolkit.demo import run_demo  # it imports the edges
-
-            return run_demo()
-        from toolkit.cli.application import run_command_line  # an extra
-
-        return run_command_line(program)
-    except KeyboardInterrupt:  # before a command handles signals
-        return 130
-    except ModuleNotFoundError as error:
-        if error.name != "click":
-            raise
-        print("toolkit: the command line needs Click and Rich: `pip install 'toolkit-sdk[cli]'`", file=sys.stderr)  # noqa: T201 - this is a command
-        return 2
