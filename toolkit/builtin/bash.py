@@ -44,6 +44,16 @@ _SYSTEM_SETTINGS = [
     "resolv.conf",
 ]
 _SANDBOX_PROBE_SECONDS = 10
+Confirm: TypeAlias = Callable[[str], bool | Awaitable[bool]]
+"""Receives a command; False or an exception refuses it."""
+_ALWAYS_INHERITED = ("PATH", "HOME", "PWD")
+_UPDATE_SECONDS = 0.1
+_UPDATE_BYTES = 4_000
+_LONGEST_COMMAND = 100_000
+# Characters that move the cursor or change the direction of text: a person must see what the shell reads.
+_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_CHUNK_BYTES = 65_536
+_PIPE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,17 +121,6 @@ class Bubblewrap:
                 path = os.path.abspath(folder)  # noqa: PTH100 - links stay what they are
                 arguments += [option, path, path]
         return [*arguments, "--chdir", str(working_folder), "--", *command]
-
-
-Confirm: TypeAlias = Callable[[str], bool | Awaitable[bool]]
-"""Receives a command; False or an exception refuses it."""
-
-_ALWAYS_INHERITED = ("PATH", "HOME", "PWD")
-_UPDATE_SECONDS = 0.1
-_UPDATE_BYTES = 4_000
-_LONGEST_COMMAND = 100_000
-# Characters that move the cursor or change the direction of text: a person must see what the shell reads.
-_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,10 +316,6 @@ def _format_stream(tail: Tail) -> str:
     if not tail.dropped:
         return text
     return f"[The first {tail.dropped:,} bytes were not kept. Send the output to a file to have all of it.]\n{text}"
-
-
-_CHUNK_BYTES = 65_536
-_PIPE_SECONDS = 1.0
 
 
 async def run_command(

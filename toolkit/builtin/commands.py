@@ -49,6 +49,58 @@ PlainCommandPattern: TypeAlias = str | Callable[[PlainWords], bool]
 
 _OPERATORS = re.compile(r"[;|&(){}<>]")
 _EVERYTHING = re.compile(r"//?|~\w*")
+_PLAIN_TOKEN = re.compile(
+    r"""
+      (?P<blank>[ \t]+)
+    | (?P<end>;(?!;)|&&|\|\||\|(?!&)|\n)
+    | (?P<word>(?:[A-Za-z0-9_./:@%+,=-]|'[^'\x00]*'|"[^"$`\\\x00]*")+)
+    """,
+    re.VERBOSE,
+)
+_QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")
+_SHELL_WORDS = frozenset({
+    "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select", "then",
+    "time", "until", "while",
+})  # fmt: skip
+_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "rbash", "fish"})
+# Programs that run commands from their words or their input, so that a command may contain another.
+_RUNNERS = frozenset({
+    ".", "at", "batch", "builtin", "busybox", "busybox.static", "bwrap", "capsh", "catchsegv", "chpst", "chronic",
+    "chroot", "chrt", "command", "coproc", "cpulimit", "dbus-launch", "dbus-run-session", "doas", "eatmydata", "entr",
+    "env", "eval", "exec", "fakeroot", "faketime", "find", "firejail", "flock", "gdb", "ifne", "ionice", "logsave",
+    "ltrace", "newgrp", "nice", "nohup", "nsenter", "numactl", "parallel", "pee", "perf", "pkexec", "prlimit", "proot",
+    "rlwrap", "run-parts", "runcon", "runuser", "screen", "script", "sem", "setarch", "setpriv", "setsid", "setuidgid",
+    "sg", "socat", "softlimit", "source", "ssh", "start-stop-daemon", "stdbuf", "strace", "su", "sudo", "systemd-run",
+    "taskset", "time", "timeout", "tmux", "torsocks", "toybox", "trap", "unbuffer", "unshare", "valgrind", "watch",
+    "xargs", "xvfb-run",
+})  # fmt: skip
+# Builtins that evaluate words as arithmetic, or change what later words mean.
+_BUILTINS = frozenset({
+    "[", "[[", "alias", "bind", "caller", "compgen", "complete", "compopt", "declare", "enable", "export", "fc",
+    "getopts", "hash", "history", "jobs", "let", "local", "mapfile", "printf", "read", "readarray", "readonly", "set",
+    "shift", "shopt", "test", "typeset", "ulimit", "umask", "unalias", "unset", "wait",
+})  # fmt: skip
+_NEVER_PLAIN = _RUNNERS | _BUILTINS
+_INTERPRETERS = re.compile(
+    r"(?:(?:ba|da|z|k|mk|lk|a|rba|fi|c|tc|xon|el|nu|po|ya|o|j|go|q|b)?sh|nu|elvish|pwsh|powershell|cmd|[gmn]?awk|"
+    r"original-awk|g?sed|r?ed|ex|g?vim?|r?view|nvim|emacs|python|[bp]y(?:py|thon)|jython|micropython|ptpython|ipython|hy|perl|ruby|"
+    r"[ij]rb|erb|pry|node|nodejs|ts-node|tsx|deno|bun|qjs|gjs|php|php-cgi|phpdbg|lua|luajit|texlua|tclsh|wish|expect|osascript|"
+    r"cscript|wscript|r|rscript|julia|octave|gnuplot|guile|racket|sbcl|clisp|gsi|ocaml|erl|elixir|iex|ghc|ghci|runghc|"
+    r"sqlite|psql|mysql|make|gmake|ninja|rake|just|bc|dc|m4|jshell|jrunscript|groovy|scala|kotlin|swift|gdb|lldb|"
+    r"execlineb|ld-linux\S*|npx|bunx|uvx)(?:[-_.]?\d[\w.-]*|\.exe|\.static)?"
+)
+_PRINTERS = frozenset({"echo", "printf"})
+_DEEPEST_SCRIPT = 5
+_MOST_WORDS = 500_000
+_BRACED = re.compile(r"(?<![^\s;|&()<>{}])[^\s;|&()<>{}]*+(?<!\$)\{[^{}\s]*,[^{}\s]*\}[^\s;|&()<>]*")
+_BARE = re.compile(r"\$([A-Za-z_]\w*|[0-9@*])")
+_SPLIT = "\0"
+_DEFAULT = re.compile(r"\$\{\w+:?[-=]([^{}$`]*)\}", re.DOTALL)
+_LONGEST_HERE = 4_000  # for which the parser takes a fraction of a second and of the stack, whatever it reads
+_READING_SECONDS = 3.0
+_STARTING_SECONDS = 60  # of the process that reads, on a busy machine
+_ANSI_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|u[0-9a-fA-F]{1,4}|U[0-9a-fA-F]{1,8}|[0-7]{1,3}|c.|.)", re.DOTALL)
+_ANSI_LETTERS = {"a": "\a", "b": "\b", "e": "\033", "E": "\033", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
 def removes_everything(words: Words) -> bool:
@@ -192,48 +244,6 @@ def _compile_text_search(pattern: str) -> Callable[[str], bool]:
     return lambda text: found.search(text) is not None
 
 
-_PLAIN_TOKEN = re.compile(
-    r"""
-      (?P<blank>[ \t]+)
-    | (?P<end>;(?!;)|&&|\|\||\|(?!&)|\n)
-    | (?P<word>(?:[A-Za-z0-9_./:@%+,=-]|'[^'\x00]*'|"[^"$`\\\x00]*")+)
-    """,
-    re.VERBOSE,
-)
-_QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")
-_SHELL_WORDS = frozenset({
-    "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select", "then",
-    "time", "until", "while",
-})  # fmt: skip
-_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "rbash", "fish"})
-# Programs that run commands from their words or their input, so that a command may contain another.
-_RUNNERS = frozenset({
-    ".", "at", "batch", "builtin", "busybox", "busybox.static", "bwrap", "capsh", "catchsegv", "chpst", "chronic",
-    "chroot", "chrt", "command", "coproc", "cpulimit", "dbus-launch", "dbus-run-session", "doas", "eatmydata", "entr",
-    "env", "eval", "exec", "fakeroot", "faketime", "find", "firejail", "flock", "gdb", "ifne", "ionice", "logsave",
-    "ltrace", "newgrp", "nice", "nohup", "nsenter", "numactl", "parallel", "pee", "perf", "pkexec", "prlimit", "proot",
-    "rlwrap", "run-parts", "runcon", "runuser", "screen", "script", "sem", "setarch", "setpriv", "setsid", "setuidgid",
-    "sg", "socat", "softlimit", "source", "ssh", "start-stop-daemon", "stdbuf", "strace", "su", "sudo", "systemd-run",
-    "taskset", "time", "timeout", "tmux", "torsocks", "toybox", "trap", "unbuffer", "unshare", "valgrind", "watch",
-    "xargs", "xvfb-run",
-})  # fmt: skip
-# Builtins that evaluate words as arithmetic, or change what later words mean.
-_BUILTINS = frozenset({
-    "[", "[[", "alias", "bind", "caller", "compgen", "complete", "compopt", "declare", "enable", "export", "fc",
-    "getopts", "hash", "history", "jobs", "let", "local", "mapfile", "printf", "read", "readarray", "readonly", "set",
-    "shift", "shopt", "test", "typeset", "ulimit", "umask", "unalias", "unset", "wait",
-})  # fmt: skip
-_NEVER_PLAIN = _RUNNERS | _BUILTINS
-_INTERPRETERS = re.compile(
-    r"(?:(?:ba|da|z|k|mk|lk|a|rba|fi|c|tc|xon|el|nu|po|ya|o|j|go|q|b)?sh|nu|elvish|pwsh|powershell|cmd|[gmn]?awk|"
-    r"original-awk|g?sed|r?ed|ex|g?vim?|r?view|nvim|emacs|python|[bp]y(?:py|thon)|jython|micropython|ptpython|ipython|hy|perl|ruby|"
-    r"[ij]rb|erb|pry|node|nodejs|ts-node|tsx|deno|bun|qjs|gjs|php|php-cgi|phpdbg|lua|luajit|texlua|tclsh|wish|expect|osascript|"
-    r"cscript|wscript|r|rscript|julia|octave|gnuplot|guile|racket|sbcl|clisp|gsi|ocaml|erl|elixir|iex|ghc|ghci|runghc|"
-    r"sqlite|psql|mysql|make|gmake|ninja|rake|just|bc|dc|m4|jshell|jrunscript|groovy|scala|kotlin|swift|gdb|lldb|"
-    r"execlineb|ld-linux\S*|npx|bunx|uvx)(?:[-_.]?\d[\w.-]*|\.exe|\.static)?"
-)
-
-
 def read_plain_commands(text: str) -> list[PlainWords] | None:
     """Return the commands of a text that is plain, in order; None for every other text.
 
@@ -353,20 +363,6 @@ def _names_code(words: Sequence[str]) -> bool:
         return False
     first = words[1:2] if words[0] == "-m" else words[:1]
     return bool(first) and not first[0].startswith("-") and not any(character in "*?[" for character in first[0])
-
-
-_PRINTERS = frozenset({"echo", "printf"})
-_DEEPEST_SCRIPT = 5
-_MOST_WORDS = 500_000
-_BRACED = re.compile(r"(?<![^\s;|&()<>{}])[^\s;|&()<>{}]*+(?<!\$)\{[^{}\s]*,[^{}\s]*\}[^\s;|&()<>]*")
-_BARE = re.compile(r"\$([A-Za-z_]\w*|[0-9@*])")
-_SPLIT = "\0"
-_DEFAULT = re.compile(r"\$\{\w+:?[-=]([^{}$`]*)\}", re.DOTALL)
-_LONGEST_HERE = 4_000  # for which the parser takes a fraction of a second and of the stack, whatever it reads
-_READING_SECONDS = 3.0
-_STARTING_SECONDS = 60  # of the process that reads, on a busy machine
-_ANSI_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|u[0-9a-fA-F]{1,4}|U[0-9a-fA-F]{1,8}|[0-7]{1,3}|c.|.)", re.DOTALL)
-_ANSI_LETTERS = {"a": "\a", "b": "\b", "e": "\033", "E": "\033", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,6 +51,15 @@ _CLASSES = {
 _CLASS = re.compile(rf"\[:({'|'.join(_CLASSES)}):\]")
 _WALKED_FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 _FILE_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_LONGEST_GLOB = 1_000
+_MOST_RULE_LINES = 2_000
+_RULES_A_SET = 200  # one automaton for too many rules would outgrow its memory
+_SET_BYTES = 32_000_000
+_FOLDER_MARK = "(?P<ps_d>/)"  # with which pathspec marks the contents of a matching folder
+_LONGEST_NAME_GLOB = 1_000
+_MOST_ALTERNATIVES = 1_000
+_BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
+_MOST_FILES = 1_000
 
 
 class Deadline:
@@ -312,13 +321,6 @@ def _read_tree_file(descriptor: int, largest: int) -> bytes | None:
     return data if len(data) <= largest else None
 
 
-_LONGEST_GLOB = 1_000
-_MOST_RULE_LINES = 2_000
-_RULES_A_SET = 200  # one automaton for too many rules would outgrow its memory
-_SET_BYTES = 32_000_000
-_FOLDER_MARK = "(?P<ps_d>/)"  # with which pathspec marks the contents of a matching folder
-
-
 class UnreadableGlobError(ValueError):
     """A line is no glob."""
 
@@ -433,11 +435,6 @@ def _make_options() -> Any:
     return options
 
 
-_LONGEST_NAME_GLOB = 1_000
-_MOST_ALTERNATIVES = 1_000
-_BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
-
-
 def name_pattern(glob: str, parameter: str) -> Callable[[str], bool]:
     """Return a test that is True if a glob matches a path.
 
@@ -489,9 +486,6 @@ def _refuse_glob(glob: str, parameter: str) -> ToolFailedError:
 
 def _split_alternatives(text: str, match: re.Match[str]) -> list[str]:
     return [f"{text[: match.start()]}{choice}{text[match.end() :]}" for choice in match[1].split(",")]
-
-
-_MOST_FILES = 1_000
 
 
 def list_files_tool(

@@ -34,6 +34,35 @@ _LARGEST_IMAGE = 20_000_000
 Encoding = Annotated[
     str | None, Field(description="Only for files that are not UTF-8: their encoding, such as latin-1.")
 ]
+# Programs read instructions from hidden files and folders; nothing in these makes one run code.
+_INERT = frozenset({
+    ".github", ".gitignore", ".gitkeep", ".keep", ".mailmap", ".git-blame-ignore-revs", ".dockerignore", ".npmignore",
+    ".eslintignore", ".prettierignore", ".stylelintignore", ".ignore", ".rgignore", ".helmignore", ".gcloudignore",
+    ".vercelignore", ".editorconfig", ".env.example", ".env.sample", ".env.template", ".python-version",
+    ".node-version", ".nvmrc", ".ruby-version", ".markdownlint.json", ".markdownlint.yaml", ".yamllint",
+    ".yamllint.yaml", ".yamllint.yml", ".clang-format", ".nojekyll",
+})  # fmt: skip
+# HEAD makes a folder of ordinary files a repository, whose configuration git runs.
+_EXECUTED_NAMES = (
+    "head", "*.pth", "sitecustomize.py", "usercustomize.py", "pip.conf", "mise.toml", "mise.*.toml", "crontab",
+    "*.code-workspace", "*.sublime-project", "jenkinsfile*", "lefthook*.yml", "lefthook*.yaml", "lefthook*.toml",
+    "lefthook*.json", "appveyor.yml", "azure-pipelines*.yml", "azure-pipelines*.yaml", "bitbucket-pipelines.yml",
+    "buildspec*.yml", "buildspec*.yaml", "cloudbuild*.yml", "cloudbuild*.yaml",
+)  # fmt: skip
+_FOLDERS = (
+    ".github/workflows", ".github/actions", ".github/hooks", "library/launchagents", "library/launchdaemons",
+    "systemd/user", "systemd/system", "autostart",
+)  # fmt: skip
+_SHORT_NAME = re.compile(r"[^.~]{1,6}~\d+(\.[^.]*)?")
+_SEEMING_DOTS = str.maketrans({"\u2024": ".", "\uff0e": ".", "\ufe52": "."})
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark it begins with
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_LOOKED_AT = 8192
 
 
 def read_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[object, ..., Any]:
@@ -172,29 +201,6 @@ def _has_windows_line_ends(folder: RootFolder, path: str) -> bool:
     return b"\r\n" in data and data.count(b"\r\n") == data.count(b"\n")
 
 
-# Programs read instructions from hidden files and folders; nothing in these makes one run code.
-_INERT = frozenset({
-    ".github", ".gitignore", ".gitkeep", ".keep", ".mailmap", ".git-blame-ignore-revs", ".dockerignore", ".npmignore",
-    ".eslintignore", ".prettierignore", ".stylelintignore", ".ignore", ".rgignore", ".helmignore", ".gcloudignore",
-    ".vercelignore", ".editorconfig", ".env.example", ".env.sample", ".env.template", ".python-version",
-    ".node-version", ".nvmrc", ".ruby-version", ".markdownlint.json", ".markdownlint.yaml", ".yamllint",
-    ".yamllint.yaml", ".yamllint.yml", ".clang-format", ".nojekyll",
-})  # fmt: skip
-# HEAD makes a folder of ordinary files a repository, whose configuration git runs.
-_EXECUTED_NAMES = (
-    "head", "*.pth", "sitecustomize.py", "usercustomize.py", "pip.conf", "mise.toml", "mise.*.toml", "crontab",
-    "*.code-workspace", "*.sublime-project", "jenkinsfile*", "lefthook*.yml", "lefthook*.yaml", "lefthook*.toml",
-    "lefthook*.json", "appveyor.yml", "azure-pipelines*.yml", "azure-pipelines*.yaml", "bitbucket-pipelines.yml",
-    "buildspec*.yml", "buildspec*.yaml", "cloudbuild*.yml", "cloudbuild*.yaml",
-)  # fmt: skip
-_FOLDERS = (
-    ".github/workflows", ".github/actions", ".github/hooks", "library/launchagents", "library/launchdaemons",
-    "systemd/user", "systemd/system", "autostart",
-)  # fmt: skip
-_SHORT_NAME = re.compile(r"[^.~]{1,6}~\d+(\.[^.]*)?")
-_SEEMING_DOTS = str.maketrans({"\u2024": ".", "\uff0e": ".", "\ufe52": "."})
-
-
 def is_executed_later(path: str) -> bool:
     """Return whether another program may execute the content of a file, or obey it, automatically.
 
@@ -255,16 +261,6 @@ def guard_link(folder: RootFolder, path: str) -> Callable[[Found], None]:
             )
 
     return check
-
-
-_BOMS = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark it begins with
-    (codecs.BOM_UTF32_BE, "utf-32-be"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
-_LOOKED_AT = 8192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

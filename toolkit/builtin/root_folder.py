@@ -39,6 +39,13 @@ _PASSED = getattr(os, "O_PATH", os.O_RDONLY) | _FOLDER_FLAGS
 
 # One change at a time in this process, so that two edits of one file never lose each other.
 _changing = Lock()
+_LOCK_SECONDS = 10.0
+_LOCK_PAUSE = 0.01
+OPEN_PLAINLY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+"""Flags that open a file without following a link, waiting for a pipe, or handing it on to programs."""
+_EXCHANGE = 2  # RENAME_EXCHANGE on Linux, RENAME_SWAP on macOS
+_NOT_SUPPORTED = frozenset({errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP})
+_FUNCTIONS = {"linux": "renameat2", "darwin": "renameatx_np"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -402,13 +409,6 @@ def _require_writable(found: Found, path: str) -> None:
         os.close(_open_found(found, path, os.O_WRONLY))
 
 
-_LOCK_SECONDS = 10.0
-_LOCK_PAUSE = 0.01
-
-OPEN_PLAINLY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
-"""Flags that open a file without following a link, waiting for a pipe, or handing it on to programs."""
-
-
 @contextmanager
 def lock_folder(folder: int, path: str) -> Generator[None]:
     """Hold the lock that all processes share that change files in a folder; where there are no locks, hold none."""
@@ -499,11 +499,6 @@ def _keep_owner_and_mode(descriptor: int, status: os.stat_result) -> None:
         with suppress(PermissionError):  # only root can change owners; else the writer owns it, as with any editor
             os.fchown(descriptor, status.st_uid, status.st_gid)
     os.fchmod(descriptor, stat.S_IMODE(status.st_mode) & 0o777)
-
-
-_EXCHANGE = 2  # RENAME_EXCHANGE on Linux, RENAME_SWAP on macOS
-_NOT_SUPPORTED = frozenset({errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP})
-_FUNCTIONS = {"linux": "renameat2", "darwin": "renameatx_np"}
 
 
 def exchange_files(folder: int, one: str, other: str) -> bool:

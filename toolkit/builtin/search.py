@@ -30,6 +30,25 @@ if TYPE_CHECKING:
 
 _LARGEST_SEARCHED = 10_000_000
 _HIT_LINE_CHARS = 500
+_ANY_OTHER = r"(?-u:[\x80-\xff]{1,4})"  # a character of more than one byte, or bytes that are none
+_PATTERN_TOKEN = re.compile(
+    r"""
+      (?P<group>\(\?:|\((?!\?)|[)|])
+    | (?P<repeat>(?:[*+?]|\{\d+(?:,\d*)?\})\??(?![*+?{]))
+    | (?P<start>\^) | (?P<end>\$)
+    | (?P<any>\.)
+    | (?P<edge>\\b)
+    | (?P<kind>\\[wWsSdD])
+    | (?P<escape>\\[.^$*+?()\[\]{}|/\\\-])
+    | (?P<set>\[\^?(?:[A-Za-z0-9]-[A-Za-z0-9]|[A-Za-z0-9_ .,:;=<>/"'!@#%]|\\[.wsd\-])+\])
+    | (?P<letter>[A-Za-z0-9_\ \t,:;=<>/"'!@\#%~`\-])
+    """,
+    re.VERBOSE,
+)
+_LONGEST_PATTERN = 1_000
+_MOST_REPEATED = 20_000
+_PART = re.compile(r"\\.|\{(?:\d{0,9},)?(\d{1,9})\}|.", re.DOTALL)
+_WIDE_KINDS = {r"\s": r"[\s\x1c-\x1f]", r"\S": r"[\S\x1c-\x1f]"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,27 +194,6 @@ def _format_block(hit: _Hit, numbers: list[int], context: int) -> str:
         sign = ":" if number in matching else "-"
         shown.append(f"{path}{sign}{number + 1}{sign} {cut}")
     return "\n".join(shown)
-
-
-_ANY_OTHER = r"(?-u:[\x80-\xff]{1,4})"  # a character of more than one byte, or bytes that are none
-_PATTERN_TOKEN = re.compile(
-    r"""
-      (?P<group>\(\?:|\((?!\?)|[)|])
-    | (?P<repeat>(?:[*+?]|\{\d+(?:,\d*)?\})\??(?![*+?{]))
-    | (?P<start>\^) | (?P<end>\$)
-    | (?P<any>\.)
-    | (?P<edge>\\b)
-    | (?P<kind>\\[wWsSdD])
-    | (?P<escape>\\[.^$*+?()\[\]{}|/\\\-])
-    | (?P<set>\[\^?(?:[A-Za-z0-9]-[A-Za-z0-9]|[A-Za-z0-9_ .,:;=<>/"'!@#%]|\\[.wsd\-])+\])
-    | (?P<letter>[A-Za-z0-9_\ \t,:;=<>/"'!@\#%~`\-])
-    """,
-    re.VERBOSE,
-)
-_LONGEST_PATTERN = 1_000
-_MOST_REPEATED = 20_000
-_PART = re.compile(r"\\.|\{(?:\d{0,9},)?(\d{1,9})\}|.", re.DOTALL)
-_WIDE_KINDS = {r"\s": r"[\s\x1c-\x1f]", r"\S": r"[\S\x1c-\x1f]"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,73 @@ from toolkit.foreign_text import escape_in_text, strip_hidden
 _VARIABLE_OPTIONS = ("--env", "--token-env", "--bearer-env")
 _SHORTEST_SECRET = 8  # shorter values of variables are settings
 _SILENT = ("uvicorn", "asyncio")  # they log how they were ended
+_FILE_PATH = click.Path(dir_okay=False, path_type=Path)
+_PORT = click.IntRange(0, 65535)
+_SECONDS = click.FloatRange(min=0)
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+_EPILOG = """\b
+SOURCE is one word that says where tools come from:
+  file.py[:NAME]         Python: all tools in a file, or one, or a registry
+  package.module[:NAME]  the same, by the name of a module
+  tools.yaml             a file of tools: presets and plugins
+  openapi:FILE|URL       the operations of an OpenAPI document
+  mcp:COMMAND|URL        an MCP server: a program, in quotes, or a URL
+  plugin:COMMAND         a program that speaks the plugin protocol
+  coding[:FOLDER]        bash and five tools for files, over a folder
+
+\b
+Exit codes: 0 done, 1 failed, 2 wrong command, source or arguments,
+3 not approved, 130 ended by Ctrl-C, 143 by a signal."""
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_OFFERED_KINDS = ("openapi:", "mcp:", "plugin:", "coding")
+_CODING_TOOLS = ("bash", "read_file", "write_file", "edit_file", "list_files", "search")
+_DECORATORS = ("tool", "tool_with_ctx")
+_MOST_BYTES = 1_000_000
+_log_option = click.option(
+    "--log",
+    type=click.Path(path_type=Path),
+    metavar="PLACE",
+    help="Log the run there, for `toolkit runs`: a folder, or an SQLite file.",
+)
+_url_option = click.option(
+    "--model-url", "url", default="", metavar="URL", help="The address of a server that is compatible with it."
+)
+_yes_option = click.option("--yes", "-y", "is_approved", is_flag=True, help="Approve all calls without asking.")
+_SOURCE_OPTIONS = (
+    click.option(
+        "--timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        default=30.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long a source may take to open, and an OpenAPI server to answer.",
+    ),
+    click.option(
+        "--env",
+        "variables",
+        multiple=True,
+        metavar="NAME",
+        help="Give a program this variable of the environment; may be repeated.",
+    ),
+    click.option(
+        "--token-env",
+        "token_variable",
+        default="",
+        metavar="NAME",
+        help="The variable that holds the token for a server at a URL.",
+    ),
+    click.option(
+        "--base-url", default="", metavar="URL", help="Where the operations of an OpenAPI document are, if elsewhere."
+    ),
+)
+_place_option = click.option(
+    "--log",
+    default="runs",
+    show_default=True,
+    metavar="PLACE",
+    help="Where the runs are: a folder, an SQLite file, or the URL of a database of durable runs.",
+)
+_run_argument = click.argument("run", default="", metavar="[RUN]")
 
 
 def run_command_line(program: str = "toolkit", arguments: Sequence[str] | None = None) -> int:
@@ -138,33 +205,6 @@ class _NoteHandler(logging.Handler):
         click.secho(text if self._with_tracebacks else " ".join(text.split()), err=True, dim=True)
 
 
-_FILE_PATH = click.Path(dir_okay=False, path_type=Path)
-_PORT = click.IntRange(0, 65535)
-_SECONDS = click.FloatRange(min=0)
-_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-_EPILOG = """\b
-SOURCE is one word that says where tools come from:
-  file.py[:NAME]         Python: all tools in a file, or one, or a registry
-  package.module[:NAME]  the same, by the name of a module
-  tools.yaml             a file of tools: presets and plugins
-  openapi:FILE|URL       the operations of an OpenAPI document
-  mcp:COMMAND|URL        an MCP server: a program, in quotes, or a URL
-  plugin:COMMAND         a program that speaks the plugin protocol
-  coding[:FOLDER]        bash and five tools for files, over a folder
-
-\b
-Exit codes: 0 done, 1 failed, 2 wrong command, source or arguments,
-3 not approved, 130 ended by Ctrl-C, 143 by a signal."""
-
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-
-_OFFERED_KINDS = ("openapi:", "mcp:", "plugin:", "coding")
-_CODING_TOOLS = ("bash", "read_file", "write_file", "edit_file", "list_files", "search")
-_DECORATORS = ("tool", "tool_with_ctx")
-_MOST_BYTES = 1_000_000
-
-
 def _output_options(function: _Function) -> _Function:
     """Give a command the options for its output and its errors."""
     traceback = click.option(
@@ -229,49 +269,11 @@ def _read_tool_names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[s
     return []
 
 
-_log_option = click.option(
-    "--log",
-    type=click.Path(path_type=Path),
-    metavar="PLACE",
-    help="Log the run there, for `toolkit runs`: a folder, or an SQLite file.",
-)
-_url_option = click.option(
-    "--model-url", "url", default="", metavar="URL", help="The address of a server that is compatible with it."
-)
-_yes_option = click.option("--yes", "-y", "is_approved", is_flag=True, help="Approve all calls without asking.")
 _source_argument = click.argument("source", shell_complete=_complete_source)
 _sources_argument = click.argument(
     "sources", nargs=-1, required=True, metavar="SOURCE...", shell_complete=_complete_source
 )
 _tool_argument = click.argument("name", shell_complete=_complete_tool)
-
-_SOURCE_OPTIONS = (
-    click.option(
-        "--timeout",
-        type=click.FloatRange(min=0, min_open=True),
-        default=30.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="How long a source may take to open, and an OpenAPI server to answer.",
-    ),
-    click.option(
-        "--env",
-        "variables",
-        multiple=True,
-        metavar="NAME",
-        help="Give a program this variable of the environment; may be repeated.",
-    ),
-    click.option(
-        "--token-env",
-        "token_variable",
-        default="",
-        metavar="NAME",
-        help="The variable that holds the token for a server at a URL.",
-    ),
-    click.option(
-        "--base-url", default="", metavar="URL", help="Where the operations of an OpenAPI document are, if elsewhere."
-    ),
-)
 
 
 @click.group(context_settings=_CONTEXT, epilog=_EPILOG)
@@ -506,16 +508,6 @@ def runs_group() -> None:
 
     RUN is the beginning of the id of a run; without it, the newest is meant.
     """
-
-
-_place_option = click.option(
-    "--log",
-    default="runs",
-    show_default=True,
-    metavar="PLACE",
-    help="Where the runs are: a folder, an SQLite file, or the URL of a database of durable runs.",
-)
-_run_argument = click.argument("run", default="", metavar="[RUN]")
 
 
 @runs_group.command("list")

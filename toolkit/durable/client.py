@@ -35,6 +35,10 @@ from toolkit.trace_context import inject_trace_context
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@-]{0,199}")
 _MOST_PRIORITY = 2**31 - 1
 _Returned = TypeVar("_Returned")
+_FAST_SECONDS = 0.015
+_SLOW_SECONDS = 0.25
+_SLOWER = 1.3
+_PATIENCE = 70
 
 
 class DurableRuns:
@@ -227,12 +231,6 @@ def _cut_after_turn(messages: Sequence[Message], turn: int, run_id: str) -> list
     calls = messages[end - 1]
     assert isinstance(calls, AssistantMessage)
     return list(messages[: end + len(calls.tool_calls)])
-
-
-_FAST_SECONDS = 0.015
-_SLOW_SECONDS = 0.25
-_SLOWER = 1.3
-_PATIENCE = 70
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,16 @@ BESIDE = "$beside"
 
 _CONTENT = "$content"
 """The one member of an object that stands for a text, whose digest it has; or for the user's object with that key."""
+_SEALED = "e1:"
+"""Stands before an encrypted text; no JSON text begins so."""
+_SUMMED = "c1:"
+"""Stands before a text with its check sum, which shows that a row was edited."""
+_SUM_BYTES = 8
+_MOST_CHARACTERS = 500
+_MOST_NUMBER = 2**31 - 1
+_PLAIN_TYPES = (str, int, float, bool, type(None))
+ContentRow: TypeAlias = Mapping[str, str]
+"""The columns of a content."""
 
 
 def set_aside(value: Any, text: str, run_id: str) -> tuple[Any, dict[str, str]]:
@@ -141,15 +151,6 @@ def _digest_content(run_id: str, content: str) -> str:
     return hashlib.sha256(f"{run_id}\n{content}".encode()).hexdigest()
 
 
-_SEALED = "e1:"
-"""Stands before an encrypted text; no JSON text begins so."""
-
-_SUMMED = "c1:"
-"""Stands before a text with its check sum, which shows that a row was edited."""
-
-_SUM_BYTES = 8
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encryption:
     """The functions that encrypt stored values.
@@ -242,11 +243,6 @@ def _sum_up(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=_SUM_BYTES).hexdigest()
 
 
-_MOST_CHARACTERS = 500
-_MOST_NUMBER = 2**31 - 1
-_PLAIN_TYPES = (str, int, float, bool, type(None))
-
-
 def check_storable_text(place: str, text: str) -> None:
     """Check that a text can stand in a column that rows are looked up by.
 
@@ -304,10 +300,6 @@ def _find_no_json(value: object, place: str) -> tuple[str, object] | None:
         case _:
             return None if isinstance(value, _PLAIN_TYPES) else (place, value)
     return next((each for each in found if each is not None), None)
-
-
-ContentRow: TypeAlias = Mapping[str, str]
-"""The columns of a content."""
 
 
 def split_value(

@@ -32,6 +32,16 @@ from toolkit.run_log.stores import StoredLine, StoredRun
 from toolkit.runtime.backend import loop_waker
 
 _logger = logging.getLogger("toolkit.durable")
+_CHUNK = 500
+_FIRST_SECONDS = 0.01
+_RUNNING_SECONDS = 0.02
+"""The time between two looks at a run that moves, however long it has emitted nothing."""
+_SLOW_SECONDS = 0.25
+"""The same for a run that waits for a worker or for a decision."""
+_SLOWER = 1.3
+_GAP_SECONDS = 0.01
+_MOST = 500
+_LISTED = sa.select(runs.c.run_id, runs.c.state, runs.c.updated, runs.c.last_seq).where(runs.c.last_seq > 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +77,6 @@ class EventLine:
     turn: int
     attempt: str
     text: str
-
-
-_CHUNK = 500
 
 
 def read_lines(storage: Storage, run_id: str, after: int) -> Iterator[EventLine]:
@@ -143,18 +150,6 @@ class RunFollower(AsyncIterator[DurableEvent]):
                 self._found.append(DurableEvent(seq=line.seq, turn=line.turn, attempt=line.attempt, event=event))
             if len(self._found) >= _CHUNK:
                 return
-
-
-_FIRST_SECONDS = 0.01
-_RUNNING_SECONDS = 0.02
-"""The time between two looks at a run that moves, however long it has emitted nothing."""
-
-_SLOW_SECONDS = 0.25
-"""The same for a run that waits for a worker or for a decision."""
-
-_SLOWER = 1.3
-_GAP_SECONDS = 0.01
-_MOST = 500
 
 
 @dataclass(slots=True)
@@ -331,9 +326,6 @@ class DurableStore:
             )
             for run_id, state, updated, last in rows
         ]
-
-
-_LISTED = sa.select(runs.c.run_id, runs.c.state, runs.c.updated, runs.c.last_seq).where(runs.c.last_seq > 0)
 
 
 def open_durable_log(url: str, encryption: Encryption | None = None) -> RunLog:

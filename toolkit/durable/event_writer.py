@@ -38,6 +38,11 @@ _NO_TOOLS: Mapping[str, Registration[Any]] = {}
 _MOST_WAITING = 20_000
 _DELTAS = (TextDelta, ReasoningDelta)
 _logger = logging.getLogger("toolkit.durable")
+_PIECE_SECONDS = 0.04
+"""The time between two transactions with texts of replies."""
+_GAP_SECONDS = 0.01
+"""The time between any two transactions, unless the last one took longer: then as long as that."""
+_RETRY_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,15 +305,6 @@ class _RowMaker:
                 "line": self._text.seal(line),
             }
         )
-
-
-_PIECE_SECONDS = 0.04
-"""The time between two transactions with texts of replies."""
-
-_GAP_SECONDS = 0.01
-"""The time between any two transactions, unless the last one took longer: then as long as that."""
-
-_RETRY_SECONDS = 0.5
 
 
 class EventWriter:

@@ -19,6 +19,10 @@ MAX_LOST = 5
 """A machine that fails, a deployment that goes wrong and a neighbour that crashes its worker make fewer in a row."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_REFUSED = {
+    "journal": "its worker stores the log of each run",
+    "steering": "steer a run by `await run.steer(message)`, from any process",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,12 +128,6 @@ class DurableLoop(Generic[Ctx, Out]):
         need = self.registry.find_context_need() if self.make_context is None else None
         if need is not None:
             raise ConfigurationError(f"{need}: give durable_loop ctx=lambda run: ..., which makes it for each run")
-
-
-_REFUSED = {
-    "journal": "its worker stores the log of each run",
-    "steering": "steer a run by `await run.steer(message)`, from any process",
-}
 
 
 @overload

@@ -52,6 +52,16 @@ _LONGEST_STEP = timedelta(days=7)
 
 _DECISIONS = frozenset({"approve", "deny", "modify", "abort"})
 _PLAIN: JsonSerde[Any] = JsonSerde()
+_REFUSED = "$refused"
+"""The key of the object that stands for a value where the work was refused: the class and the text of the error."""
+_REFUSALS: dict[str, type[ToolkitError]] = {
+    each.__name__: each for each in (ConfigurationError, JournalError, LoopUsageError)
+}
+_SUSPENDED_AT_ONCE: set[str] = set()
+"""The invocations that were suspended in their first entry, which takes no time."""
+_INNER = "logs inside"
+"""The name of the runs of the engine that store the logs of loops inside of calls."""
+_OPTIONS = RunOptions(serde=BytesSerde(), max_attempts=1)
 
 
 def restate_service(loop: DurableLoop[Any, Any]) -> VirtualObject:
@@ -257,21 +267,6 @@ async def _read_last_rest(ctx: ObjectContext | ObjectSharedContext) -> dict[str,
     if rest is None:
         raise TerminalError(f"run '{ctx.key()}' was not started, or has not come to rest yet", 404)
     return rest
-
-
-_REFUSED = "$refused"
-"""The key of the object that stands for a value where the work was refused: the class and the text of the error."""
-
-_REFUSALS: dict[str, type[ToolkitError]] = {
-    each.__name__: each for each in (ConfigurationError, JournalError, LoopUsageError)
-}
-_SUSPENDED_AT_ONCE: set[str] = set()
-"""The invocations that were suspended in their first entry, which takes no time."""
-
-_INNER = "logs inside"
-"""The name of the runs of the engine that store the logs of loops inside of calls."""
-
-_OPTIONS = RunOptions(serde=BytesSerde(), max_attempts=1)
 
 
 class RestateJournal:

@@ -57,6 +57,8 @@ _VOID = 0
 _MOST_DELETED = 20
 ENDED_WORKFLOW = ("ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")
 """The engine's states of a workflow that has ended without an output."""
+_COLUMNS = [column for column in runs.c if column.name not in ("attempt", "due", "lost", "ended")]
+_MOST_NAMED = 3
 
 
 def queue_name(loop: str) -> str:
@@ -112,9 +114,6 @@ class AttemptFacts:
     stored: StoredEntries
     items: Sequence[InboxItem]
     lost: int
-
-
-_COLUMNS = [column for column in runs.c if column.name not in ("attempt", "due", "lost", "ended")]
 
 
 class RunRows:
@@ -483,9 +482,6 @@ class RunRows:
     def _to_row(self, found: sa.Row[Any]) -> RunRow:
         values = {column.name: value for column, value in zip(_COLUMNS, found, strict=True)}
         return RunRow(**{**values, "metadata": self._storage.text.read(values["metadata"])})
-
-
-_MOST_NAMED = 3
 
 
 def _count_attempt(connection: sa.Connection, run_id: str, stored: StoredEntries) -> int:

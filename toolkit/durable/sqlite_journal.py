@@ -31,6 +31,21 @@ from toolkit.loop.journal import JournalEntry, JournalValue
 from toolkit.private_files import make_private
 from toolkit.settings import check_setting
 
+Cipher = Callable[[bytes], bytes]
+"""Encrypts or decrypts a stored value."""
+_VERSION = 2
+_BUSY_SECONDS = 30.0
+_TABLES = """
+    CREATE TABLE IF NOT EXISTS run (name TEXT PRIMARY KEY, run_id TEXT NOT NULL, began REAL NOT NULL) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS entry (
+        run_id TEXT, path TEXT, position INTEGER, name TEXT NOT NULL, value BLOB NOT NULL, seal BLOB NOT NULL,
+        PRIMARY KEY (run_id, path, position)
+    ) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS content (
+        run_id TEXT, digest TEXT, value BLOB NOT NULL, PRIMARY KEY (run_id, digest)
+    );
+"""
+
 
 class SqliteJournal(ReplayJournal):
     """Stores a run in a SQLite file: started again with it, the run goes on where it was when its process ended.
@@ -146,23 +161,6 @@ class SqliteJournal(ReplayJournal):
             raise JournalError(
                 f"the journal of the run '{self._name}' has served a loop already: give each loop a journal of its own"
             )
-
-
-Cipher = Callable[[bytes], bytes]
-"""Encrypts or decrypts a stored value."""
-
-_VERSION = 2
-_BUSY_SECONDS = 30.0
-_TABLES = """
-    CREATE TABLE IF NOT EXISTS run (name TEXT PRIMARY KEY, run_id TEXT NOT NULL, began REAL NOT NULL) WITHOUT ROWID;
-    CREATE TABLE IF NOT EXISTS entry (
-        run_id TEXT, path TEXT, position INTEGER, name TEXT NOT NULL, value BLOB NOT NULL, seal BLOB NOT NULL,
-        PRIMARY KEY (run_id, path, position)
-    ) WITHOUT ROWID;
-    CREATE TABLE IF NOT EXISTS content (
-        run_id TEXT, digest TEXT, value BLOB NOT NULL, PRIMARY KEY (run_id, digest)
-    );
-"""
 
 
 class SqliteLog:

@@ -52,6 +52,106 @@ from toolkit.settings import check_setting
 
 _REFUSALS = ("22", "54")
 """The classes of Postgres's codes that are about a value: data exceptions, and limits of the program."""
+_SPLIT_LINE = write_json({BESIDE: {}}).removesuffix("{}}")
+TABLES_VERSION = 4
+"""The version of these tables, and of the entries of a segment's log."""
+_MOST_AT_ONCE = 1_000
+schema = sa.MetaData()
+"""The tables."""
+versions = sa.Table("toolkit_versions", schema, sa.Column("version", sa.Integer, primary_key=True))
+runs = sa.Table(
+    "toolkit_runs",
+    schema,
+    sa.Column("run_id", sa.Text, primary_key=True),
+    sa.Column("loop", sa.Text, nullable=False),
+    sa.Column("tenant", sa.Text, nullable=False),
+    sa.Column("priority", sa.Integer, nullable=False),
+    sa.Column("metadata", sa.Text, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("segment", sa.Integer, nullable=False),
+    sa.Column("attempt", sa.Text),  # the token of the process that moves it: others' events are refused
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("lost", sa.Integer, nullable=False),  # attempts in a row that have not reported an end
+    sa.Column("ended", sa.Integer, nullable=False),  # calls that had come to their end when the last of them began
+    sa.Column("last_seq", sa.Integer, nullable=False),
+    sa.Column("created", sa.Double, nullable=False),
+    sa.Column("updated", sa.Double, nullable=False),
+    sa.Column("due", sa.Double),  # when the decisions that it awaits expire, by the database's clock
+    # A key, so that Postgres lets entries and events of a run be written at once, and none while `attempt` changes.
+    sa.UniqueConstraint("run_id", "attempt"),
+    sa.Index("toolkit_runs_by_state", "state", "updated"),
+    sa.Index("toolkit_runs_by_creation", "created", "run_id"),
+    sa.Index("toolkit_runs_in_state", "state", "created", "run_id"),
+    sa.Index("toolkit_runs_by_due", "due"),
+)
+events = sa.Table(
+    "toolkit_events",
+    schema,
+    sa.Column("run_id", sa.Text, primary_key=True),
+    sa.Column("seq", sa.Integer, primary_key=True),
+    sa.Column("segment", sa.Integer, nullable=False),
+    sa.Column("turn", sa.Integer, nullable=False),
+    sa.Column("attempt", sa.Text, nullable=False),
+    sa.Column("entry", sa.Text),  # the log entry of the same content: a take-over emits those that have no event
+    sa.Column("line", sa.Text, nullable=False),
+)
+inbox = sa.Table(
+    "toolkit_inbox",
+    schema,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("run_id", sa.Text, nullable=False),
+    sa.Column("key", sa.Text, nullable=False),  # a second decision on a call has the same, and is refused
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("segment", sa.Integer),  # that took it; null while none did, 0 where none ever will
+    sa.UniqueConstraint("run_id", "key"),
+    sa.Index("toolkit_inbox_waiting", "segment", "id"),
+    sqlite_autoincrement=True,
+)
+entries = sa.Table(
+    "toolkit_entries",  # the log of each segment; the engine knows a segment as one piece of work
+    schema,
+    sa.Column("run_id", sa.Text, primary_key=True),
+    sa.Column("segment", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("path", sa.Text, primary_key=True),  # the calls that the log of a sub-agent is inside of
+    sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("value", sa.Text, nullable=False),
+)
+contents = sa.Table(
+    "toolkit_contents",  # large texts of entries, events, messages and rests, each once for a run
+    schema,
+    sa.Column("run_id", sa.Text, primary_key=True),
+    sa.Column("digest", sa.Text, primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),
+)
+workers = sa.Table(
+    "toolkit_workers",
+    schema,
+    sa.Column("executor", sa.Text, primary_key=True),
+    sa.Column("beats", sa.Integer, nullable=False),
+    sa.Column("lease", sa.Double, nullable=False),
+    sa.Column("host", sa.Text, nullable=False),
+    sa.Column("seen", sa.Double, nullable=False),
+)
+ENGINE_NAME = "toolkit"
+"""The application's name in the engine, which separates our work from other work in the database."""
+ENGINE_VERSION = "toolkit-1"
+"""The version of the log's format: the engine would take a hash of the code, and new code could not read old logs."""
+_BUSY_SECONDS = 30
+_CONNECT_SECONDS = 5
+_LOCK_SECONDS = 5
+"""The seconds after which a worker that is frozen in a transaction loses its locks."""
+_FIRST_PAUSE = 0.2
+_LONGEST_PAUSE = 5.0
+_POOL_SIZE = 20
+_SQLITE_POOL_SIZE = 4  # more would only wait for one another's locks
+_LOCK = 0x746B_6475  # "tkdu": who makes the tables in Postgres
+_SQLITE_WITH_FRACTIONS = (3, 42)  # what the engine needs from Python 3.12 on; Debian 12 has 3.40
+_FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+_Returned = TypeVar("_Returned")
+_logger = logging.getLogger("toolkit.durable")
+_URL_SHAPES = "'sqlite:///runs.db' or 'postgresql://user:password@host/database'"
 
 
 def is_refusal(error: BaseException) -> bool:
@@ -65,9 +165,6 @@ def is_refusal(error: BaseException) -> bool:
 def is_away(error: BaseException) -> bool:
     """Return whether a database is away, full or busy, so that it may accept the same later."""
     return isinstance(error, (OperationalError, InterfaceError, PoolTimeoutError)) and not is_refusal(error)
-
-
-_SPLIT_LINE = write_json({BESIDE: {}}).removesuffix("{}}")
 
 
 def store_contents(connection: sa.Connection, rows: Sequence[ContentRow]) -> None:
@@ -148,91 +245,6 @@ def restore_value(connection: sa.Connection, stored: StoredText, run_id: str, va
     return restored
 
 
-TABLES_VERSION = 4
-"""The version of these tables, and of the entries of a segment's log."""
-
-_MOST_AT_ONCE = 1_000
-schema = sa.MetaData()
-"""All of them."""
-
-versions = sa.Table("toolkit_versions", schema, sa.Column("version", sa.Integer, primary_key=True))
-runs = sa.Table(
-    "toolkit_runs",
-    schema,
-    sa.Column("run_id", sa.Text, primary_key=True),
-    sa.Column("loop", sa.Text, nullable=False),
-    sa.Column("tenant", sa.Text, nullable=False),
-    sa.Column("priority", sa.Integer, nullable=False),
-    sa.Column("metadata", sa.Text, nullable=False),
-    sa.Column("state", sa.Text, nullable=False),
-    sa.Column("segment", sa.Integer, nullable=False),
-    sa.Column("attempt", sa.Text),  # the token of the process that moves it: others' events are refused
-    sa.Column("attempts", sa.Integer, nullable=False),
-    sa.Column("lost", sa.Integer, nullable=False),  # attempts in a row that have not reported an end
-    sa.Column("ended", sa.Integer, nullable=False),  # calls that had come to their end when the last of them began
-    sa.Column("last_seq", sa.Integer, nullable=False),
-    sa.Column("created", sa.Double, nullable=False),
-    sa.Column("updated", sa.Double, nullable=False),
-    sa.Column("due", sa.Double),  # when the decisions that it awaits expire, by the database's clock
-    # A key, so that Postgres lets entries and events of a run be written at once, and none while `attempt` changes.
-    sa.UniqueConstraint("run_id", "attempt"),
-    sa.Index("toolkit_runs_by_state", "state", "updated"),
-    sa.Index("toolkit_runs_by_creation", "created", "run_id"),
-    sa.Index("toolkit_runs_in_state", "state", "created", "run_id"),
-    sa.Index("toolkit_runs_by_due", "due"),
-)
-events = sa.Table(
-    "toolkit_events",
-    schema,
-    sa.Column("run_id", sa.Text, primary_key=True),
-    sa.Column("seq", sa.Integer, primary_key=True),
-    sa.Column("segment", sa.Integer, nullable=False),
-    sa.Column("turn", sa.Integer, nullable=False),
-    sa.Column("attempt", sa.Text, nullable=False),
-    sa.Column("entry", sa.Text),  # the log entry of the same content: a take-over emits those that have no event
-    sa.Column("line", sa.Text, nullable=False),
-)
-inbox = sa.Table(
-    "toolkit_inbox",
-    schema,
-    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
-    sa.Column("run_id", sa.Text, nullable=False),
-    sa.Column("key", sa.Text, nullable=False),  # a second decision on a call has the same, and is refused
-    sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("body", sa.Text, nullable=False),
-    sa.Column("segment", sa.Integer),  # that took it; null while none did, 0 where none ever will
-    sa.UniqueConstraint("run_id", "key"),
-    sa.Index("toolkit_inbox_waiting", "segment", "id"),
-    sqlite_autoincrement=True,
-)
-entries = sa.Table(
-    "toolkit_entries",  # the log of each segment; the engine knows a segment as one piece of work
-    schema,
-    sa.Column("run_id", sa.Text, primary_key=True),
-    sa.Column("segment", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("path", sa.Text, primary_key=True),  # the calls that the log of a sub-agent is inside of
-    sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("name", sa.Text, nullable=False),
-    sa.Column("value", sa.Text, nullable=False),
-)
-contents = sa.Table(
-    "toolkit_contents",  # large texts of entries, events, messages and rests, each once for a run
-    schema,
-    sa.Column("run_id", sa.Text, primary_key=True),
-    sa.Column("digest", sa.Text, primary_key=True),
-    sa.Column("value", sa.Text, nullable=False),
-)
-workers = sa.Table(
-    "toolkit_workers",
-    schema,
-    sa.Column("executor", sa.Text, primary_key=True),
-    sa.Column("beats", sa.Integer, nullable=False),
-    sa.Column("lease", sa.Double, nullable=False),
-    sa.Column("host", sa.Text, nullable=False),
-    sa.Column("seen", sa.Double, nullable=False),
-)
-
-
 def database_now(engine: sa.Engine) -> sa.ColumnElement[Any]:
     """Return the time by the database's clock in seconds since 1970: the one clock that all processes share."""
     if engine.dialect.name == "postgresql":
@@ -259,29 +271,6 @@ def delete_workflows(connection: sa.Connection, workflow_ids: Sequence[str]) -> 
 def _engine_table(connection: sa.Connection, name: str) -> sa.TableClause:
     columns = [sa.column("workflow_uuid", sa.Text), sa.column("executor_id", sa.Text)]
     return sa.table(name, *columns, schema="dbos" if connection.dialect.name == "postgresql" else None)
-
-
-ENGINE_NAME = "toolkit"
-"""The application's name in the engine, which separates our work from other work in the database."""
-
-ENGINE_VERSION = "toolkit-1"
-"""The version of the log's format: the engine would take a hash of the code, and new code could not read old logs."""
-
-_BUSY_SECONDS = 30
-_CONNECT_SECONDS = 5
-_LOCK_SECONDS = 5
-"""The seconds after which a worker that is frozen in a transaction loses its locks."""
-
-_FIRST_PAUSE = 0.2
-_LONGEST_PAUSE = 5.0
-_POOL_SIZE = 20
-_SQLITE_POOL_SIZE = 4  # more would only wait for one another's locks
-_LOCK = 0x746B_6475  # "tkdu": who makes the tables in Postgres
-_SQLITE_WITH_FRACTIONS = (3, 42)  # what the engine needs from Python 3.12 on; Debian 12 has 3.40
-_FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
-_Returned = TypeVar("_Returned")
-_logger = logging.getLogger("toolkit.durable")
-_URL_SHAPES = "'sqlite:///runs.db' or 'postgresql://user:password@host/database'"
 
 
 class _JsonSerializer(Serializer):

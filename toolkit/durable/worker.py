@@ -45,6 +45,17 @@ _POLL_SECONDS = 0.1
 _STOP_SECONDS = 10.0
 _one_worker = threading.Lock()
 _serving: list[SegmentRunner] = []  # the engine knows one workflow a process, and so one worker
+_BEATS_A_LEASE = 5
+_FORGET_SECONDS = 86_400.0
+_LOOK_SECONDS = 0.15
+_IDLE_LOOK_SECONDS = 0.5
+"""The pace of an idle worker: a client resumes a run itself, and this is for clients that ended before they did."""
+_DUE_SECONDS = 1.0
+_AGAIN_SECONDS = 1.0
+"""The time after which resuming a run is tried again: its rest may not have been stored yet."""
+_SEARCH_SECONDS = 30.0
+_MOST = 1_000
+_SILENT_SECONDS = 60.0
 
 
 class DurableWorker:
@@ -217,10 +228,6 @@ async def _move_segment(loop: str, run_id: str, segment: int, begin: dict[str, A
     return await _serving[0].run(loop, run_id, segment, begin)
 
 
-_BEATS_A_LEASE = 5
-_FORGET_SECONDS = 86_400.0
-
-
 @dataclass(slots=True)
 class _Seen:
     beats: int
@@ -344,18 +351,6 @@ class _LeaseKeeper:
             _logger.warning("%d durable runs of workers that are gone are handed over", len(ids))
 
 
-_LOOK_SECONDS = 0.15
-_IDLE_LOOK_SECONDS = 0.5
-"""The pace of an idle worker: a client resumes a run itself, and this is for clients that ended before they did."""
-
-_DUE_SECONDS = 1.0
-_AGAIN_SECONDS = 1.0
-"""The time after which resuming a run is tried again: its rest may not have been stored yet."""
-
-_SEARCH_SECONDS = 30.0
-_MOST = 1_000
-
-
 class _InboxWatch:
     """A thread that looks into the inbox.
 
@@ -435,9 +430,6 @@ def _deny_expired(rows: RunRows, run_id: str) -> None:
     for pending in [] if rest is None else rest.pending:
         rows.put_decision(run_id, row.segment, pending.call_id, pending.binding, denied)
     rows.begin_next(run_id)
-
-
-_SILENT_SECONDS = 60.0
 
 
 def _fail_abandoned_runs(storage: Storage, after: str) -> str:

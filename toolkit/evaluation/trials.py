@@ -39,6 +39,9 @@ _OTHER_RESULT = "Done."
 _LONGEST_TEXT = 500
 _MOST_FAILED_IN_A_ROW = 3
 _MOST_TRIAL_BYTES = 200_000_000
+ALL_KINDS = "all"
+"""The name of the row that counts the tasks of all classes."""
+_Z = 1.959963984540054  # the 97.5 % quantile of the normal distribution
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -414,12 +417,6 @@ def _read_trials(path: Path) -> Iterator[tuple[str, Trial]]:
             raise ConfigurationError(
                 f"{path}:{number} is no outcome of `toolkit eval`: name another file by --results"
             ) from error
-
-
-ALL_KINDS = "all"
-"""The name of the row that counts the tasks of all classes."""
-
-_Z = 1.959963984540054  # the 97.5 % quantile of the normal distribution
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,6 +41,15 @@ from toolkit.providers.failures import NO_KEY, Failures, request_id_of
 from toolkit.redaction import cut_causes, secrets_in_headers, secrets_in_url, without_credentials
 from toolkit.settings import Duration, check_setting, to_seconds
 
+UNREADABLE = (ValueError, ArithmeticError, RecursionError)
+"""The exceptions that numbers without measure, and lists without end, raise where they are read."""
+ClientT = TypeVar("ClientT")
+_PATIENCE_AFTER_DONE = 0.2
+_MOST_INSTEAD = 65_536
+_EVENT_PREFIXES = (b"data:", b"event:", b"id:", b"retry:", b":")
+_MOST_LINE_BYTES = 32 * 2**20
+_MOST_EVENT_LINES = 4_000_000
+
 
 class Decoder(Protocol):
     """Turns the pieces of one answer into our events."""
@@ -66,10 +75,6 @@ class Decoder(Protocol):
             ProviderError: The stream ended before the answer did; the same request may work.
         """
         ...
-
-
-UNREADABLE = (ValueError, ArithmeticError, RecursionError)
-"""The exceptions that numbers without measure, and lists without end, raise where they are read."""
 
 
 class _KnownUsage:
@@ -340,13 +345,6 @@ def is_loopback(url: str) -> bool:
         return False
 
 
-ClientT = TypeVar("ClientT")
-
-_PATIENCE_AFTER_DONE = 0.2
-_MOST_INSTEAD = 65_536
-_EVENT_PREFIXES = (b"data:", b"event:", b"id:", b"retry:", b":")
-
-
 class ClientOfLoop(Generic[ClientT]):
     """A client for each event loop, made at its first use: connections belong to the loop that opened them.
 
@@ -568,10 +566,6 @@ def checked_headers(headers: Mapping[str, str] | None) -> Mapping[str, str]:
         if not value.isascii() or not value.isprintable():
             raise ConfigurationError(f"the header '{name}' has letters that no header can hold")
     return headers or {}
-
-
-_MOST_LINE_BYTES = 32 * 2**20
-_MOST_EVENT_LINES = 4_000_000
 
 
 class ServerEventReader:

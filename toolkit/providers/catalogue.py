@@ -19,6 +19,20 @@ from toolkit.suggestions import ask_whether_meant, find_similar
 
 if TYPE_CHECKING:
     pass
+# What people write, and how models of a provider begin.
+_OTHER_NAMES = {
+    "claude": "anthropic",
+    "gemini": "google",
+    "genai": "google",
+    "vertex": "google",
+    "gpt": "openai",
+    "chatgpt": "openai",
+    "azure": "openai",
+    "llama": "local",
+    "gguf": "local",
+}
+CallingChoice: TypeAlias = Literal["auto", "native", "text", "guided"]
+"""A way to ask a model for calls; ``auto`` is the one that is best as far as its name or file tells."""
 
 
 class ClosableProvider(Provider, Protocol):
@@ -55,18 +69,6 @@ _ENTRIES = {
     "anthropic": _Entry("toolkit.providers.anthropic", "AnthropicProvider", "anthropic:claude-sonnet-4-5"),
     "google": _Entry("toolkit.providers.google", "GoogleProvider", "google:gemini-2.5-flash"),
     "local": _Entry("toolkit.providers.local", "LocalProvider", "local:"),
-}
-# What people write, and how models of a provider begin.
-_OTHER_NAMES = {
-    "claude": "anthropic",
-    "gemini": "google",
-    "genai": "google",
-    "vertex": "google",
-    "gpt": "openai",
-    "chatgpt": "openai",
-    "azure": "openai",
-    "llama": "local",
-    "gguf": "local",
 }
 
 
@@ -129,10 +131,6 @@ def _describe_unknown(name: str, prefix: str, *, has_model: bool) -> str:
         hint += "; a server that speaks OpenAI's chat completions is 'openai:' with a base_url."
     what = f"no provider is named '{prefix}'" if has_model else f"'{name}' names no provider"
     return f"{what}; {hint} A name is the provider and the model, as in 'openai:gpt-5-mini'"
-
-
-CallingChoice: TypeAlias = Literal["auto", "native", "text", "guided"]
-"""A way to ask a model for calls; ``auto`` is the one that is best as far as its name or file tells."""
 
 
 def find_best_way(model: str) -> str:

@@ -19,6 +19,12 @@ JsonObject: TypeAlias = dict[str, Any]
 """An object as JSON has it, while it is made."""
 
 _MOST = 2**53  # larger numbers are not counted, and not exact in JSON
+ItemT = TypeVar("ItemT")
+EncodedT = TypeVar("EncodedT")
+_MOST_KEPT_BYTES = 32 * 2**20
+USER = b"user"
+BEGINNING_LEFT_OUT = "[The beginning of the conversation is left out.]"
+"""The user's message where a transcript begins with the model."""
 
 
 def as_mapping(value: object) -> Mapping[str, Any]:
@@ -70,12 +76,6 @@ def as_bytes(value: object) -> bytes:
 def usage_details(**counts: int | None) -> Mapping[str, int] | None:
     """Return the counts that are not 0, as `Usage.details` has them; None where none is left."""
     return {name: count for name, count in counts.items() if count} or None
-
-
-ItemT = TypeVar("ItemT")
-EncodedT = TypeVar("EncodedT")
-
-_MOST_KEPT_BYTES = 32 * 2**20
 
 
 class EncodedOnce(Generic[ItemT, EncodedT]):
@@ -187,12 +187,6 @@ def _make_encodable(value: object) -> Any:
     if isinstance(value, tuple | set | frozenset):
         return list(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     raise TypeError(f"{type(value).__name__} is no type of JSON")
-
-
-USER = b"user"
-
-BEGINNING_LEFT_OUT = "[The beginning of the conversation is left out.]"
-"""The user's message where a transcript begins with the model."""
 
 
 def join_by_role(spoken: Iterable[tuple[bytes, bytes]], *, field: bytes, opening: bytes) -> bytes:

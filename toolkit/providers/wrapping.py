@@ -26,6 +26,8 @@ from toolkit.redaction import digest_of, replace_fields, without_keys
 from toolkit.settings import Duration, check_setting, describe_value, to_seconds
 
 _WHOLE = ("end_turn", "tool_use", "stop_sequence")
+_logger = logging.getLogger("toolkit.providers")
+_CHARACTERS_PER_TOKEN = 4
 
 
 class CachedProvider(ProviderWrapper):
@@ -102,9 +104,6 @@ class CachedProvider(ProviderWrapper):
     async def _keep_answer(self, key: str, response: ChatResponse) -> None:
         if response.stop_reason in _WHOLE:
             await self._cache.set(key, write_json(response_to_plain(response)))
-
-
-_logger = logging.getLogger("toolkit.providers")
 
 
 def _is_worth_another(error: ProviderError) -> bool:
@@ -198,9 +197,6 @@ class FallbackProvider:
             raise error
         _logger.warning("%s; asking the next provider", without_keys(str(error)))
         failed.append(error)
-
-
-_CHARACTERS_PER_TOKEN = 4
 
 
 def estimated_tokens(request: ChatRequest) -> int:

@@ -38,6 +38,8 @@ _EMPTY: dict[str, Callable[[Any], Any]] = {
     "prompt": lambda _: "",
     "unsaid": lambda _: [],
 }
+_LAST_WORDS = re.compile(r"\S{0,400}[ \t]?\S{0,100}$")  # a name such as "password:" and what follows it
+_OPEN_KEY = re.compile(r"PRIVATE KEY-----(?!.*-----END)", re.DOTALL)
 
 
 class EntryCleaner:
@@ -175,10 +177,6 @@ def _describe_media(block: Mapping[str, Any]) -> str:
     size = f", {len(data) * 3 // 4:,} bytes" if isinstance(data, str) else ""
     where = f" at {url}" if url else ""
     return f"[{block['type']}{name} of type {block['media_type']}{size}{where}: not in this log]"
-
-
-_LAST_WORDS = re.compile(r"\S{0,400}[ \t]?\S{0,100}$")  # a name such as "password:" and what follows it
-_OPEN_KEY = re.compile(r"PRIVATE KEY-----(?!.*-----END)", re.DOTALL)
 
 
 class ReplyText:

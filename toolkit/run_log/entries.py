@@ -29,6 +29,9 @@ RECORDS = frozenset(
     {"run_opened", "loop_opened", "request_made", "question_asked", "question_answered", "entries_dropped", "run_ended"}
 )
 """The entries that are no events of a loop."""
+RunState: TypeAlias = Literal["running", "ended", "failed", "cut off", "unreadable"]
+"""``cut off`` is a run whose process was killed: no end was written."""
+_LONGEST_PROMPT = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,12 +156,6 @@ def dump_item(item: LogItem, cleaner: EntryCleaner) -> dict[str, Any]:
 def _dump_definition(definition: ToolDefinition) -> dict[str, Any]:
     parameters = dict(definition.parameters)
     return {"name": definition.name, "description": definition.description, "parameters": parameters}
-
-
-RunState: TypeAlias = Literal["running", "ended", "failed", "cut off", "unreadable"]
-"""``cut off`` is a run whose process was killed: no end was written."""
-
-_LONGEST_PROMPT = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

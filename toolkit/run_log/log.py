@@ -34,6 +34,8 @@ _GONE_SECONDS = 15.0
 """A run whose writer gave no sign of life for so long was cut off: a writer gives one every 5 s."""
 
 _FOLLOW_SECONDS = 0.2
+QuestionAnswer: TypeAlias = Literal["approve", "deny"]
+_ANSWER_POLL_SECONDS = 0.25
 
 
 class RunLog(Middleware[object]):
@@ -283,11 +285,6 @@ def _load_summary(plain: Mapping[str, Any], stored: StoredRun) -> RunSummary:
 
 def _as_in_json(text: str) -> str:
     return write_json(text)[1:-1].casefold()
-
-
-QuestionAnswer: TypeAlias = Literal["approve", "deny"]
-
-_ANSWER_POLL_SECONDS = 0.25
 
 
 def ask_on_page(log: RunLog) -> Callable[[ApprovalRequest], Awaitable[Approval]]:

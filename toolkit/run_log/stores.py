@@ -18,6 +18,29 @@ from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
 from toolkit.private_files import make_private
 
+_RUN_FILE = re.compile(r"\d{8}T\d{12}Z-(?P<run_id>[0-9a-zA-Z]{8,64})\.jsonl")
+_TAIL_BYTES = 64 * 1024
+_BUFFER_BYTES = 1024 * 1024
+_APPLICATION_ID = 0x746B_7275  # "tkru", by which the file is known as ours
+_SCHEMA_VERSION = 1
+_BUSY_SECONDS = 10.0
+_HEAD_BYTES = 100
+_TOUCH = "UPDATE runs SET seen = ? WHERE run_id = ?"
+_LIST = (
+    "SELECT run_id, seen, (SELECT coalesce(max(position), 0) FROM lines WHERE lines.run_id = runs.run_id) FROM runs "
+)
+_SCHEMA = f"""
+    BEGIN IMMEDIATE;
+    PRAGMA application_id = {_APPLICATION_ID};
+    PRAGMA user_version = {_SCHEMA_VERSION};
+    CREATE TABLE IF NOT EXISTS runs (run_id TEXT PRIMARY KEY, started REAL NOT NULL, seen REAL NOT NULL);
+    CREATE TABLE IF NOT EXISTS lines (position INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, line BLOB);
+    CREATE INDEX IF NOT EXISTS lines_by_run ON lines (run_id, position);
+    CREATE TABLE IF NOT EXISTS answers (position INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, line BLOB);
+    COMMIT;
+    PRAGMA journal_mode = WAL;
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRun:
@@ -87,11 +110,6 @@ class RunStore(Protocol):
     def read_answers(self, run_id: str) -> list[bytes]:
         """Return the answers to the questions of a run, oldest first."""
         ...
-
-
-_RUN_FILE = re.compile(r"\d{8}T\d{12}Z-(?P<run_id>[0-9a-zA-Z]{8,64})\.jsonl")
-_TAIL_BYTES = 64 * 1024
-_BUFFER_BYTES = 1024 * 1024
 
 
 class FolderStore:
@@ -247,27 +265,6 @@ def _make_private_folder(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
         path.mkdir(mode=stat.S_IRWXU)
-
-
-_APPLICATION_ID = 0x746B_7275  # "tkru", by which the file is known as ours
-_SCHEMA_VERSION = 1
-_BUSY_SECONDS = 10.0
-_HEAD_BYTES = 100
-_TOUCH = "UPDATE runs SET seen = ? WHERE run_id = ?"
-_LIST = (
-    "SELECT run_id, seen, (SELECT coalesce(max(position), 0) FROM lines WHERE lines.run_id = runs.run_id) FROM runs "
-)
-_SCHEMA = f"""
-    BEGIN IMMEDIATE;
-    PRAGMA application_id = {_APPLICATION_ID};
-    PRAGMA user_version = {_SCHEMA_VERSION};
-    CREATE TABLE IF NOT EXISTS runs (run_id TEXT PRIMARY KEY, started REAL NOT NULL, seen REAL NOT NULL);
-    CREATE TABLE IF NOT EXISTS lines (position INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, line BLOB);
-    CREATE INDEX IF NOT EXISTS lines_by_run ON lines (run_id, position);
-    CREATE TABLE IF NOT EXISTS answers (position INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, line BLOB);
-    COMMIT;
-    PRAGMA journal_mode = WAL;
-"""
 
 
 class DatabaseStore:

@@ -27,6 +27,9 @@ _CALL_KINDS = (
     "tool_execution_end",
 )
 _MOST_ENTRIES = 2_000  # that a step keeps the places of; a call that reports without end is shown by its newest
+SectionKind: TypeAlias = Literal["facts", "text", "json", "message", "error", "question"]
+_REPORTS = ("Progress", "Update")
+_LOOP_FACTS = ("agent", "provider", "model", "loop_id", "parent_loop_id", "parent_call_id")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -287,9 +290,6 @@ def _set_usage(step: RunStep, usage: Mapping[str, Any]) -> None:
     step.cost = usage.get("cost")
 
 
-SectionKind: TypeAlias = Literal["facts", "text", "json", "message", "error", "question"]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
     """A part of the details of a step.
@@ -335,9 +335,6 @@ def _add_section(sections: list[Section], section: Section) -> None:
         sections[-1] = replace(last, text=f"{last.text}\n{section.text}")
     else:
         sections.append(section)
-
-
-_REPORTS = ("Progress", "Update")
 
 
 def _describe_asked(plain: Mapping[str, Any]) -> list[Section]:
@@ -460,7 +457,6 @@ def lay_out_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2)
 
 
-_LOOP_FACTS = ("agent", "provider", "model", "loop_id", "parent_loop_id", "parent_call_id")
 _DESCRIBERS: dict[str, Callable[[Mapping[str, Any]], list[Section]]] = {
     "loop_opened": lambda plain: [_list_facts("Loop", plain, _LOOP_FACTS)],
     "request_made": _describe_asked,

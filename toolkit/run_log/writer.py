@@ -32,6 +32,15 @@ from toolkit.run_log.stores import RunStore
 
 recorded_run: ContextVar[RunInfo[Any] | None] = ContextVar("toolkit_recorded_run", default=None)
 """The loop that is being logged, for questions to a person on its behalf."""
+_logger = logging.getLogger("toolkit.run_log")
+_MOST_WAITING = 20_000
+_MOST_DELTAS_WAITING = 5_000  # their text comes again with the whole reply
+_BATCH = 2_000
+_REPLY_SECONDS = 0.3
+_BEAT_SECONDS = 5.0
+_LINGER_SECONDS = 2.0
+_EXIT_SECONDS = 3.0
+_writers: WeakSet[RunWriter] = WeakSet()
 
 
 class RunRecorder(Middleware[object]):
@@ -99,17 +108,6 @@ class RunRecorder(Middleware[object]):
 def make_record(run: RunInfo[Any], kind: str, fields: dict[str, Any]) -> LogRecord:
     """Return a record of a loop, of now."""
     return LogRecord(kind=kind, run_id=run.run_id, loop_id=run.loop_id, time=time.time(), fields=fields)
-
-
-_logger = logging.getLogger("toolkit.run_log")
-
-_MOST_WAITING = 20_000
-_MOST_DELTAS_WAITING = 5_000  # their text comes again with the whole reply
-_BATCH = 2_000
-_REPLY_SECONDS = 0.3
-_BEAT_SECONDS = 5.0
-_LINGER_SECONDS = 2.0
-_EXIT_SECONDS = 3.0
 
 
 @dataclass(slots=True)
@@ -308,9 +306,6 @@ class RunWriter:
         if not self._has_failed:
             self._has_failed = True
             _logger.error("a run log can't be written, and runs continue without it: %s", error, exc_info=error)
-
-
-_writers: WeakSet[RunWriter] = WeakSet()
 
 
 @atexit.register

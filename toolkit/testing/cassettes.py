@@ -43,6 +43,9 @@ Matching: TypeAlias = Literal["strict", "lenient"]
 
 
 _LONGEST_DIFF = 60
+Method: TypeAlias = Literal["generate", "stream"]
+CassetteJson: TypeAlias = dict[str, Any]
+_CASSETTE_VERSION = 1
 
 
 class RecordingProvider(ProviderWrapper):
@@ -283,13 +286,6 @@ def _list_json_lines(plain: CassetteJson) -> list[str]:
 
 if sys.platform != "win32":  # there only the threads of one process take turns
     import fcntl
-
-
-Method: TypeAlias = Literal["generate", "stream"]
-
-CassetteJson: TypeAlias = dict[str, Any]
-
-_CASSETTE_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,30 +74,8 @@ __all__ = ["KEY", "Features", "Peer", "ProviderConformance", "ServerConformance"
 
 
 USAGE = Usage(input_tokens=7, output_tokens=3)
-
-
-def response_of(*content: Any, stop_reason: StopReason | None = None, usage: Usage = USAGE) -> ChatResponse:
-    """Return an answer of these blocks; it stops for tools where there are calls."""
-    message = AssistantMessage(content)
-    reason: StopReason = stop_reason or ("tool_use" if message.tool_calls else "end_turn")
-    return ChatResponse(message=message, usage=usage, stop_reason=reason, model="conformance-1")
-
-
 ADD = ToolCall("call_1", "add", '{"a": 1, "b": 2}')
 ADD_MORE = ToolCall("call_2", "add", '{"a": 3, "b": 4}')
-TEXT = response_of(TextBlock("The sum of 1 and 2 is 3."))
-SAID = {
-    "text": TEXT,
-    "text in other letters": response_of(TextBlock('Grüße, 世界! 🦉\n\n\tTab, \u2028 "quotes" and \\.')),
-    "one call": response_of(ADD),
-    "calls side by side": response_of(ADD, ADD_MORE, ToolCall("call_3", "get_weather", '{"city": "Paris"}')),
-    "text and a call": response_of(TextBlock("Let me see."), ADD),
-    "a call without arguments": response_of(ToolCall("call_1", "now", "{}")),
-    "deep arguments in other letters": response_of(
-        ToolCall("call_1", "note", '{"items": [{"text": "Grüße \\"🦉\\"\\n"}, [], {"n": null}], "ok": true}')
-    ),
-    "large arguments": response_of(ToolCall("call_1", "note", json.dumps({"text": "word " * 5000}))),
-}
 TRANSCRIPT: tuple[Message, ...] = (
     SystemMessage("Be brief."),
     UserMessage("What is 1 plus 2, and 3 plus 4?"),
@@ -118,8 +96,32 @@ TOOLS = (
     ToolDefinition(name="multiply", description="Multiply.", parameters=PARAMETERS),
 )
 PATIENCE = 30.0
-
 both_ways: pytest.MarkDecorator = pytest.mark.parametrize("streams", [False, True], ids=["generate", "stream"])
+KEY = "sk-conformance-0123456789abcdef"
+"""The key that a `Wire` passes to its adapter: no error may show it."""
+_HTML = b"<!doctype html><html><body>Welcome!</body></html>"
+
+
+def response_of(*content: Any, stop_reason: StopReason | None = None, usage: Usage = USAGE) -> ChatResponse:
+    """Return an answer of these blocks; it stops for tools where there are calls."""
+    message = AssistantMessage(content)
+    reason: StopReason = stop_reason or ("tool_use" if message.tool_calls else "end_turn")
+    return ChatResponse(message=message, usage=usage, stop_reason=reason, model="conformance-1")
+
+
+TEXT = response_of(TextBlock("The sum of 1 and 2 is 3."))
+SAID = {
+    "text": TEXT,
+    "text in other letters": response_of(TextBlock('Grüße, 世界! 🦉\n\n\tTab, \u2028 "quotes" and \\.')),
+    "one call": response_of(ADD),
+    "calls side by side": response_of(ADD, ADD_MORE, ToolCall("call_3", "get_weather", '{"city": "Paris"}')),
+    "text and a call": response_of(TextBlock("Let me see."), ADD),
+    "a call without arguments": response_of(ToolCall("call_1", "now", "{}")),
+    "deep arguments in other letters": response_of(
+        ToolCall("call_1", "note", '{"items": [{"text": "Grüße \\"🦉\\"\\n"}, [], {"n": null}], "ok": true}')
+    ),
+    "large arguments": response_of(ToolCall("call_1", "note", json.dumps({"text": "word " * 5000}))),
+}
 
 
 def request_of(text: str = "Hi", **settings: Any) -> ChatRequest:
@@ -206,10 +208,6 @@ async def run_loop(
     retry = retry or ProviderRetryConfig(max_retries=0)
     config = ToolLoopConfig(provider_retry=retry, on_event=events, stream=streams)
     await tool_loop(provider, ToolRegistry([add]), "What is 1 plus 2?", config=config)
-
-
-KEY = "sk-conformance-0123456789abcdef"
-"""The key that a `Wire` passes to its adapter: no error may show it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -583,7 +581,6 @@ _REFUSALS = {
         status=400, kind=ContextTooLongError, message="prompt is too long: 9 tokens exceed the context window of 8"
     ),
 }
-_HTML = b"<!doctype html><html><body>Welcome!</body></html>"
 
 
 class ServerConformance(ProviderConformance):

@@ -34,6 +34,28 @@ from toolkit.settings import check_setting
 
 FixedReply: TypeAlias = str | ToolCall | AssistantMessage | ChatResponse | Exception
 """A text, a call, a message, a whole response, or an error to raise."""
+ScriptedReply: TypeAlias = FixedReply | Callable[[ChatRequest], object]
+"""A text, a call, a message, a whole response, an error to raise, or a function of the request that returns one."""
+ModelFunction: TypeAlias = Callable[
+    [ChatRequest], FixedReply | Awaitable[FixedReply] | AsyncIterator[StreamEvent | str]
+]
+"""The answer to a request: a reply, now or later, or an async generator of events, where a text is a `TextDelta`."""
+_MODEL = "function"
+Fault: TypeAlias = Literal[
+    "timeout",
+    "rate_limit",
+    "rate_limit_with_retry_after",
+    "server_error",
+    "cut_stream",
+    "malformed_chunk",
+    "duplicate_ids",
+    "missing_ids",
+]
+"""The faults of a request; `FlakyProvider` describes each."""
+FAULTS: tuple[Fault, ...] = get_args(Fault)
+"""All of them."""
+_FAULT_NAME = "flaky"
+_MID_STREAM: tuple[Fault, ...] = ("cut_stream", "malformed_chunk")
 
 
 def frozen(request: ChatRequest) -> ChatRequest:
@@ -111,10 +133,6 @@ def _join_call(pieces: list[ArgumentsDelta]) -> ToolCall:
     return ToolCall(call_id, name, "".join([piece.text for piece in pieces]))
 
 
-ScriptedReply: TypeAlias = FixedReply | Callable[[ChatRequest], object]
-"""A text, a call, a message, a whole response, an error to raise, or a function of the request that returns one."""
-
-
 class ScriptedProvider:
     """Plays replies in order; the same loop runs with it as with a real model.
 
@@ -186,14 +204,6 @@ class ScriptedProvider:
         return make_response(reply, model="scripted")
 
 
-ModelFunction: TypeAlias = Callable[
-    [ChatRequest], FixedReply | Awaitable[FixedReply] | AsyncIterator[StreamEvent | str]
-]
-"""The answer to a request: a reply, now or later, or an async generator of events, where a text is a `TextDelta`."""
-
-_MODEL = "function"
-
-
 class FunctionProvider:
     """Answers each request with the result of a function.
 
@@ -257,25 +267,6 @@ async def _pass_on_events(given: AsyncIterator[StreamEvent | str]) -> AsyncGener
     finally:
         if isinstance(given, AsyncGenerator):
             await given.aclose()
-
-
-Fault: TypeAlias = Literal[
-    "timeout",
-    "rate_limit",
-    "rate_limit_with_retry_after",
-    "server_error",
-    "cut_stream",
-    "malformed_chunk",
-    "duplicate_ids",
-    "missing_ids",
-]
-"""The faults of a request; `FlakyProvider` describes each."""
-
-FAULTS: tuple[Fault, ...] = get_args(Fault)
-"""All of them."""
-
-_FAULT_NAME = "flaky"
-_MID_STREAM: tuple[Fault, ...] = ("cut_stream", "malformed_chunk")
 
 
 class FlakyProvider(ProviderWrapper):

@@ -57,6 +57,12 @@ _POLICY = (
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 _SAFE = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store"}
+_FILE_ENDINGS = {"lines": "jsonl", "markdown": "md", "test": "py"}
+_StepRow: TypeAlias = list[Any]
+"""A step as the page has it: id, parent, kind, title, status, start, end, note, tokens, cost, question."""
+_CHUNK = 5_000
+_LONGEST_TITLE = 200
+_OWN_SITES = ("same-origin", "none", "")
 
 
 async def serve_viewer(log: RunLog, port: int = 0, *, on_ready: Callable[[str], None] | None = None) -> None:
@@ -222,9 +228,6 @@ class _Viewer:
                 quiet = 0.0
 
 
-_FILE_ENDINGS = {"lines": "jsonl", "markdown": "md", "test": "py"}
-
-
 @cache
 def _read_page() -> str:
     folder = files("toolkit.ui") / "static"
@@ -257,13 +260,6 @@ def _as_json(content: object, status: int = 200) -> Response:
 def _as_event(kind: str, content: object, event_id: str = "") -> str:
     head = f"id: {event_id}\n" if event_id else ""
     return f"{head}event: {kind}\ndata: {dumps(content, separators=(',', ':'))}\n\n"
-
-
-_StepRow: TypeAlias = list[Any]
-"""A step as the page has it: id, parent, kind, title, status, start, end, note, tokens, cost, question."""
-
-_CHUNK = 5_000
-_LONGEST_TITLE = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -334,9 +330,6 @@ def _to_row(step: RunStep) -> _StepRow:
     facts = [step.id, step.parent, step.kind, title, step.status, round(step.start, 4)]
     end = None if step.end is None else round(step.end, 4)
     return [*facts, end, step.note, step.tokens, step.cost, step.question]
-
-
-_OWN_SITES = ("same-origin", "none", "")
 
 
 class _TokenGate:

@@ -42,6 +42,12 @@ from toolkit.providers.failures import Failures
 from toolkit.redaction import without_credentials
 from toolkit.settings import Duration, check_setting
 
+_ANTHROPIC_URL = "https://api.anthropic.com"
+_VERSION_WITH_TEMPERATURE = "2023-06-01"
+_MOST_PAUSES = 10
+_ANTHROPIC_HOSTS = ("anthropic.com",)
+_ANTHROPIC_HEADERS = {"content-type": "application/json", "accept-encoding": ACCEPTED_ENCODINGS}
+
 
 class AnthropicOptions(TypedDict, total=False):
     """Fields of a request for messages, for `AnthropicProvider` and the `options` of a request to it.
@@ -60,13 +66,6 @@ class AnthropicOptions(TypedDict, total=False):
     speed: Literal["standard", "fast"]
     thinking: ThinkingConfigParam
     tools: list[ToolUnionParam]
-
-
-_ANTHROPIC_URL = "https://api.anthropic.com"
-_VERSION_WITH_TEMPERATURE = "2023-06-01"
-_MOST_PAUSES = 10
-_ANTHROPIC_HOSTS = ("anthropic.com",)
-_ANTHROPIC_HEADERS = {"content-type": "application/json", "accept-encoding": ACCEPTED_ENCODINGS}
 
 
 class _AnthropicHttpClient(BoundedClient, DefaultAsyncHttpxClient):

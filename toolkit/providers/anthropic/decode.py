@@ -38,6 +38,16 @@ from toolkit.providers.failures import Failures
 
 PAUSED = ("pause_turn", "compaction")
 """The reason for which the server pauses a turn; another request continues it."""
+_ANTHROPIC_STOP_REASONS: Mapping[str, StopReason] = {
+    **dict.fromkeys(("max_tokens", "model_context_window_exceeded", *PAUSED), "max_tokens"),
+    "refusal": "refusal",
+    "stop_sequence": "stop_sequence",
+}
+_ANTHROPIC_SERVER_BLOCKS = frozenset({"server_tool_use", "mcp_tool_use"})
+_SAID = frozenset({"text", "thinking", "tool_use"})
+_ANTHROPIC_CALL_FIELDS = frozenset({"type", "id", "name", "input"})
+_ANTHROPIC_METADATA = ("id", "stop_sequence", "stop_details", "container", "diagnostics")
+_USAGE_METADATA = ("service_tier", "server_tool_use", "speed", "inference_geo")
 
 
 def continue_request(request: ChatRequest, response: ChatResponse) -> ChatRequest | None:
@@ -68,18 +78,6 @@ def join_replies(earlier: ChatResponse, later: ChatResponse) -> ChatResponse:
 def _add_counts(earlier: object, later: object) -> Mapping[str, int]:
     both = [as_mapping(earlier), as_mapping(later)]
     return {name: sum([as_count(each.get(name)) or 0 for each in both]) for name in {**both[0], **both[1]}}
-
-
-_ANTHROPIC_STOP_REASONS: Mapping[str, StopReason] = {
-    **dict.fromkeys(("max_tokens", "model_context_window_exceeded", *PAUSED), "max_tokens"),
-    "refusal": "refusal",
-    "stop_sequence": "stop_sequence",
-}
-_ANTHROPIC_SERVER_BLOCKS = frozenset({"server_tool_use", "mcp_tool_use"})
-_SAID = frozenset({"text", "thinking", "tool_use"})
-_ANTHROPIC_CALL_FIELDS = frozenset({"type", "id", "name", "input"})
-_ANTHROPIC_METADATA = ("id", "stop_sequence", "stop_details", "container", "diagnostics")
-_USAGE_METADATA = ("service_tier", "server_tool_use", "speed", "inference_geo")
 
 
 def decode_message(

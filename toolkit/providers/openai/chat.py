@@ -87,6 +87,30 @@ from toolkit.schema import project_openai_strict
 from toolkit.settings import Duration, check_setting
 
 MaxTokensField: TypeAlias = Literal["max_tokens", "max_completion_tokens"]
+CHAT_SEAL = "openai"
+CHAT_DIALECT = Dialect(call_id=re.compile(r"[\x21-\x7e]+"), longest_call_id=40)
+_AUDIO_FORMATS = {"mpeg": "mp3", "wave": "wav", "vnd.wave": "wav"}
+_ChatBytes: TypeAlias = tuple[bytes, ...]
+"""A message; after a result that has some, its attachments."""
+# The words of compatible servers for a reply that is not whole, or that a filter stopped.
+_CHAT_STOP_REASONS: Mapping[str, StopReason] = {
+    **dict.fromkeys(
+        (
+            "length", "max_tokens", "max_length", "max_output_tokens", "model_length", "context_length",
+            "model_context_window_exceeded", "incomplete", "abort", "aborted", "cancelled", "error", "timeout",
+            "network_error", "insufficient_system_resource",
+        ),
+        "max_tokens",
+    ),
+    **dict.fromkeys(
+        ("content_filter", "content_filtered", "safety", "sensitive", "recitation", "blocklist", "prohibited_content"),
+        "content_filter",
+    ),
+}  # fmt: skip
+_ANSWER_FIELDS = ("id", "model", "usage", "system_fingerprint", "service_tier")
+_REASONING_FIELDS = ("reasoning_content", "reasoning")
+_SPOKEN_DETAILS = ("text", "summary", "data")
+_CHAT_CALL_FIELDS = frozenset({"id", "index", "type", "function", "custom"})
 
 
 class OpenAIProvider(OpenAIClient):
@@ -175,12 +199,6 @@ class OpenAIProvider(OpenAIClient):
         return ChatStreamDecoder(self._make_failures, self._encoder.reading_of(request), request_id=request_id)
 
 
-CHAT_SEAL = "openai"
-CHAT_DIALECT = Dialect(call_id=re.compile(r"[\x21-\x7e]+"), longest_call_id=40)
-
-_AUDIO_FORMATS = {"mpeg": "mp3", "wave": "wav", "vnd.wave": "wav"}
-
-
 @dataclass(frozen=True, slots=True)
 class ChatWireMessage:
     """One message as the wire has it.
@@ -205,10 +223,6 @@ class ChatReading:
 
     names: Mapping[str, str] = field(default_factory=dict[str, str])
     audio_format: str = "wav"
-
-
-_ChatBytes: TypeAlias = tuple[bytes, ...]
-"""A message; after a result that has some, its attachments."""
 
 
 class ChatEncoder:
@@ -433,27 +447,6 @@ def _encode_chat_result(result: ToolResult) -> ChatWireMessage:
     output = result_text(result, name=name, call_id=call_id)
     attachments = tuple([_encode_chat_part(block) for block in output.attachments])
     return ChatWireMessage({"role": "tool", "tool_call_id": call_id, "content": output.text}, attachments)
-
-
-# The words of compatible servers for a reply that is not whole, or that a filter stopped.
-_CHAT_STOP_REASONS: Mapping[str, StopReason] = {
-    **dict.fromkeys(
-        (
-            "length", "max_tokens", "max_length", "max_output_tokens", "model_length", "context_length",
-            "model_context_window_exceeded", "incomplete", "abort", "aborted", "cancelled", "error", "timeout",
-            "network_error", "insufficient_system_resource",
-        ),
-        "max_tokens",
-    ),
-    **dict.fromkeys(
-        ("content_filter", "content_filtered", "safety", "sensitive", "recitation", "blocklist", "prohibited_content"),
-        "content_filter",
-    ),
-}  # fmt: skip
-_ANSWER_FIELDS = ("id", "model", "usage", "system_fingerprint", "service_tier")
-_REASONING_FIELDS = ("reasoning_content", "reasoning")
-_SPOKEN_DETAILS = ("text", "summary", "data")
-_CHAT_CALL_FIELDS = frozenset({"id", "index", "type", "function", "custom"})
 
 
 def decode_completion(

@@ -25,6 +25,14 @@ from toolkit.providers.failures import Failures
 from toolkit.redaction import without_credentials
 from toolkit.settings import Duration
 
+KeySource = str | Callable[[], Awaitable[str]]
+"""A key, or a function that returns one before each request."""
+_OPENAI_URL = "https://api.openai.com/v1"
+_OWN_HOSTS = ("openai.com", "azure.com")
+_OPENAI_HOSTS = ("openai.com",)
+_ACCOUNT = ("OpenAI-Organization", "OpenAI-Project")
+_OPENAI_HEADERS = {"content-type": "application/json", "accept-encoding": ACCEPTED_ENCODINGS}
+
 
 class _Options(TypedDict, total=False):
     top_p: float
@@ -77,16 +85,6 @@ class ResponsesOptions(_Options, total=False):
     text: dict[str, Any]
     tools: list[dict[str, Any]]
     truncation: Literal["auto", "disabled"]
-
-
-KeySource = str | Callable[[], Awaitable[str]]
-"""A key, or a function that returns one before each request."""
-
-_OPENAI_URL = "https://api.openai.com/v1"
-_OWN_HOSTS = ("openai.com", "azure.com")
-_OPENAI_HOSTS = ("openai.com",)
-_ACCOUNT = ("OpenAI-Organization", "OpenAI-Project")
-_OPENAI_HEADERS = {"content-type": "application/json", "accept-encoding": ACCEPTED_ENCODINGS}
 
 
 class _OpenAIHttpClient(BoundedClient, DefaultAsyncHttpxClient):

@@ -86,6 +86,37 @@ from toolkit.schema import project_openai_strict
 from toolkit.settings import Duration
 
 _WITHOUT_REASONING = re.compile(r"(ft:)?(gpt-3|gpt-4|chatgpt|gpt-5(\.\d)?-chat)")
+RESPONSES_SEAL = "openai-responses"
+RESPONSES_DIALECT = Dialect(longest_call_id=64)
+_RESPONSES_LAID_OVER = ("reasoning", "text")
+MESSAGE_ITEMS = frozenset({"function_call", "image_generation_call", "message", "reasoning"})
+"""Items that have a block of ours."""
+SETTLED = frozenset(
+    {"additional_tools", "code_interpreter_call", "compaction", "file_search_call", "mcp_approval_response", "mcp_call"}
+    | {"mcp_list_tools", "web_search_call"}
+    | {"apply_patch_call_output", "computer_call_output", "custom_tool_call_output", "function_call_output"}
+    | {"local_shell_call_output", "program_output", "shell_call_output", "tool_search_output"}
+)
+"""Items that report what happened at OpenAI, and answers that stand in the response already."""
+WAITING = frozenset(
+    {"apply_patch_call", "computer_call", "custom_tool_call", "local_shell_call", "mcp_approval_request", "program"}
+    | {"shell_call", "tool_search_call"}
+)
+"""Items that the application answers, unless the response holds the answer."""
+_TEXT_DELTAS = frozenset({"response.output_text.delta", "response.refusal.delta"})
+_REASONING_DELTAS = frozenset({"response.reasoning_summary_text.delta", "response.reasoning_text.delta"})
+_ENDINGS = frozenset({"response.completed", "response.incomplete", "response.failed"})
+_RESPONSES_METADATA = ("id", "service_tier", "prompt_cache_diagnostics", "incomplete_details")
+_UNFINISHED = ("queued", "in_progress", "cancelled")
+_RESPONSES_CALL_FIELDS = frozenset({"id", "type", "call_id", "name", "arguments", "status"})
+_BETWEEN_SUMMARIES = "\n\n"
+_PAID_CALLS = {
+    "web_search_call": "web_searches",
+    "file_search_call": "storage_searches",
+    "code_interpreter_call": "code_executions",
+    "image_generation_call": "generated_images",
+}
+"""The counts by which OpenAI's own tools are priced, beside the tokens."""
 
 
 class OpenAIResponsesProvider(OpenAIClient):
@@ -159,12 +190,6 @@ class OpenAIResponsesProvider(OpenAIClient):
 
     def _find_azure_path(self, path: str) -> str:
         return path
-
-
-RESPONSES_SEAL = "openai-responses"
-RESPONSES_DIALECT = Dialect(longest_call_id=64)
-
-_RESPONSES_LAID_OVER = ("reasoning", "text")
 
 
 class ResponsesEncoder:
@@ -408,24 +433,6 @@ def _encode_responses_reasoning(block: ReasoningBlock, *, is_open_sent: bool) ->
     return None
 
 
-MESSAGE_ITEMS = frozenset({"function_call", "image_generation_call", "message", "reasoning"})
-"""Items that have a block of ours."""
-
-SETTLED = frozenset(
-    {"additional_tools", "code_interpreter_call", "compaction", "file_search_call", "mcp_approval_response", "mcp_call"}
-    | {"mcp_list_tools", "web_search_call"}
-    | {"apply_patch_call_output", "computer_call_output", "custom_tool_call_output", "function_call_output"}
-    | {"local_shell_call_output", "program_output", "shell_call_output", "tool_search_output"}
-)
-"""Items that report what happened at OpenAI, and answers that stand in the response already."""
-
-WAITING = frozenset(
-    {"apply_patch_call", "computer_call", "custom_tool_call", "local_shell_call", "mcp_approval_request", "program"}
-    | {"shell_call", "tool_search_call"}
-)
-"""Items that the application answers, unless the response holds the answer."""
-
-
 def find_unanswered(items: Sequence[Mapping[str, Any]]) -> tuple[UnansweredItem, ...]:
     """Return the items that wait for an answer, in order.
 
@@ -470,22 +477,6 @@ def _list_answered(item: Mapping[str, Any]) -> Iterator[str]:
         yield request
     if item.get("type") == "function_call":
         yield as_text(as_mapping(item.get("caller")).get("caller_id"))
-
-
-_TEXT_DELTAS = frozenset({"response.output_text.delta", "response.refusal.delta"})
-_REASONING_DELTAS = frozenset({"response.reasoning_summary_text.delta", "response.reasoning_text.delta"})
-_ENDINGS = frozenset({"response.completed", "response.incomplete", "response.failed"})
-_RESPONSES_METADATA = ("id", "service_tier", "prompt_cache_diagnostics", "incomplete_details")
-_UNFINISHED = ("queued", "in_progress", "cancelled")
-_RESPONSES_CALL_FIELDS = frozenset({"id", "type", "call_id", "name", "arguments", "status"})
-_BETWEEN_SUMMARIES = "\n\n"
-_PAID_CALLS = {
-    "web_search_call": "web_searches",
-    "file_search_call": "storage_searches",
-    "code_interpreter_call": "code_executions",
-    "image_generation_call": "generated_images",
-}
-"""The counts by which OpenAI's own tools are priced, beside the tokens."""
 
 
 def decode_response(
