@@ -1,5 +1,7 @@
 """Measure and print: ``python -m bench [--quick] [--features] [--rounds 5] [--json FILE] [--only NAME]``.
 
+``python -m bench --exact [--write] [--only NAME]`` counts instructions in place of time; see `exact`.
+
 Each measure runs in a process of its own, the floor and toolkit in turn; a ratio is the median over the rounds of what
 one round gave.
 """
@@ -16,6 +18,8 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
+
+from bench import exact
 
 _ROOT = Path(__file__).parents[1]
 
@@ -42,33 +46,40 @@ class Measure:
 
 
 MEASURES = (
-    Measure("importing", "`import toolkit`", "ms", 1.3, 1.2, "importing"),
+    Measure("importing", "`import toolkit`", "ms", 1.25, 1.15, "importing"),
     Measure("importing_with_a_tool", "`import toolkit` and the first tool", "ms", None, None, "importing"),
     Measure("making_simple", "make a tool: 3 simple parameters, Google docstring", "us", 0.8, 0.2, "making_simple"),
     Measure("making_rich", "make a tool: 10 rich parameters", "us", 0.8, 0.2, "making_rich"),
     Measure("making_nested", "a tool with nested models, of a dozen that share them", "us", 0.8, 0.3, "making_nested"),
-    Measure("one_call", "one call through the whole pipeline", "us", 1.25, 0.8, "one_call"),
-    Measure("one_run", "one run of one tool turn", "us", 2.5, 1.5, "one_run"),
-    Measure("turns_50", "a turn, of 50", "us", 2.0, 1.3, "turns_50"),
+    Measure("one_call", "one call through the whole pipeline", "us", 2.5, 2.0, "one_call"),
+    Measure("one_run", "one run of one tool turn", "us", 8.0, 6.0, "one_run"),
+    Measure("turns_50", "a turn, of 50", "us", 4.0, 3.3, "turns_50"),
     Measure("turns_800", "a turn of 800, over one of 50", "us", 1.15, 1.05, "ours.turns_50"),
-    Measure("idle_tools", "a turn with 100 idle tools more", "us", 2.0, 1.3, "turns_50"),
+    Measure("idle_tools", "a turn with 100 idle tools more", "us", 4.0, 3.3, "turns_50"),
     Measure("large_results", "a turn with 10 kB results", "us", 1.5, 1.1, "large_results"),
-    Measure("calls_100", "a call, of 100 in one turn", "us", 1.5, 1.0, "calls_100"),
-    Measure("calls_1000", "a call, of 1,000 in one turn", "us", 1.5, 1.0, "calls_1000"),
-    Measure("production_turn", "production, a turn", "us", 6.0, 3.0, "turns_50"),
+    Measure("calls_100", "a call, of 100 in one turn", "us", 1.8, 1.5, "calls_100"),
+    Measure("calls_1000", "a call, of 1,000 in one turn", "us", 1.8, 1.5, "calls_1000"),
+    Measure("production_run", "production, one run of one tool turn", "us", 14.0, 9.0, "one_run"),
+    Measure("production_turn", "production, a turn", "us", 7.0, 5.0, "turns_50"),
     Measure("run_log_turn", "a run log, a turn, all threads", "us", None, None, "turns_50"),
     Measure("tracing_api_turn", "tracing, API alone, a turn", "us", None, None, "turns_50"),
     Measure("tracing_unsampled_turn", "tracing, unsampled, a turn", "us", None, None, "turns_50"),
     Measure("tracing_batched_turn", "tracing, batched, a turn, all threads", "us", None, None, "turns_50"),
     Measure("tracing_content_turn", "tracing, with content, a turn, all threads", "us", None, None, "turns_50"),
-    Measure("production_call", "production, per call of 100", "us", 6.0, 3.0, "calls_100"),
+    Measure("production_call", "production, per call of 100", "us", 3.0, 2.5, "calls_100"),
+    Measure("sync_approver_turn", "production with a sync approver, a turn", "us", None, None, "turns_50"),
+    Measure("sync_approver_call", "production with a sync approver, per call of 100", "us", None, None, "calls_100"),
+    Measure("durable_turns", "a durable turn, without a database", "us", None, None, "turns_50"),
     Measure("waiting_100", "100 async tools of 50 ms in one turn, wall", "ms", 1.05, 1.01, "waiting_100"),
     Measure("blocking_32", "32 sync tools of 50 ms in one turn, wall", "ms", 1.10, 1.04, "blocking_32"),
     Measure("plugin_call", "a call of a plugin's tool, without the plugin's own time", "us", None, None, "plugin_call"),
-    Measure("loops_1000", "a turn of 1,000 loops at once", "us", 2.0, 1.4, "loops_1000"),
-    Measure("deltas", "a streamed text delta, of 10,000", "us", 4.0, 2.0, "deltas"),
+    Measure("loops_1000", "a turn of 1,000 loops at once", "us", 5.0, 4.0, "loops_1000"),
+    Measure("deltas", "a streamed text delta, of 10,000", "us", 7.0, 4.5, "deltas"),
+    Measure("waiting_deltas", "a streamed text delta that the provider waits for", "us", 12.0, 8.0, "waiting_deltas"),
+    Measure("streamed_calls", "a streamed run of a turn with three calls", "us", None, None, "streamed_calls"),
     Measure("encoding_1600", "encode a request of 1,600 messages, the last new", "us", 0.5, 0.25, "encoding_1600"),
     Measure("memory", "peak memory of a live loop", "KiB", 11.0, 8.0, None),
+    Measure("production_memory", "production, peak memory of a live loop", "KiB", 18.0, 12.0, None),
     Measure("python_calls", "Python function calls a turn", "", 60.0, 40.0, None),
     Measure("production_python_calls", "production, Python function calls a turn", "", 100.0, 100.0, None),
     Measure("production_on_trio", "production on trio, a turn", "us", None, None, "turns_50"),
@@ -81,7 +92,7 @@ MEASURES = (
 _WITHOUT_FEATURES = (
     "importing", "importing_with_a_tool", "making_simple", "making_rich", "making_nested", "one_call", "encoding_1600",
     "run_log_turn", "tracing",
-    "production", "process", "mcp", "restored", "trio",
+    "production", "sync_approver", "durable", "process", "mcp", "restored", "trio",
 )  # fmt: skip
 
 
@@ -149,8 +160,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help="how many; 5 if not given, 1 in quick mode")
     parser.add_argument("--only", action="append", help="one measure, by name; may be given several times")
     parser.add_argument("--json", type=Path, help="where the figures go; a temporary file if not given")
+    parser.add_argument("--exact", action="store_true", help="count instructions, and compare with those in the tree")
+    parser.add_argument("--write", action="store_true", help="with --exact: let these figures stand in the tree")
     wish = parser.parse_args()
     compileall.compile_dir(_ROOT / "toolkit", quiet=1)  # as installing does, whatever the environment says
+    if wish.exact:
+        raise SystemExit(exact.main(wish.only, writes=wish.write))
     rounds: int = wish.rounds or (1 if wish.quick else 5)
     rows = [
         Row(measure, [], [])

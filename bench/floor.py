@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import pydantic
 from pydantic_core import to_json
 
-from bench.clock import BATCHES, cpu_of, on_asyncio, sized, wall_of
+from bench.clock import BATCHES, LOOPS, cpu_of, on_asyncio, sized, wall_of
 from bench.rich import DOZEN, NESTED_ARGUMENTS, RICH_ARGUMENTS, Address, Kind, Point, make_nested_models
 from bench.workload import ANSWER, ECHO_PLUGIN, OUTPUT, QUESTION, arguments_of, block, forecast, search, wait
 
@@ -233,19 +233,31 @@ def blocking_32() -> float:
 
 
 def loops_1000() -> float:
-    loop, replies, loops = Loop(forecast), replies_of(10), sized(1_000)
+    loop, replies = Loop(forecast), replies_of(10)
 
     async def work() -> None:
-        await asyncio.gather(*[loop.run(Model(replies, yields=True)) for _ in range(loops)])
+        await asyncio.gather(*[loop.run(Model(replies, yields=True)) for _ in range(LOOPS)])
 
-    return on_asyncio(work, loops * 10)
+    return on_asyncio(work, LOOPS * 10)
 
 
 def deltas() -> float:
     """Iterate the stream of the same provider and join."""
-    from bench.ours import floor_of_deltas
+    from bench.streams import Talker, read_by_hand
 
-    return floor_of_deltas()
+    return read_by_hand(Talker)
+
+
+def waiting_deltas() -> float:
+    from bench.streams import WaitingTalker, read_by_hand
+
+    return read_by_hand(WaitingTalker)
+
+
+def streamed_calls() -> float:
+    from bench.streams import call_by_hand
+
+    return call_by_hand()
 
 
 def encoding_1600() -> float:

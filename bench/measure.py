@@ -13,6 +13,12 @@ _IMPORTS = {
     "ours.importing": importing.ours,
     "ours.importing_with_a_tool": importing.with_a_tool,
 }
+_ASIDE = {
+    "deltas": "bench.streams",
+    "waiting_deltas": "bench.streams",
+    "streamed_calls": "bench.streams",
+    "durable_turns": "bench.durable_turns",
+}
 
 
 def main(name: str, *, features: bool) -> float:
@@ -25,7 +31,7 @@ def main(name: str, *, features: bool) -> float:
     ours = import_module("bench.ours")
     if side == "price":
         return float(ours.price_of(measure))
-    aside = "bench.traces" if measure.startswith("tracing") else "bench.edges"  # they import much
+    aside = _ASIDE.get(measure, "bench.traces" if measure.startswith("tracing") else "bench.edges")  # they import much
     module = ours if hasattr(ours, measure) else import_module(aside)
     return float(getattr(module, measure)(ours.FEATURES if features else ()))
 

@@ -13,10 +13,10 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from bench.clock import BATCHES, cpu_of, cpu_of_async, on_asyncio, sized, wall_of
+from bench.clock import BATCHES, LOOPS, cpu_of, cpu_of_async, on_asyncio, sized, wall_of
 from bench.floor import hold, memory_of
 from bench.rich import DOZEN, NESTED_ARGUMENTS, RICH_ARGUMENTS, Address, Kind, Point, make_nested_models
-from bench.workload import ANSWER, DELTAS, ECHO_PLUGIN, OUTPUT, QUESTION, arguments_of, block, forecast, search, wait
+from bench.workload import ANSWER, ECHO_PLUGIN, OUTPUT, QUESTION, arguments_of, block, forecast, search, wait
 from toolkit import (
     ApprovalRequest,
     Approve,
@@ -27,7 +27,6 @@ from toolkit import (
     LoopLimits,
     MemoryCache,
     Message,
-    TextDelta,
     ToolCall,
     ToolLoopConfig,
     ToolLoopResult,
@@ -39,7 +38,6 @@ from toolkit import (
     UserMessage,
     tool,
     tool_loop,
-    tool_loop_stream,
 )
 from toolkit.chat import ChatResponse, ResponseDone, StreamEvent
 from toolkit.events import LoopEvent
@@ -52,6 +50,8 @@ HOOKS = ToolExecutionHooks(before=lambda name, call_id, arguments: True, after=l
 
 PRODUCTION = ("approval", "events", "detection", "limits", "loop timeout", "tool timeout")
 """What a run has where people are."""
+SYNC_PRODUCTION = ("sync approval", *PRODUCTION[1:])
+"""The same with an approver that is asked in a thread."""
 
 
 class Script:
@@ -68,15 +68,6 @@ class Script:
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[StreamEvent]:
         yield ResponseDone(await self.generate(request))
-
-
-class Talker(Script):
-    """Streams a long answer."""
-
-    async def stream(self, request: ChatRequest) -> AsyncIterator[StreamEvent]:
-        for _ in range(DELTAS):
-            yield TextDelta("word ")
-        yield ResponseDone(ChatResponse(message=AssistantMessage("word " * DELTAS)))
 
 
 class HeldScript(Script):
@@ -150,7 +141,7 @@ class Setting:
                 calls_per_turn=None,
                 usage=UsageLimits(requests=10**6, tool_calls=10**6, total_tokens=10**9) if has("limits") else None,
             ),
-            on_tool_call=_approve if has("approval") else None,
+            on_tool_call=_approve if has("approval") else _approve_in_thread if has("sync approval") else None,
             middleware=[HOOKS] if has("hooks") else [],
             timeout=3_600 if has("loop timeout") else None,
             on_event=_take_event if has("events") else None,
@@ -169,6 +160,10 @@ def _take_event(event: LoopEvent) -> None:
 
 async def _approve(request: ApprovalRequest) -> Approve:
     """Say yes at once, in the event loop: one that is not async is asked in a thread."""
+    return Approve()
+
+
+def _approve_in_thread(request: ApprovalRequest) -> Approve:
     return Approve()
 
 
@@ -316,6 +311,10 @@ def calls_1000(features: Collection[str]) -> float:
     return _turns(Setting(forecast, features, has_many_calls=True), 1, 5, calls=1000, per=1000)
 
 
+def production_run(features: Collection[str]) -> float:
+    return _turns(Setting(forecast, PRODUCTION), 1, 3_000)
+
+
 def production_turn(features: Collection[str]) -> float:
     return _turns(Setting(forecast, PRODUCTION), 50, 50, per=50)
 
@@ -338,6 +337,14 @@ def run_log_turn(features: Collection[str]) -> float:
 
 def production_call(features: Collection[str]) -> float:
     return _turns(Setting(forecast, PRODUCTION), 1, 30, calls=100, per=100)
+
+
+def sync_approver_turn(features: Collection[str]) -> float:
+    return _turns(Setting(forecast, SYNC_PRODUCTION), 50, 50, per=50)
+
+
+def sync_approver_call(features: Collection[str]) -> float:
+    return _turns(Setting(forecast, SYNC_PRODUCTION), 1, 30, calls=100, per=100)
 
 
 def waiting_100(features: Collection[str]) -> float:
@@ -367,26 +374,12 @@ def plugin_call(features: Collection[str]) -> float:
 
 
 def loops_1000(features: Collection[str]) -> float:
-    setting, responses, loops = Setting(forecast, features), responses_of(10), sized(1_000)
+    setting, responses = Setting(forecast, features), responses_of(10)
 
     async def work() -> None:
-        await asyncio.gather(*[setting.run(Script(responses, yields=True), setting.config(10)) for _ in range(loops)])
+        await asyncio.gather(*[setting.run(Script(responses, yields=True), setting.config(10)) for _ in range(LOOPS)])
 
-    return on_asyncio(work, loops * 10)
-
-
-def deltas(features: Collection[str]) -> float:
-    setting = Setting(forecast, features)
-
-    async def work() -> None:
-        parts: list[str] = []
-        async with tool_loop_stream(Talker(), setting.registry, "Talk.", config=setting.config(1)) as events:
-            async for event in events:
-                if isinstance(event, TextDelta):
-                    parts.append(event.text)
-        assert len("".join(parts)) == 5 * DELTAS
-
-    return on_asyncio(work, DELTAS)
+    return on_asyncio(work, LOOPS * 10)
 
 
 def encoding_1600(features: Collection[str]) -> float:
@@ -408,21 +401,15 @@ def encoding_1600(features: Collection[str]) -> float:
     return cpu_of(encode, 20)
 
 
-def floor_of_deltas() -> float:
-    """Read the same provider's stream without a loop: the floor of `deltas`."""
-
-    async def work() -> None:
-        request = ChatRequest(messages=[UserMessage("Talk.")])
-        parts: list[str] = []
-        async for event in Talker().stream(request):
-            if isinstance(event, TextDelta):
-                parts.append(event.text)
-        assert len("".join(parts)) == 5 * DELTAS
-
-    return on_asyncio(work, DELTAS)
-
-
 def memory(features: Collection[str]) -> float:
+    return _memory(features)
+
+
+def production_memory(features: Collection[str]) -> float:
+    return _memory(PRODUCTION)
+
+
+def _memory(features: Collection[str]) -> float:
     setting, responses = Setting(forecast, features), responses_of(1)
     config = setting.config(10)
     return asyncio.run(memory_of(lambda script: setting.run(script, config), lambda: HeldScript(responses)))

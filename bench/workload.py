@@ -57,8 +57,6 @@ def arguments_of(number: int) -> str:
     return f'{{"city": "Paris", "days": {number}, "metric": true}}'
 
 
-DELTAS = 10_000
-
 QUESTION = "How will the weather be? " * 8
 OUTPUT = "Sunny, 21 degrees, a light wind from the west. " * 10
 ANSWER = "It will be sunny all day. " * 8
