@@ -1,10 +1,47 @@
-"""``python -m toolkit``: the command `toolkit`."""
+"""The start of the command line, by ``python -m toolkit`` and by the console script.
+
+The console script has a copy of this module, installed beside the package, so that ``--help`` does not wait for the
+import of the library.
+"""
 
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
 
-from toolkit.cli.entry import start
+
+def main(program: str = "toolkit") -> int:
+    """Run the command line of this process and return the exit code; only the demo runs without the extra ``cli``."""
+    try:
+        if sys.argv[1:] == ["demo"]:
+            from toolkit.demo import run_demo  # noqa: PLC0415 - it imports the library
+
+            return run_demo()
+        code: int = _load_application().run_command_line(program)
+    except KeyboardInterrupt:  # before a command handles signals
+        return 130
+    except ModuleNotFoundError as error:
+        if error.name != "click":
+            raise
+        print("toolkit: the command line needs Click and Rich: `pip install 'toolkit-sdk[cli]'`", file=sys.stderr)  # noqa: T201 - this is a command
+        return 2
+    return code
+
+
+def _load_application() -> ModuleType:
+    """Return the module `toolkit.cli.application`, from its file: to import it by name would import the library."""
+    package = find_spec("toolkit")
+    assert package is not None
+    assert package.origin is not None
+    spec = spec_from_file_location("toolkit_application", Path(package.origin).parent / "cli" / "application.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
 
 if __name__ == "__main__":
-    sys.exit(start("python -m toolkit"))
+    sys.exit(main("python -m toolkit"))

@@ -16,7 +16,7 @@ from toolkit.cli.diagnosis import describe_advice
 Run = Callable[..., Ran]
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = ROOT / "toolkit" / "cli" / "script.py"
+SCRIPT = ROOT / "toolkit" / "__main__.py"
 COMMANDS = ["call", "chat", "demo", "doctor", "eval", "lint", "runs", "serve", "tools", "worker"]
 
 

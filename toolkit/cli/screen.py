@@ -10,13 +10,18 @@ import os
 import shutil
 import sys
 import textwrap
+import traceback
+from collections.abc import Sequence
 from enum import IntEnum
+from itertools import pairwise
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TextIO, TypeAlias
 
 import click
 
-from toolkit.foreign_text import escape_in_json, strip_hidden
+from toolkit.errors import ConfigurationError, ToolkitError
+from toolkit.foreign_text import escape_in_json, escape_in_text, strip_hidden
+from toolkit.redaction import without_keys, without_secrets
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -33,6 +38,8 @@ _STYLE_OPTIONS: dict[str, dict[str, Any]] = {
     "call": {"fg": "cyan"},
 }
 _NARROWEST = 20
+_VARIABLE_OPTIONS = ("--env", "--token-env", "--bearer-env")
+_SHORTEST_SECRET = 8  # shorter values of variables are settings
 
 
 class ExitCode(IntEnum):
@@ -57,6 +64,57 @@ class CommandError(Exception):
     def __init__(self, message: str, code: ExitCode = ExitCode.FAILED) -> None:
         self.code = code
         super().__init__(message)
+
+
+def report_error(error: Exception, program: str, given: Sequence[str]) -> ExitCode:
+    """Write an error as one line, and return the exit code; the traceback of a mistake of this program, too.
+
+    With JSON output the line is a document on standard output.
+
+    Args:
+        error: It may be one of Click's, about the command line itself.
+        program: The name of the command.
+        given: The words of the command line.
+    """
+    message, code = str(error) or type(error).__name__, ExitCode.FAILED
+    is_expected = isinstance(error, CommandError | ToolkitError | ModuleNotFoundError | OSError | click.ClickException)
+    if isinstance(error, CommandError):
+        code = error.code
+    elif isinstance(error, ConfigurationError | click.ClickException):
+        code = ExitCode.MISUSED
+    if isinstance(error, click.UsageError):
+        program = program if error.ctx is None else error.ctx.command_path
+        stop = "" if error.format_message().endswith((".", "?")) else "."
+        message = f"{error.format_message()}{stop} See `{program} --help`."
+    else:
+        program = "toolkit"
+    if not is_expected:
+        message = f"{type(error).__name__}: {message}"
+    if not is_expected or ("--traceback" in given and not isinstance(error, click.ClickException)):
+        traceback.print_exception(error)
+    shown = without_secrets(without_keys(message), _find_given_values(given), shortest=_SHORTEST_SECRET)
+    line = escape_in_text(" ".join(shown.split()))
+    if _wants_json(given):
+        click.echo(json.dumps({"error": {"message": line, "exit_code": int(code)}}, ensure_ascii=False))
+    else:
+        click.echo(f"{program}: {line}", err=True)
+    return code
+
+
+def _find_given_values(given: Sequence[str]) -> list[str]:
+    """Return the values of the variables that the command line names: a program that was given one may repeat it."""
+    names = [value for option, value in _pair_options(given) if option in _VARIABLE_OPTIONS]
+    return [os.environ[name] for name in names if name in os.environ]
+
+
+def _wants_json(given: Sequence[str]) -> bool:
+    return any(option in ("--output", "-o") and value == "json" for option, value in _pair_options(given))
+
+
+def _pair_options(given: Sequence[str]) -> list[tuple[str, str]]:
+    """Return each word with the next one, and each ``option=value`` in its parts."""
+    parts = [word.partition("=") for word in given]
+    return [*pairwise(given), *((option, value) for option, _, value in parts)]
 
 
 class Screen:

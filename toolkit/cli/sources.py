@@ -48,7 +48,6 @@ _EXAMPLES = {
     "openapi": "write openapi:pets.json or openapi:https://example.com/openapi.json",
     "mcp": "write mcp:https://example.com/mcp or, with quotes, 'mcp:npx -y a-server'",
     "plugin": "write plugin:./my_plugin or, with quotes, 'plugin:python my_plugin.py'",
-    "coding": "",
 }
 _KINDS = "a source is FILE.py[:NAME], MODULE[:NAME], FILE.yaml, openapi:..., mcp:..., plugin:... or coding[:FOLDER]"
 
@@ -180,23 +179,29 @@ def read_variable(name: str, option: str) -> str:
 
 
 def _read_source(word: str, settings: SourceSettings, steps: Steps) -> _Source:
-    kind, colon, rest = word.partition(":")
+    kind, _, rest = word.partition(":")
+    if kind in _EXAMPLES:
+        place = rest.strip()
+        if not place:
+            raise CommandError(f"{kind}: names nothing: {_EXAMPLES[kind]}", ExitCode.MISUSED)
+        if kind == "openapi":
+            return _read_openapi(place, settings, steps)
+        return (_read_mcp if kind == "mcp" else _read_plugin)(place, settings)
     if kind == "coding":
         from toolkit.builtin import coding_tools
 
         return _Source(label="coding", opening=nullcontext(coding_tools(rest or ".", "all")))
-    if kind in _EXAMPLES:
-        if not rest.strip():
-            raise CommandError(f"{kind}: names nothing: {_EXAMPLES[kind]}", ExitCode.MISUSED)
-        if kind == "openapi":
-            return _read_openapi(rest.strip(), settings, steps)
-        return (_read_mcp if kind == "mcp" else _read_plugin)(rest.strip(), settings)
     if word.endswith((".yaml", ".yml")):
         from toolkit.tool_config import load_tools
 
         return _Source(label=Path(word).stem, opening=load_tools(word))
+    return _read_python(word, settings)
+
+
+def _read_python(word: str, settings: SourceSettings) -> _Source:
     found = _SOURCE_IN_PYTHON.fullmatch(word)
-    near = find_similar(kind, _EXAMPLES, most=1, cutoff=0.6) if colon else ()
+    kind, colon, _ = word.partition(":")
+    near = find_similar(kind, [*_EXAMPLES, "coding"], most=1, cutoff=0.6) if colon else ()
     if found is None or (near and not found["path"].endswith(".py")):
         shown = escape_in_text(without_keys(word))
         question = ask_whether_meant(f"{kind}:" for kind in near)
@@ -215,7 +220,6 @@ def _read_openapi(place: str, settings: SourceSettings, steps: Steps) -> _Source
         raise CommandError(f"there is no file {escape_in_text(place)}: {_EXAMPLES['openapi']}", ExitCode.MISUSED)
     label = without_credentials(place).rstrip("/").rpartition("/")[2] if is_url else Path(place).stem
     token = settings.read_token()
-
     opening = openapi_tools(
         place if is_url else Path(place),
         auth=None if token is None else Bearer(token),
@@ -249,9 +253,7 @@ def _read_plugin(command: str, settings: SourceSettings) -> _Source:
 
     program, *arguments = _split_command(command, "plugin")
     label = program_name(program, arguments)
-
-    variables = settings.read_variables()
-    opening = plugin_tools(program, arguments, env=variables, describe_timeout=settings.timeout)
+    opening = plugin_tools(program, arguments, env=settings.read_variables(), describe_timeout=settings.timeout)
     return _Source(label=label, step=f"starting {label}", opening=opening)
 
 

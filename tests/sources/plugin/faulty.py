@@ -61,6 +61,11 @@ def describe() -> None:  # noqa: C901
                     "parameters": {"properties": {"said": {"type": "string"}}, "required": ["said"]},
                 }
             )
+        case "ends later than its output":
+            os.close(1)
+            sys.stdin.read()  # until the plugin is ended
+            sys.stderr.write("its config was lost\n")
+            os._exit(3)
         case "ends at once":
             print("no config found", file=sys.stderr, flush=True)
             sys.exit(3)

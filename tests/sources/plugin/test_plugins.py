@@ -160,6 +160,7 @@ DESCRIPTIONS = {
     "too large a schema": r"wrong at parameters: .*no more than 200,000 are taken",
     "endless description": r"what it says of itself has more than 1,048,576 characters",
     "ends at once": r"did not describe itself and ended with exit status 3\. Its last words: no config found",
+    "ends later than its output": r"and ended with exit status 3\. Its last words: its config was lost",
 }
 
 

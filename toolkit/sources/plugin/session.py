@@ -174,6 +174,7 @@ class PluginSession:
             task_status.started(error)
             return
         conversation: PluginConversation | None = None
+        problem: PluginError | None = None
         try:
             async with anyio.create_task_group() as tasks:
                 conversation = PluginConversation(
@@ -187,10 +188,12 @@ class PluginSession:
                 tasks.start_soon(process.log_errors)
                 tasks.start_soon(conversation.write_messages)
                 problem = await conversation.describe(self._describe_timeout)
-                task_status.started(problem or conversation)
-                if problem is None:
+                if problem is not None:
+                    task_status.started(problem)
+                elif conversation.description is not None:
+                    task_status.started(conversation)
                     await conversation.read_answers()
-                await process.has_ended_within(_RUN_EXIT_SECONDS)
+                    await process.has_ended_within(_RUN_EXIT_SECONDS)
                 tasks.cancel_scope.cancel()
         finally:
             if self._current is conversation:
@@ -198,11 +201,12 @@ class PluginSession:
             await process.end(at_once=conversation is not None and conversation.is_dropped)
             if conversation is not None:
                 conversation.close()
+        if problem is None and conversation is not None and conversation.description is None:
+            task_status.started(conversation.explain_silence())
 
 
 _logger = logging.getLogger("toolkit.sources.plugin")
 
-_DESCRIBE_EXIT_SECONDS = 0.1  # from the end of its output to its own
 _LATE_SECONDS = 5.0  # that a late answer is waited for before the plugin gets the next call
 _QUIET_SECONDS = 0.002  # after an answer without an id: a second one that comes with it is seen before the next call
 _LONGEST_QUOTE, _LONGEST_LOOKED_AT = 200, 2_000
@@ -278,6 +282,7 @@ class PluginConversation:
         self._names_calls = False  # an answer had the id of its call
         self._answered_at = 0.0
         self._complaints = 0
+        self._said = ""
 
     @property
     def is_concurrent(self) -> bool:
@@ -285,7 +290,10 @@ class PluginConversation:
         return self.description is not None and "concurrent" in self.description.extensions
 
     async def describe(self, timeout: float) -> PluginError | None:
-        """Request its description, and return the problem, if any; an answer of several lines is accepted, too."""
+        """Request its description, and return the problem, if any; an answer of several lines is accepted, too.
+
+        It stays undescribed where it closes its output: `explain_silence` has the problem when it has ended.
+        """
         self._send_message({"type": "describe"})
         said = ""
         try:
@@ -305,7 +313,6 @@ class PluginConversation:
                         continue
                     self.description = read_description(self._name, value)
                     return None
-                await self.process.has_ended_within(_DESCRIBE_EXIT_SECONDS)
         except UnicodeDecodeError as error:
             return self._refuse_description(f"what it says of itself {_describe_encoding(error)}")
         except LineTooLongError:
@@ -317,9 +324,13 @@ class PluginConversation:
             )
         except PluginError as error:
             return error
-        return self._refuse_description(
-            f"it did not describe itself and {self.process.describe_end()}.{_quote_said(said)}"
-        )
+        self._said = said
+        return None
+
+    def explain_silence(self) -> PluginError:
+        """Return why it has no description; when it has ended, with its last words."""
+        ended = self.process.describe_end()
+        return self._refuse_description(f"it did not describe itself and {ended}.{_quote_said(self._said)}")
 
     def _refuse_description(self, problem: str) -> PluginError:
         return PluginError(f"plugin {self._name}: {problem}")
