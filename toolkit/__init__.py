@@ -23,10 +23,9 @@ To read the code, follow one call: ``tools/decorators`` -> ``schema/function_sch
 from toolkit.calls.approval import Abort, ApprovalRequest, Approve, Defer, Deny, Modify
 from toolkit.calls.caching import MemoryCache
 from toolkit.calls.context import ToolContext
-from toolkit.calls.handler import Tool
-from toolkit.calls.options import EnvVar, ToolOptions, ToolRetryConfig
 from toolkit.calls.permissions import Permissions, allow, ask, deny
 from toolkit.calls.policy import OutputLimits, Timeouts
+from toolkit.calls.registration import EnvVar, Tool, ToolOptions, ToolRetryConfig
 from toolkit.chat import (
     AssistantMessage,
     ChatRequest,
@@ -41,9 +40,7 @@ from toolkit.chat import (
 )
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import ConfigurationError, ProviderError, ToolError, ToolFailedError, ToolkitError
-from toolkit.loop.budget import UsageLimits
-from toolkit.loop.config import AnswerFormat, LoopLimits, ProviderRetryConfig, ToolLoopConfig
-from toolkit.loop.detection import LoopDetectionConfig
+from toolkit.loop.config import AnswerFormat, LoopLimits, Prompt, ProviderRetryConfig, Steering, ToolLoopConfig
 from toolkit.loop.events import Done, Failed
 from toolkit.loop.handle import (
     ToolLoopHandle,
@@ -54,11 +51,10 @@ from toolkit.loop.handle import (
     tool_loop_stream,
     tool_loop_sync,
 )
+from toolkit.loop.limits import UsageLimits
 from toolkit.loop.middleware import Middleware
 from toolkit.loop.outcome import Completed, Snapshot, ToolLoopResult
-from toolkit.loop.prompt import Prompt
-from toolkit.loop.steering import Steering
-from toolkit.loop.stopping import stop_after
+from toolkit.loop.stopping import LoopDetectionConfig, stop_after
 from toolkit.tools.decorators import (
     tool,
     tool_from_function,

@@ -14,7 +14,7 @@ import anyio
 import anyio.to_thread
 
 from toolkit.calls.events import ToolEvent, ToolExecutionUpdate, ToolProgress
-from toolkit.calls.handler import Ctx
+from toolkit.calls.registration import Ctx
 from toolkit.chat import ContentBlock, FileBlock, TextBlock, ToolCall
 from toolkit.tools.registry import ToolRegistry
 

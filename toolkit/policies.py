@@ -2,26 +2,26 @@
 
 from toolkit.calls.approval import Abort, Approval, ApprovalHook, ApprovalRequest, Approve, Defer, Deny, Modify
 from toolkit.calls.caching import Cache, MemoryCache, SqliteCache
-from toolkit.calls.options import ToolRetryConfig
 from toolkit.calls.output import ResultStore
 from toolkit.calls.permissions import Decision, Permissions, Rule, allow, ask, deny
 from toolkit.calls.policy import CallConfig, OutputLimits, Timeouts
+from toolkit.calls.registration import ToolRetryConfig
 from toolkit.loop.approvals import PendingApproval
-from toolkit.loop.budget import UsageLimits
 from toolkit.loop.compaction import keep_last, mask_old_results, summarize
 from toolkit.loop.config import (
     AnswerFormat,
     Batched,
     Compaction,
+    Decisions,
     Execution,
     LoopLimits,
     Parallel,
     ProviderRetryConfig,
     Sequential,
+    Steering,
 )
-from toolkit.loop.depth import LoopDepth
-from toolkit.loop.detection import LoopDetectionConfig
 from toolkit.loop.feeds import InjectMessages
+from toolkit.loop.limits import LoopDepth, UsageLimits
 from toolkit.loop.middleware import (
     AfterToolExecution,
     AfterToolExecutionUpdate,
@@ -40,11 +40,10 @@ from toolkit.loop.middleware import (
     RunProceed,
     ToolExecutionHooks,
 )
-from toolkit.loop.prompt import Decisions
 from toolkit.loop.reply_policies import SteeredRetries, ToolOrder
-from toolkit.loop.steering import Steering
 from toolkit.loop.stopping import (
     Continue,
+    LoopDetectionConfig,
     Stop,
     StopContext,
     StopDecision,

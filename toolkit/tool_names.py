@@ -1,19 +1,26 @@
-"""The one rule for names of tools, and the conversion of other names."""
+"""The one rule for names of tools, the conversion of other names, and the repair of names that a model misspelled."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from toolkit.errors import ConfigurationError, UnknownToolNameError
 from toolkit.settings import check_setting
+from toolkit.suggestions import find_similar
 
 LONGEST_TOOL_NAME = 64
 """How many characters the name of a tool may have, as all providers have it."""
 _LEGAL_TOOL_NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{LONGEST_TOOL_NAME}}}")
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_-]+")
 _HASH_DIGITS = 8
+_SIMILAR = 0.85
+_LONGEST_NAME_REPAIRED = 256
+_SHORT_WORD = 3
+_AROUND = " \t\r\n\"'`\u2018\u2019\u201c\u201d*[](){}<>"
+_SEPARATORS = re.compile(r"[\s_.:/-]+")
+_NAMESPACE = re.compile(r"[.:/]+|__+")
 
 
 def is_legal_name(name: str) -> bool:
@@ -88,3 +95,97 @@ def legal_names(names: Sequence[str]) -> list[str]:
         plain if is_legal_name(plain) and (plain == name or taken[plain] == 1) else hash_name(plain, name)
         for plain, name in zip(mapped, names, strict=True)
     ]
+
+
+def repair_name(
+    name: str, available: Collection[str], *, similar: bool = False, hidden: Collection[str] = ()
+) -> str | None:
+    """Return the one name of `available` that `name` must mean, or None.
+
+    That is the name itself; else the only one of the same letters. Case, separators and camelCase may differ, quotes
+    or brackets may stand round it, a namespace or ``functions.`` before it, and it may stand there twice. As little as
+    possible is taken away, and where two names fit equally well it is neither.
+
+    Args:
+        name: As a model wrote it.
+        available: The names that there are.
+        similar: True to take other letters too: then the single most similar name counts, with a
+            `difflib.SequenceMatcher` ratio above 0.85.
+        hidden: Names that are there elsewhere. What is one of them, or fits one of them as well, means nothing here.
+    """
+    if name in available:
+        return name
+    if name in hidden or len(name) > _LONGEST_NAME_REPAIRED:
+        return None
+    everything = {*available, *hidden}
+    by_letters: dict[str, list[str]] = {}
+    for other in everything:
+        by_letters.setdefault(_read_letters(other), []).append(other)
+    for reading in _list_readings(name):
+        found = by_letters.get(reading)
+        if found is not None:
+            return found[0] if len(found) == 1 and found[0] in available else None
+    if not similar:
+        return None
+    best, highest = [""], _SIMILAR
+    for other, ratio in _compare_names(name, everything):
+        if ratio > highest:
+            best, highest = [other], ratio
+        elif ratio == highest:
+            best.append(other)
+    return best[0] if len(best) == 1 and best[0] in available else None
+
+
+def _list_readings(name: str) -> Iterator[str]:
+    """Yield the letters that a name may mean, those of which the least is taken away first."""
+    name = name.strip(_AROUND)
+    starts = [0, *(match.end() for match in _NAMESPACE.finditer(name))]
+    for start in starts:
+        letters = _read_letters(name[start:])
+        half = letters[: len(letters) // 2]
+        if letters:
+            yield letters
+        if half and letters == half * 2:
+            yield half
+
+
+def _read_letters(name: str) -> str:
+    """Return a name without its case and separators, "" where it has other signs; digits stay as far apart as they are.
+
+    ``read_v1_2`` is not ``read_v12``.
+    """
+    parts = [part for part in _SEPARATORS.split(name.casefold()) if part]
+    if not all(part.isalnum() for part in parts):
+        return ""
+    joined = ""
+    for part in parts:
+        joined += f"_{part}" if joined[-1:].isdigit() and part[0].isdigit() else part
+    return joined
+
+
+def nearest_names(name: str, available: Collection[str], n: int = 3) -> tuple[str, ...]:
+    """Return up to `n` names of `available` to offer for one that is unknown.
+
+    The most similar come first, then those that have a word in common with it.
+    """
+    found = [*find_similar(name, available, most=n)]
+    words = _split_words(name[:_LONGEST_NAME_REPAIRED])
+    found += [other for other in available if words & _split_words(other)] if words else []
+    return tuple(dict.fromkeys(found))[:n]
+
+
+def _split_words(name: str) -> set[str]:
+    parts = re.split(r"[\W_]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name))
+    return {part.casefold() for part in parts if len(part) > _SHORT_WORD}
+
+
+def _compare_names(name: str, available: Collection[str]) -> Iterator[tuple[str, float]]:
+    from difflib import SequenceMatcher  # noqa: PLC0415 - few names are misspelled
+
+    # Names whose lengths alone rule them out are never looked at, so a hostile one of any length costs nothing.
+    candidates = [other for other in available if 2 * min(len(name), len(other)) > _SIMILAR * (len(name) + len(other))]
+    matcher = SequenceMatcher(autojunk=False)
+    for other in candidates:
+        matcher.set_seqs(other, name)
+        if matcher.quick_ratio() > _SIMILAR:
+            yield other, matcher.ratio()

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tests.counted_work import count_calls, grows_with_its_input
-from toolkit.calls.repair.names import nearest_names, repair_arguments, repair_name
+from toolkit.calls.argument_repair import repair_arguments
+from toolkit.tool_names import nearest_names, repair_name
 
 Json: TypeAlias = Union[str, int, float, bool, list["Json"], dict[str, "Json"], None]  # noqa: UP007 - it names itself
 

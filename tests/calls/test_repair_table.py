@@ -12,7 +12,7 @@ from pydantic import Strict, StrictStr
 from tests.calls.repair_table import PAGE, SECTIONS, Row, page, plan_trip, tool_of, write_file
 from tests.counted_work import count_calls
 from toolkit import ToolCall, ToolLoopConfig, ToolRegistry, tool, tool_from_schema, tool_loop
-from toolkit.calls.repair.readings import Mended, mend_arguments
+from toolkit.calls.argument_repair import Mended, mend_arguments
 from toolkit.errors import InvalidArgumentsError
 from toolkit.events import ToolCallRepaired
 from toolkit.loop.events import LoopEvent

@@ -25,7 +25,7 @@ from toolkit import (
     tool_loop,
 )
 from toolkit.calls.approval import ApprovalRequest
-from toolkit.calls.repair.readings import mend_arguments
+from toolkit.calls.argument_repair import mend_arguments
 from toolkit.errors import InvalidArgumentsError
 from toolkit.events import LoopEvent, ToolCallRefused, ToolCallRepaired, ToolEvent, ToolExecutionUpdate, ToolProgress
 from toolkit.testing import ScriptedProvider

@@ -16,7 +16,7 @@ from toolkit import (
     UserMessage,
 )
 from toolkit.chat import ChatResponse, ImageBlock, ReasoningBlock, ResponseDone, StreamEvent, TextBlock
-from toolkit.chat.serialization import (
+from toolkit.chat.provider import (
     event_from_plain,
     event_to_plain,
     request_to_plain,

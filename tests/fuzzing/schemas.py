@@ -95,7 +95,7 @@ def schema_target() -> Callable[[bytes], None]:
 
 
 def arguments_target() -> Callable[[bytes], None]:
-    import_module("toolkit.schema.typed_arguments")
+    import_module("toolkit.schema.arguments")
     return check_arguments
 
 

@@ -59,7 +59,7 @@ def reply_target() -> Callable[[bytes], None]:
 
 
 def repair_target() -> Callable[[bytes], None]:
-    repair = import_module("toolkit.calls.repair.names")
+    repair = import_module("toolkit.calls.argument_repair")
     names = ["get_weather", "add", "read_file", "readFile"]
 
     def test(data: bytes) -> None:
@@ -76,7 +76,7 @@ def repair_target() -> Callable[[bytes], None]:
 
 
 def readings_target() -> Callable[[bytes], None]:
-    mending = import_module("toolkit.calls.repair.readings")
+    mending = import_module("toolkit.calls.argument_repair")
     errors = import_module("toolkit.errors")
     table = import_module("tests.calls.repair_table")
 
@@ -131,7 +131,7 @@ def quotation_target() -> Callable[[bytes], None]:
     return test
 
 
-_TOOLS = [f"toolkit.calls.repair.{name}" for name in ("names", "broken_json", "readings", "mending")]
+_TOOLS = ["toolkit.calls.argument_repair", "toolkit.tool_names"]
 
 
 def _replies() -> list[bytes]:

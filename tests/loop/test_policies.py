@@ -20,9 +20,8 @@ from toolkit.calls.prepare import canonical_arguments
 from toolkit.chat import ChatResponse
 from toolkit.endings import UsageLimit
 from toolkit.errors import MaxDepthExceededError
-from toolkit.loop.budget import Budget
-from toolkit.loop.depth import LoopFrame, current_frame, enter_depth, nested_context
-from toolkit.loop.detection import LoopDetector, warning_text
+from toolkit.loop.limits import Budget, LoopFrame, current_frame, enter_depth, nested_context
+from toolkit.loop.stopping import LoopDetector, warning_text
 from toolkit.policies import Continue, Stop, StopContext, and_, or_, token_budget, when_called
 
 # stop conditions

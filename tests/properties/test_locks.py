@@ -23,7 +23,7 @@ from toolkit import (
     tool_loop,
     tool_with_ctx,
 )
-from toolkit.runtime import gates
+from toolkit.runtime import workers as pools
 from toolkit.runtime.workers import abandoned_count
 from toolkit.testing import EventCollector, ScriptedProvider, check_transcript
 
@@ -156,4 +156,4 @@ def test_what_must_not_run_together_never_does_and_each_text_is_true(
     anyio.run(main, backend=backend)
     assert ledger.overlaps == []
     assert all(count == 1 for count in ledger.begun.values())
-    assert not gates._open_gates  # pyright: ignore[reportPrivateUsage]
+    assert not pools._open_gates  # pyright: ignore[reportPrivateUsage]

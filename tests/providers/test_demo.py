@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-WITHOUT = "import sys; sys.modules[{!r}] = None; from toolkit.demo import run_demo; sys.exit(run_demo())"
+WITHOUT = "import sys; sys.modules[{!r}] = None; from toolkit.cli.demo import run_demo; sys.exit(run_demo())"
 ANSWERS = ("70 degrees fahrenheit", "42", "The Old Man and the Sea, Moby-Dick, Treasure Island")
 
 
@@ -79,7 +79,8 @@ def test_the_demonstration_is_a_document_in_json() -> None:
 
 def test_a_wrong_answer_ends_with_an_exit_code() -> None:
     spoilt = (
-        "import sys; sys.modules['xllamacpp'] = None; import toolkit.demo as demo; from dataclasses import replace\n"
+        "import sys; sys.modules['xllamacpp'] = None; import toolkit.cli.demo as demo\n"
+        "from dataclasses import replace\n"
         "demo._QUESTIONS = (replace(demo._QUESTIONS[1], scripted_answer='The answer is 32.'),)\n"
         "sys.exit(demo.run_demo())"
     )

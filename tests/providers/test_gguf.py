@@ -9,8 +9,7 @@ import pytest
 
 from toolkit import ChatRequest, ConfigurationError, UserMessage
 from toolkit.providers.local import LocalProvider
-from toolkit.providers.local.gguf import read_gguf_metadata
-from toolkit.providers.local.installation import INSTALL_COMMAND
+from toolkit.providers.local.gguf import INSTALL_COMMAND, read_gguf_metadata
 
 
 def text(value: str) -> bytes:

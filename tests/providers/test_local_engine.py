@@ -34,7 +34,7 @@ from toolkit.errors import ContextTooLongError, ProviderTimeoutError
 from toolkit.events import ArgumentsDelta
 from toolkit.policies import SteeredRetries, ToolOrder
 from toolkit.providers.local import LocalProvider
-from toolkit.providers.local.installation import INSTALL_COMMAND
+from toolkit.providers.local.gguf import INSTALL_COMMAND
 from toolkit.testing.loopback import Answer, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]

@@ -7,8 +7,7 @@ import anyio
 import pytest
 
 from tests.busy_machine import with_time_enough
-from toolkit.runtime.backend import cancellation_mark
-from toolkit.runtime.call_clock import CallClock
+from toolkit.runtime.backend import CallClock, cancellation_mark
 
 pytestmark = pytest.mark.anyio
 

@@ -36,7 +36,7 @@ from toolkit import (
     tool_from_schema,
     tool_loop,
 )
-from toolkit.chat.serialization import request_to_plain
+from toolkit.chat.provider import request_to_plain
 from toolkit.errors import LoopUsageError
 from toolkit.json_text import canonical_json
 from toolkit.policies import SqliteCache

@@ -2,7 +2,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from toolkit.calls.handler import UsageCounter
+from toolkit.calls.registration import UsageCounter
 from toolkit.errors import ConfigurationError, ToolUsageLimitExceededError
 
 

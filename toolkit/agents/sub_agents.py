@@ -18,16 +18,15 @@ from typing_extensions import Unpack
 
 from toolkit.calls.context import ToolContext
 from toolkit.calls.events import ToolExecutionStart, ToolExecutionUpdate, ToolProgress
-from toolkit.calls.handler import Ctx
-from toolkit.calls.options import ToolOptionKeywords
 from toolkit.calls.policy import Caller
+from toolkit.calls.registration import Ctx, ToolOptionKeywords
 from toolkit.chat import ChatRequest, Message, Provider, SystemMessage, TextDelta, ToolCall, UserMessage
 from toolkit.chat.output import ToolOutput, to_output, words_of
 from toolkit.errors import ConfigurationError, ToolCancelledError, ToolError, ToolkitError
-from toolkit.loop.config import DEFAULT_CONFIG, ToolLoopConfig
-from toolkit.loop.depth import SubAgentSeat, current_frame, sub_agent_seat
+from toolkit.loop.config import DEFAULT_CONFIG, ToolLoopConfig, check_parts
 from toolkit.loop.events import Done, Failed, LoopEvent, SubAgentEvent
 from toolkit.loop.handle import EventStream, ToolLoopHandle
+from toolkit.loop.limits import SubAgentSeat, current_frame, sub_agent_seat
 from toolkit.loop.outcome import (
     Aborted,
     AwaitingApproval,
@@ -45,7 +44,6 @@ from toolkit.loop.outcome import (
     UnansweredItems,
     UsageLimit,
 )
-from toolkit.loop.prompt import check_parts
 from toolkit.settings import check_fields, check_setting
 from toolkit.tools.decorators import tool_with_ctx
 from toolkit.tools.function_tool import FunctionTool

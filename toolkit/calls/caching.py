@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from sqlite3 import Connection
     from typing import Self
 
-    from toolkit.calls.handler import Registration
-    from toolkit.calls.options import ToolOptions
+    from toolkit.calls.registration import Registration, ToolOptions
 
 _logger = logging.getLogger("toolkit.calls")
 

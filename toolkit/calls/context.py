@@ -19,13 +19,13 @@ from toolkit.calls.events import Observer, ToolExecutionUpdate, ToolProgress
 from toolkit.chat.output import ToolOutput, copy_details, to_output
 from toolkit.errors import ToolTimeoutError
 from toolkit.runtime.backend import (
+    CallClock,
     CancellationMark,
     detached_starter,
     is_being_cancelled,
     is_in_event_loop,
     loop_waker,
 )
-from toolkit.runtime.call_clock import CallClock
 from toolkit.runtime.workers import call_in_loop, worker_loop_thread
 
 if TYPE_CHECKING:

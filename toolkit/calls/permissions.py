@@ -18,7 +18,7 @@ from toolkit.settings import Settings, check_setting
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
-    from toolkit.calls.handler import Registration
+    from toolkit.calls.registration import Registration
     from toolkit.schema import ArgumentsParser
 
 _logger = logging.getLogger("toolkit.calls")

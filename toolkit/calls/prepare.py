@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING, Any, Generic, Literal
 from anyio import to_thread
 
 from toolkit.calls.events import ToolCallRepaired
-from toolkit.calls.handler import Ctx, Registration
 from toolkit.calls.permissions import Permissions, find_same, judge
+from toolkit.calls.registration import Ctx, Registration
 from toolkit.chat import ToolCall, ToolResult
 from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError, ToolDeniedError, ToolkitError, ToolNotFoundError
 from toolkit.foreign_text import replace_surrogates
 from toolkit.json_text import canonical_json
 from toolkit.schema.arguments import SHARED_BUDGET, TooMuchWorkError, WorkBudget
+from toolkit.tool_names import nearest_names, repair_name
 
 if TYPE_CHECKING:
+    from toolkit.calls.argument_repair import Mended
     from toolkit.calls.policy import ExecutionPolicy
-    from toolkit.calls.repair.readings import Mended
 
 _logger = logging.getLogger("toolkit.calls")
 
@@ -208,8 +209,6 @@ def prepare(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready
 
 def _repair_name(call: ToolCall, scope: Scope[Any], policy: ExecutionPolicy) -> str | Refused:
     """Return the name that was meant by one that is not there, or the refusal of the call."""
-    from toolkit.calls.repair.names import nearest_names, repair_name  # noqa: PLC0415 - as in `_mend_arguments`
-
     registrations = scope.registrations
     name: str | None = None
     if policy.config.name_repair is not False:
@@ -291,7 +290,7 @@ def _mend_arguments(
     call: ToolCall, registration: Registration[Any], error: InvalidArgumentsError
 ) -> tuple[dict[str, Any], tuple[ToolCallRepaired, ...]]:
     """Read arguments that were refused once, or raise the refusal for the model."""
-    from toolkit.calls.repair.readings import explain_nulls, mend_arguments  # noqa: PLC0415 - few arguments are broken
+    from toolkit.calls.argument_repair import explain_nulls, mend_arguments  # noqa: PLC0415 - few arguments are broken
 
     try:
         arguments, steps = mend_arguments(call.arguments, registration.arguments, error)
@@ -308,7 +307,7 @@ def _mend_arguments(
 def _describe_nulls(
     call: ToolCall, registration: Registration[Any], arguments: dict[str, Any]
 ) -> tuple[ToolCallRepaired, ...]:
-    from toolkit.calls.repair.readings import explain_nulls  # noqa: PLC0415 - as in `_mend_arguments`
+    from toolkit.calls.argument_repair import explain_nulls  # noqa: PLC0415 - as in `_mend_arguments`
 
     step = explain_nulls(call.arguments, registration.arguments)
     return () if step is None else _describe_repairs(call, registration, arguments, [step])

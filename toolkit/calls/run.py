@@ -20,10 +20,10 @@ from toolkit.backoff import run_again
 from toolkit.calls.caching import Cache, find_cache_key, is_cached
 from toolkit.calls.context import Reporter, ToolContext
 from toolkit.calls.events import ToolExecutionEnd, ToolExecutionStart
-from toolkit.calls.handler import Ctx, Registration
 from toolkit.calls.output import RunMemory, shape_result
 from toolkit.calls.policy import ExecutionPolicy
 from toolkit.calls.prepare import Ready, copy_values
+from toolkit.calls.registration import Ctx, Registration
 from toolkit.chat import ToolCall, ToolResult
 from toolkit.chat.output import ToolOutput, copy_result, describe_error, dump_output, load_output, to_output
 from toolkit.dataclass import dataclass
@@ -40,18 +40,18 @@ from toolkit.errors import (
 )
 from toolkit.runtime.backend import (
     AsyncioCancelledError,
+    CallClock,
     CancellationMark,
+    Deadlines,
     cancellation_mark,
     has_busy_threads,
     is_own_cancellation,
 )
-from toolkit.runtime.call_clock import CallClock, Deadlines
-from toolkit.runtime.gates import enter_gate, lock_key
-from toolkit.runtime.workers import AbandonedThreads, abandoned_count
+from toolkit.runtime.workers import AbandonedThreads, abandoned_count, enter_gate, lock_key
 from toolkit.settings import describe_value
 
 if TYPE_CHECKING:
-    from toolkit.calls.options import ToolRetryConfig
+    from toolkit.calls.registration import ToolRetryConfig
 
 _logger = logging.getLogger("toolkit.calls")
 

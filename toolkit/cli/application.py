@@ -399,8 +399,8 @@ def doctor_command(**options: Any) -> int:
 @_output_options
 def demo_command(output: Any) -> int:
     """Have a model on this machine call functions: offline, without a key."""
+    from toolkit.cli.demo import run_demo
     from toolkit.cli.screen import Screen
-    from toolkit.demo import run_demo
 
     return run_demo(Screen(output).document if output == "json" else None)
 

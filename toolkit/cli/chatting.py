@@ -27,7 +27,7 @@ from toolkit.chat import (
     dump_messages,
     load_messages,
 )
-from toolkit.chat.serialization import response_to_plain
+from toolkit.chat.provider import response_to_plain
 from toolkit.cli.run_commands import log_runs
 from toolkit.cli.screen import CommandError, ExitCode, OutputFormat, Screen
 from toolkit.cli.sources import OpenedTools, SourceSettings, leave_out_unusable, open_model, read_model, run_with_tools

@@ -28,7 +28,7 @@ from typing import Any, TypeGuard, cast
 
 import click
 
-from toolkit.calls.handler import Tool
+from toolkit.calls.registration import Tool
 from toolkit.chat import Provider
 from toolkit.cli.screen import CommandError, ExitCode, Steps
 from toolkit.cli.terminal import Terminal

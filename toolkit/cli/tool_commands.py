@@ -17,7 +17,7 @@ import anyio.to_thread
 from anyio.abc import TaskStatus
 
 from toolkit.calls.events import ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate, ToolProgress
-from toolkit.calls.handler import Registration
+from toolkit.calls.registration import Registration
 from toolkit.chat import AssistantMessage, ToolCall, ToolResult, dump_messages
 from toolkit.cli.run_commands import log_runs
 from toolkit.cli.screen import CommandError, ExitCode, OutputFormat, Screen, Steps

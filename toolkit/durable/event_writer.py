@@ -19,7 +19,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 
 from toolkit.calls.events import ApprovalRequested, ToolExecutionEnd
-from toolkit.calls.handler import Registration
+from toolkit.calls.registration import Registration
 from toolkit.calls.run import CallReturned
 from toolkit.chat import ArgumentsDelta, ReasoningDelta, TextDelta
 from toolkit.dataclass import dataclass

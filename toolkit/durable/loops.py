@@ -6,7 +6,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Generic, TypeAlias, overload
 
-from toolkit.calls.handler import Ctx
+from toolkit.calls.registration import Ctx
 from toolkit.chat import Provider
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError

@@ -27,8 +27,8 @@ from toolkit.durable.event_writer import AttemptEvents
 from toolkit.durable.replay_journal import ReplayJournal, StoredEntry, check_readable
 from toolkit.durable.storage import Storage, entries, is_away, restore_values, runs, store_contents
 from toolkit.errors import JournalError
+from toolkit.loop.config import Steering
 from toolkit.loop.journal import Journal, JournalEntry, JournalValue
-from toolkit.loop.steering import Steering
 from toolkit.runtime.backend import loop_waker
 from toolkit.schema.nodes import is_object
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias, TypeVar, cast
 
-from toolkit.calls.handler import Ctx
+from toolkit.calls.registration import Ctx
 from toolkit.chat import ContentBlock
 from toolkit.chat.output import ToolOutput, to_output
 from toolkit.errors import ConfigurationError

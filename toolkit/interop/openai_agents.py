@@ -13,7 +13,7 @@ from agents.tool_context import ToolContext as AgentsContext
 from pydantic import BaseModel
 
 from toolkit.calls.context import ToolContext
-from toolkit.calls.handler import Ctx
+from toolkit.calls.registration import Ctx
 from toolkit.chat import ContentBlock, FileBlock, ImageBlock, TextBlock, ToolCall, ToolDefinition, ToolResult
 from toolkit.chat.output import ToolOutput, to_output
 from toolkit.errors import ConfigurationError

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from toolkit.calls.approval import Abort, Approve, Deny, Verdict, apply_answer, authorize
 from toolkit.calls.events import ToolCallRefused, ToolExecutionEnd
-from toolkit.calls.handler import Ctx, Registration
 from toolkit.calls.prepare import Ready, Refused, canonical_call, error_result, permit, prepare, prepare_all
+from toolkit.calls.registration import Ctx, Registration
 from toolkit.chat import ToolCall, ToolResult
 from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError, LoopUsageError

@@ -1,29 +1,119 @@
-"""The settings of a loop; each default is what is safe without thinking."""
+"""The settings of a loop, each with a default that is safe without thinking; its prompt, checked; its steering."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, field, fields
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, field, fields, replace
 from typing import Any, ClassVar, Generic, Literal, TypeAlias, cast
 
-from typing_extensions import TypeForm
+from typing_extensions import TypedDict, TypeForm
 
 from toolkit.backoff import backoff_pause
+from toolkit.calls.approval import Approval
+from toolkit.calls.output import READER
 from toolkit.calls.policy import CallConfig, ExecutionPolicy
-from toolkit.chat import ChatRequest, Message
+from toolkit.chat import (
+    ChatRequest,
+    Message,
+    SystemMessage,
+    UserMessage,
+    repair_transcript,
+    validate_transcript,
+)
 from toolkit.chat.request import SAMPLING_OPTIONS
 from toolkit.dataclass import dataclass
-from toolkit.errors import ConfigurationError
-from toolkit.loop.budget import UsageLimits
-from toolkit.loop.detection import LoopDetectionConfig
+from toolkit.errors import ConfigurationError, TranscriptError
 from toolkit.loop.journal import Journal
+from toolkit.loop.limits import UsageLimits
 from toolkit.loop.listener import EventHook
 from toolkit.loop.middleware import Middleware, check_middleware
-from toolkit.loop.outcome import Out
-from toolkit.loop.steering import Steering
-from toolkit.loop.stopping import StopWhen
-from toolkit.settings import NonNegativeFloat, NonNegativeInt, PositiveInt, Seconds, Settings, ZeroToOne, check_fields
+from toolkit.loop.outcome import Out, Snapshot
+from toolkit.loop.stopping import LoopDetectionConfig, StopWhen
+from toolkit.settings import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveInt,
+    Seconds,
+    Settings,
+    ZeroToOne,
+    check_fields,
+    check_setting,
+    describe_value,
+)
+from toolkit.suggestions import ask_whether_meant, find_similar
+from toolkit.tools.registry import ToolRegistry
+
+
+class Steering:
+    """Messages for the model of a running loop, written from anywhere: another task, a thread, a tool.
+
+    ::
+
+        steering = Steering()
+        config = ToolLoopConfig(steering=steering)
+        steering.steer("Stop, that is the wrong list!")  # while the loop runs, from another task or thread
+
+    What is steered is read between the units of execution: calls that have not started are skipped and answered, and
+    the message comes after the results. A follow-up waits until the loop would end, and opens another turn. What a loop
+    did not bring into its transcript, because it ended before, stays here for the next one: no message is lost.
+    """
+
+    __slots__ = ("_follow_ups", "_steered")
+
+    def __init__(self) -> None:
+        self._steered: deque[Message] = deque()
+        self._follow_ups: deque[Message] = deque()
+
+    def steer(self, message: str | Message) -> None:
+        """Interrupt: the model reads it before anything else is done.
+
+        Raises:
+            TranscriptError: It can't stand alone, such as a result without its call.
+        """
+        self._steered.append(_as_message(message))
+
+    def follow_up(self, message: str | Message) -> None:
+        """Add something to do once the loop would end.
+
+        Raises:
+            TranscriptError: It can't stand alone.
+        """
+        self._follow_ups.append(_as_message(message))
+
+    @property
+    def is_empty(self) -> bool:
+        """True where nothing waits."""
+        return not self._steered and not self._follow_ups
+
+    def put_back(self, messages: Sequence[Message]) -> None:
+        """Keep what was taken as steered and reached no model, before all that was steered since."""
+        self._steered.extendleft(reversed(messages))
+
+    def take_steered(self) -> list[Message]:
+        """Return all that was steered and forget it."""
+        return _drain_queue(self._steered)
+
+    def take_follow_up(self) -> list[Message]:
+        """Return the next follow-up, as a list of at most one, and forget it."""
+        return [self._follow_ups.popleft()] if self._follow_ups else []
+
+
+def _as_message(message: str | Message) -> Message:
+    if isinstance(message, str):
+        return UserMessage(message)
+    validate_transcript([message])
+    return message
+
+
+def _drain_queue(queue: deque[Message]) -> list[Message]:
+    taken: list[Message] = []
+    # Others may append meanwhile; popleft is atomic, copying and clearing would not be.
+    while queue:
+        taken.append(queue.popleft())
+    return taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,3 +387,127 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
 
 DEFAULT_CONFIG: ToolLoopConfig[Any] = ToolLoopConfig()
 """The settings where none are given."""
+
+
+_logger = logging.getLogger("toolkit.loop")
+
+Prompt: TypeAlias = str | Sequence[Message] | ChatRequest | Snapshot
+"""The start of a loop: a question, a transcript, a request with its settings, or a saved loop."""
+
+Decisions: TypeAlias = Mapping[str, Approval | bool | str]
+"""The decisions on the calls of a snapshot, by call id; each holds for the call as it is pending in that snapshot."""
+
+
+class LoopOptions(TypedDict, Generic[Out], total=False):
+    """The keywords of every view of a loop, beside its context.
+
+    Args:
+        config: The settings.
+        system_prompt: Stands first, in the place of one that the transcript begins with.
+        decisions: With a snapshot: what was decided on calls that await it, by their ids.
+    """
+
+    config: ToolLoopConfig[Out] | None
+    system_prompt: str
+    decisions: Decisions | None
+
+
+def check_parts(provider: object, registry: object, prompt: object, config: object) -> None:
+    """Check that what a loop is made of is of the right kind.
+
+    Raises:
+        ConfigurationError: Says which part is not, and what would fit.
+    """
+    is_name = isinstance(provider, (str, type))
+    if is_name or not (hasattr(provider, "generate") and hasattr(provider, "stream")):
+        raise ConfigurationError(
+            "the provider of a loop must be an object with 'generate' and 'stream', such as OpenAIProvider('gpt-5') or "
+            f"provider_for('openai:gpt-5'), not {describe_value(provider)}"
+        )
+    check_setting("the registry of a loop", registry, ToolRegistry)
+    if not isinstance(prompt, dict):
+        check_setting("what a loop starts from", prompt, str, Sequence, ChatRequest)
+    check_setting("the config of a loop", config, ToolLoopConfig, None)
+    limits = config.limits.usage if isinstance(config, ToolLoopConfig) else None
+    if limits is not None and limits.cost is not None and not getattr(provider, "reports_cost", True):
+        raise ConfigurationError(
+            f"UsageLimits(cost={limits.cost:g}) would limit nothing: {provider!r} never reports the cost of a reply; "
+            "wrap it in toolkit.providers.PricedProvider, or limit total_tokens instead"
+        )
+
+
+def check_keywords(misspelled: Iterable[str]) -> None:
+    """Refuse keywords that a loop does not take.
+
+    Raises:
+        ConfigurationError: Says where what was meant goes.
+    """
+    for name in misspelled:
+        advice = explain_loop_keyword(name)
+        if name in {field.name for field in fields(ToolLoopConfig) if field.init}:
+            right = f"it is a setting, config=ToolLoopConfig({name}=...)"
+        elif advice:
+            right = f"write {advice}"
+        else:
+            right = ask_whether_meant(find_similar(name, _KEYWORDS, most=1)) or f"it takes {', '.join(_KEYWORDS)}"
+        raise ConfigurationError(f"a loop takes no '{name}': {right}")
+
+
+_KEYWORDS = ("ctx", "config", "system_prompt", "decisions")
+
+
+def check_prompt(
+    prompt: str | Sequence[Message] | ChatRequest, system_prompt: str
+) -> str | Sequence[Message] | ChatRequest:
+    """Return what a loop starts from, with its system prompt first.
+
+    Raises:
+        ConfigurationError: There is nothing to ask.
+    """
+    check_setting("system_prompt", system_prompt, str)
+    messages = prompt.messages if isinstance(prompt, ChatRequest) else prompt
+    if not (messages.strip() if isinstance(messages, str) else messages):
+        raise ConfigurationError(
+            "what a loop starts from is empty, and the model would be asked nothing: give a question, or a transcript "
+            "of at least one message"
+        )
+    if not system_prompt:
+        return prompt
+    transcript = transcript_of(prompt)
+    if isinstance(transcript[0], SystemMessage):
+        del transcript[0]
+    transcript.insert(0, SystemMessage(system_prompt))
+    return replace(prompt, messages=transcript) if isinstance(prompt, ChatRequest) else transcript
+
+
+def with_options(prompt: str | Sequence[Message] | ChatRequest, options: Mapping[str, Any]) -> ChatRequest:
+    """Return a request with these options laid over its own."""
+    if isinstance(prompt, ChatRequest):
+        return replace(prompt, options={**prompt.options, **options})
+    return ChatRequest(messages=transcript_of(prompt), options=dict(options))
+
+
+def transcript_of(prompt: str | Sequence[Message] | ChatRequest) -> list[Message]:
+    """Return a list of the loop's own: the caller's is never changed."""
+    if isinstance(prompt, str):
+        return [UserMessage(prompt)]
+    messages = list(prompt.messages if isinstance(prompt, ChatRequest) else prompt)
+    try:
+        validate_transcript(messages)
+    except TranscriptError as error:
+        repaired = repair_transcript(messages)
+        _logger.warning("the transcript handed in is not valid and was repaired: %s", error)
+        return repaired
+    return messages
+
+
+def warn_of_unmatched_names(registry: ToolRegistry[Any], config: ToolLoopConfig[Any], run_id: str) -> None:
+    """Warn of rules, tags and names of tools that match no tool: most are misspelled, and have no effect."""
+    for finding in registry.list_unmatched():
+        _logger.warning("run %s: %s", run_id, finding)
+    if config.loop_detection is not None and config.loop_detection.exempt:
+        known = (*registry.names, *registry.hidden_names, ANSWER_TOOL, READER)
+        for name in config.loop_detection.exempt:
+            if name not in known:
+                meant = ask_whether_meant(find_similar(name, known, most=1))
+                _logger.warning("run %s: loop_detection exempts '%s', which is no tool; %s", run_id, name, meant)

@@ -18,7 +18,7 @@ from typing_extensions import TypedDict
 
 from toolkit.chat import Message
 from toolkit.chat.output import ToolOutput
-from toolkit.chat.serialization import provider_error_from_plain, provider_error_to_plain
+from toolkit.chat.provider import provider_error_from_plain, provider_error_to_plain
 from toolkit.errors import ProviderError, RecordedError
 from toolkit.foreign_text import replace_surrogates
 from toolkit.json_text import canonical_json, write_json

@@ -13,16 +13,25 @@ import anyio
 from typing_extensions import TypeVar, Unpack
 
 from toolkit.calls.approval import Approval
-from toolkit.calls.handler import Ctx
+from toolkit.calls.registration import Ctx
 from toolkit.chat import AssistantContent, ChatResponse, Message, Provider, ToolCall, ToolResult, Usage, text_of
 from toolkit.errors import ConfigurationError, LoopUsageError, ToolCancelledError
 from toolkit.loop.approvals import PendingApproval
-from toolkit.loop.config import DEFAULT_CONFIG, ToolLoopConfig
+from toolkit.loop.config import (
+    DEFAULT_CONFIG,
+    Decisions,
+    LoopOptions,
+    Prompt,
+    ToolLoopConfig,
+    check_keywords,
+    check_parts,
+    check_prompt,
+    with_options,
+)
 from toolkit.loop.events import Failed, LoopEvent
 from toolkit.loop.feeds import Command, CommandGiven, InjectMessages
 from toolkit.loop.listener import EventFeed
 from toolkit.loop.outcome import Completed, Out, Snapshot, ToolLoopResult
-from toolkit.loop.prompt import Decisions, LoopOptions, Prompt, check_keywords, check_parts, check_prompt, with_options
 from toolkit.loop.run import Run
 from toolkit.loop.stopping import Continue, Stop
 from toolkit.runtime.backend import is_in_event_loop, start_carried

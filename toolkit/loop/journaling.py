@@ -32,12 +32,12 @@ import anyio
 from anyio.lowlevel import checkpoint_if_cancelled
 
 from toolkit.calls.approval import put_off_asked
-from toolkit.calls.handler import Ctx
 from toolkit.calls.prepare import Ready, Refused
+from toolkit.calls.registration import Ctx
 from toolkit.calls.run import CallReturned
 from toolkit.chat import ToolCall
 from toolkit.chat.messages import messages_to_plain
-from toolkit.chat.serialization import provider_error_from_plain, provider_error_to_plain
+from toolkit.chat.provider import provider_error_from_plain, provider_error_to_plain
 from toolkit.dataclass import dataclass
 from toolkit.errors import (
     ConfigurationError,
@@ -49,7 +49,6 @@ from toolkit.errors import (
 )
 from toolkit.json_text import digest_json, write_json
 from toolkit.loop.approvals import dump_modified
-from toolkit.loop.budget import Budget, Spent, UsageLimits
 from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.feeds import (
     CallsPrepared,
@@ -63,6 +62,7 @@ from toolkit.loop.feeds import (
     load_feed,
 )
 from toolkit.loop.journal import CutError, Journal, JournalEntry, JournalValue, storable_id
+from toolkit.loop.limits import Budget, Spent, UsageLimits
 from toolkit.loop.outcome import AwaitingApproval, Cancelled, Timeout
 from toolkit.loop.stopping import Continue, Stop, StopContext, StopDecision, ask_stop_when
 from toolkit.loop.turn import OpenCall, write_lost

@@ -16,9 +16,9 @@ from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, cast
 
 from toolkit.calls.approval import Approval, Deny
 from toolkit.calls.events import ToolExecutionEnd, ToolExecutionUpdate, ToolProgress
-from toolkit.calls.handler import Ctx
 from toolkit.calls.policy import CallGuard
 from toolkit.calls.prepare import Ready
+from toolkit.calls.registration import Ctx
 from toolkit.chat import (
     ArgumentsDelta,
     ChatRequest,

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, assert_never, cast
 import anyio
 
 from toolkit.backoff import run_again
-from toolkit.calls.handler import Ctx, Registration
 from toolkit.calls.output import READER, ResultStore, RunMemory
 from toolkit.calls.prepare import Ready, Scope
+from toolkit.calls.registration import Ctx, Registration
 from toolkit.chat import (
     ArgumentsDelta,
     ChatRequest,
@@ -539,7 +539,7 @@ class ExpectedAnswer(Generic[Out]):
             try:
                 arguments = self.registration.parse_json(text)
             except MalformedJsonError as error:
-                from toolkit.calls.repair.names import repair_arguments  # noqa: PLC0415 - slow to import, and rarely needed
+                from toolkit.calls.argument_repair import repair_arguments  # noqa: PLC0415 - slow to import, and rarely needed
 
                 mended = repair_arguments(text)
                 if mended is None:

@@ -19,28 +19,17 @@ from typing import TYPE_CHECKING, Any, Generic
 
 import anyio
 
-from toolkit.calls.handler import Ctx
 from toolkit.calls.output import RunMemory
 from toolkit.calls.policy import ExecutionPolicy
 from toolkit.calls.prepare import Ready
+from toolkit.calls.registration import Ctx
 from toolkit.calls.run import CallHost, run
 from toolkit.chat import ChatRequest, Message, Provider, ToolResult, Usage, text_of
 from toolkit.chat.output import copy_result
 from toolkit.errors import ConfigurationError, LoopError, LoopUsageError, ProviderError
 from toolkit.loop.approvals import Approvals, describe_call_end, describe_refusal
-from toolkit.loop.budget import Budget
 from toolkit.loop.compaction import ask_compaction
-from toolkit.loop.config import ToolLoopConfig
-from toolkit.loop.depth import (
-    LoopFrame,
-    SubAgentSeat,
-    current_call_id,
-    current_frame,
-    enter_depth,
-    nested_context,
-    new_loop_id,
-    sub_agent_seat,
-)
+from toolkit.loop.config import ToolLoopConfig, transcript_of, warn_of_unmatched_names
 from toolkit.loop.events import Compacted, Done, Failed, LoopEvent, ResponseReceived, RunStart
 from toolkit.loop.feeds import (
     TURN_BEGUN,
@@ -57,6 +46,17 @@ from toolkit.loop.feeds import (
     UsageSpent,
 )
 from toolkit.loop.journal import Journal
+from toolkit.loop.limits import (
+    Budget,
+    LoopFrame,
+    SubAgentSeat,
+    current_call_id,
+    current_frame,
+    enter_depth,
+    nested_context,
+    new_loop_id,
+    sub_agent_seat,
+)
 from toolkit.loop.listener import EventFeed, Listener
 from toolkit.loop.middleware import MiddlewareChain, ReplyPolicy, RunInfo, check_states, find_policies, join_middleware
 from toolkit.loop.outcome import (
@@ -71,10 +71,10 @@ from toolkit.loop.outcome import (
     ToolLoopResult,
     TypedAnswer,
 )
-from toolkit.loop.prompt import transcript_of, warn_of_unmatched_names
 from toolkit.loop.requests import ExpectedAnswer, ModelRequests, Offer
 from toolkit.loop.state import LoopState
 from toolkit.runtime.backend import (
+    CallClock,
     LoopWaker,
     cancellation_mark,
     gather,
@@ -83,7 +83,6 @@ from toolkit.runtime.backend import (
     read_loop_time,
     run_in_own_context,
 )
-from toolkit.runtime.call_clock import CallClock
 from toolkit.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:

@@ -56,7 +56,6 @@ from toolkit.chat.output import copy_result
 from toolkit.dataclass import dataclass
 from toolkit.errors import LoopUsageError, TranscriptError
 from toolkit.loop.config import ANSWER_TOOL, ToolLoopConfig
-from toolkit.loop.detection import LoopDetector, Repetition, warning_text
 from toolkit.loop.feeds import (
     ALLOWED_PHASES,
     PHASES,
@@ -107,7 +106,16 @@ from toolkit.loop.outcome import (
     UnansweredItems,
     UsageLimit,
 )
-from toolkit.loop.stopping import Continue, Stop, StopContext, StopWhen, ask_stop_when
+from toolkit.loop.stopping import (
+    Continue,
+    LoopDetector,
+    Repetition,
+    Stop,
+    StopContext,
+    StopWhen,
+    ask_stop_when,
+    warning_text,
+)
 from toolkit.loop.turn import (
     CallStatus,
     OpenCall,

@@ -15,8 +15,8 @@ from toolkit.chat import Message, ToolCall, ToolResult
 from toolkit.dataclass import dataclass
 from toolkit.errors import LoopUsageError
 from toolkit.foreign_text import replace_surrogates
-from toolkit.loop.detection import warning_text
 from toolkit.loop.outcome import LoopDetected
+from toolkit.loop.stopping import warning_text
 
 CallStatus: TypeAlias = Literal["undecided", "approved", "alone", "deferred", "started", "done"]
 

@@ -1,7 +1,7 @@
 """Calls that were written as JSON: which members are the name of the tool and which its arguments.
 
-JSON is read by `toolkit.calls.repair` alone, which takes what is surely meant and refuses the rest; here its members
-are only told apart, and their text is kept as it is.
+JSON is read by `toolkit.calls.argument_repair` alone, which takes what is surely meant and refuses the rest; here its
+members are only told apart, and their text stays as it is.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from toolkit.calls.repair.broken_json import LONGEST_TEXT
-from toolkit.calls.repair.names import nearest_names, repair_arguments, repair_name
+from toolkit.calls.argument_repair import LONGEST_TEXT, repair_arguments
 from toolkit.chat import ToolCall, ToolDefinition
 from toolkit.schema.arguments import decode_json
 from toolkit.schema.nodes import Nodes
 from toolkit.suggestions import fold_name
+from toolkit.tool_names import nearest_names, repair_name
 
 NAMES = ("name", "tool_name", "tool", "function", "function_name", "action")
 ARGUMENTS = ("arguments", "parameters", "args", "params", "input", "action_input", "tool_input")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from string import ascii_lowercase
 from typing import Literal, TypeAlias
 
-from toolkit.calls.repair.names import repair_arguments
+from toolkit.calls.argument_repair import repair_arguments
 from toolkit.chat import ToolCall
 from toolkit.errors import ConfigurationError
 from toolkit.parsing.calls import (

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias, get_args
 
-from toolkit.calls.repair.names import repair_arguments, repair_name
+from toolkit.calls.argument_repair import repair_arguments
 from toolkit.chat import (
     ArgumentsDelta,
     AssistantContent,
@@ -38,6 +38,7 @@ from toolkit.parsing.forms import TextFormat
 from toolkit.parsing.reply import GivenTexts, Reply, ReplyPart, ReplyReader, UnreadCall
 from toolkit.parsing.wording import ParsingLimits, Wording, wording_of
 from toolkit.settings import check_setting
+from toolkit.tool_names import repair_name
 
 ToolOffer: TypeAlias = Literal["prompt", "native"]
 """How a model learns of the tools: from its prompt alone, or from the request, as its server offers them."""

@@ -95,7 +95,7 @@ def read_reply(
     tags and tables, and below no line that goes on with it, such as one that ends with a colon; nothing but other calls
     and the end of the turn follows it; and it does not stand in a text that the model was given. A whole call anywhere
     else is text, and one of the `displaced`. Without a mark of its own a call must name a known tool. Arguments are
-    taken as `toolkit.calls.repair.names` takes them: only what was surely written; what is cut off is never a call.
+    taken as `toolkit.tool_names` takes them: only what was surely written; what is cut off is never a call.
     It takes time linear in the length of the text.
 
     Args:

@@ -25,11 +25,9 @@ from toolkit.calls.events import (
     ToolExecutionUpdate,
     ToolProgress,
 )
-from toolkit.calls.handler import Ctx, Tool
-from toolkit.calls.options import ToolOptions
 from toolkit.calls.policy import CallConfig, ExecutionPolicy
 from toolkit.calls.prepare import Ready, Refused, error_result, prepare_all
-from toolkit.calls.repair.names import nearest_names, repair_name
+from toolkit.calls.registration import Ctx, Tool, ToolOptions
 from toolkit.calls.run import CallHost, run
 from toolkit.chat import TextBlock, ToolCall, ToolResult
 from toolkit.chat.output import ToolOutput
@@ -40,6 +38,7 @@ from toolkit.parsing.wording import ParsingLimits, wording_of
 from toolkit.runtime.backend import is_in_event_loop, loop_waker
 from toolkit.runtime.workers import when_abandoned
 from toolkit.settings import check_setting
+from toolkit.tool_names import nearest_names, repair_name
 from toolkit.tools.decorators import tool_from_schema_with_ctx
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.registry import Registrable, ToolRegistry, as_tool

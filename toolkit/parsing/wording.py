@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Self
 
-from toolkit.calls.repair.names import repair_arguments
+from toolkit.calls.argument_repair import repair_arguments
 from toolkit.chat import ToolCall, ToolDefinition, ToolResult
 from toolkit.errors import ConfigurationError
 from toolkit.parsing.families import format_of_model

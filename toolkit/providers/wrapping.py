@@ -18,8 +18,14 @@ from anyio.lowlevel import RunVar
 
 from toolkit.calls.caching import Cache, MemoryCache
 from toolkit.chat import ChatRequest, ChatResponse, Provider, ResponseDone, StreamEvent, Usage
-from toolkit.chat.provider import ProviderWrapper, closing, events_of
-from toolkit.chat.serialization import request_to_plain, response_from_plain, response_to_plain
+from toolkit.chat.provider import (
+    ProviderWrapper,
+    closing,
+    events_of,
+    request_to_plain,
+    response_from_plain,
+    response_to_plain,
+)
 from toolkit.errors import ConfigurationError, ProviderError, RateLimitedError
 from toolkit.json_text import digest_json, write_json
 from toolkit.redaction import digest_of, replace_fields, without_keys

@@ -26,7 +26,7 @@ import json
 
 from toolkit import Deny, ToolLoopConfig, ToolOutput, ToolRegistry, tool_from_schema_with_ctx, tool_loop_sync
 from toolkit.chat import load_messages
-from toolkit.chat.serialization import response_from_plain
+from toolkit.chat.provider import response_from_plain
 from toolkit.events import ToolExecutionStart
 from toolkit.testing import ScriptedProvider
 

@@ -31,18 +31,20 @@ from pydantic_core import (
 
 from toolkit.errors import SchemaError
 from toolkit.schema.docstring import Documentation, DocumentedParameter, read_attributes
-from toolkit.schema.hints import (
+from toolkit.schema.json_schema import (
+    GeneratedSchema,
     add_none,
     annotate_hint,
     find_alias,
     find_description,
     find_unpacked,
+    finish_schema,
+    generate_schema,
     has_field_description,
     is_nullable,
     rewrite_hint,
     strip_qualifiers,
 )
-from toolkit.schema.json_schema import GeneratedSchema, finish_schema, generate_schema
 from toolkit.schema.signature import NOTHING, UNIONS, Parameter, Signature, rebuild_hint
 
 _logger = logging.getLogger("toolkit.schema")

@@ -1,4 +1,8 @@
-"""The JSON Schema of a Pydantic type as a model should read it: no title noise, definitions only where needed.
+"""The JSON Schema of a type hint as a model should read it: no title noise, definitions only where needed.
+
+`rewrite_hint` changes what Pydantic does not know (classes of attrs and msgspec, open tuples) and what it offers in a
+schema and then refuses (members of enums). Neither attrs nor msgspec is imported: where a class of theirs is a hint, it
+has been.
 
 Pydantic knows the rules of each type; what is here is taste. Key order is Pydantic's own, so the bytes are the same
 from run to run and from one Python version to the next.
@@ -9,11 +13,18 @@ from __future__ import annotations
 import enum
 import inspect
 import json
+import sys
+import types
+import typing
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired, Optional, Required, cast, get_args, get_origin
 
+import typing_extensions
+from pydantic import AliasChoices, AliasPath, Field, GetCoreSchemaHandler, PlainValidator, Secret
 from pydantic.errors import PydanticInvalidForJsonSchema
+from pydantic.fields import FieldInfo
 from pydantic.json_schema import (
     GenerateJsonSchema,
     JsonRef,
@@ -21,8 +32,10 @@ from pydantic.json_schema import (
     JsonSchemaValue,
     JsonSchemaWarningKind,
 )
-from pydantic_core import PydanticSerializationError, core_schema, to_jsonable_python
+from pydantic_core import PydanticCustomError, PydanticSerializationError, core_schema, to_jsonable_python
+from typing_extensions import ReadOnly, Unpack
 
+from toolkit.dataclass import dataclass
 from toolkit.json_text import canonical_json
 from toolkit.schema.nodes import (
     Node,
@@ -33,6 +46,7 @@ from toolkit.schema.nodes import (
     map_subschemas,
     subschemas,
 )
+from toolkit.schema.signature import NOTHING, UNIONS, rebuild_hint
 
 MEMBERS = "x-members"
 """A key of ours for the names of an enum's members, until they are put into the description."""
@@ -351,3 +365,477 @@ def _describe_arms(arms: list[dict[str, Any] | bool]) -> dict[str, Any] | bool:
     if not kept or True in kept:
         return bool(kept)
     return kept[0] if len(kept) == 1 else {"anyOf": kept}
+
+
+_SCALAR_TYPES = (str, int, float, bool)
+_MOST_LISTED_FLAGS = 6
+
+
+def rewrite_hint(hint: Any, *, described: bool = False) -> Any:
+    """Return the hint as Pydantic would have it.
+
+    The text of each ``Annotated[T, "text"]`` inside becomes a description; that of the outermost is left alone, for it
+    goes on the property. Members of enums are said as JSON, or by their names where their values are none.
+
+    Raises:
+        TypeError: JSON Schema has no words for it; says why.
+    """
+    origin: Any = get_origin(hint)
+    if origin is None:
+        return _rewrite_class(hint) if isinstance(hint, type) else hint
+    if origin is Literal:
+        return _rewrite_literal(hint)
+    if origin is Secret:  # which Pydantic, unlike `SecretStr`, does not mark
+        return Annotated[hint, Field(json_schema_extra={"writeOnly": True})]
+    if origin is Iterable:  # which Pydantic would check while the function reads it, and only once
+        hint = types.GenericAlias(list, get_args(hint))
+    if origin is tuple and any(map(_find_unpacked_parts, get_args(hint))):
+        return _rewrite_open_tuple(hint)
+    cls: Any = origin
+    if typing_extensions.is_typeddict(cls) and _is_unknown_typed_dict(cls):
+        arguments = [rewrite_hint(part) for part in get_args(hint)]
+        return _copy_typed_dict(cls, dict(zip(cls.__parameters__, arguments, strict=False)))
+    is_union = origin in UNIONS
+    if origin is Annotated:
+        return rebuild_hint(hint, lambda part: rewrite_hint(part, described=described))
+    return rebuild_hint(hint, lambda part: _rewrite_part(part, described=described and is_union))
+
+
+def _rewrite_part(hint: Any, *, described: bool) -> Any:
+    hint = rewrite_hint(hint, described=described)
+    return hint if described else _describe_part(hint)
+
+
+def _rewrite_class(hint: type) -> Any:
+    if isinstance(hint, enum.EnumMeta):
+        if issubclass(hint, enum.Flag):
+            return _rewrite_flag(hint)
+        members = list(cast("type[enum.Enum]", hint))
+        is_plain = all(isinstance(member.value, _SCALAR_TYPES) for member in members)
+        return hint if is_plain else _say_as(hint, {member.name: member for member in members})
+    if typing_extensions.is_typeddict(hint) and _is_unknown_typed_dict(hint):
+        return _copy_typed_dict(hint, {})
+    return _record_of(hint, rewrite_hint)
+
+
+def _rewrite_literal(hint: Any) -> Any:
+    """Say the members of enums in a ``Literal`` as JSON: Pydantic offers ``"red"`` for ``Color.RED`` and refuses it."""
+    values = get_args(hint)
+    if not any(isinstance(value, enum.Enum) for value in values):
+        return hint
+    choices: dict[Any, Any] = {}
+    for value in values:
+        is_plain = not isinstance(value, enum.Enum) or isinstance(value.value, _SCALAR_TYPES)
+        said = value.name if not is_plain else value.value if isinstance(value, enum.Enum) else value
+        choices[said] = value
+    return _say_as(hint, choices)
+
+
+def _say_as(hint: Any, choices: dict[Any, Any]) -> Any:
+    """Return a hint whose values are said as the keys of `choices`; names of members are understood too."""
+    members = {value.name: value for value in choices.values() if isinstance(value, enum.Enum)}
+
+    def choose(value: Any) -> Any:
+        for said, choice in choices.items():
+            if value is choice or (type(value) is type(said) and value == said):
+                return choice
+        name = value.rpartition(".")[2] if isinstance(value, str) else ""
+        if name not in members:
+            raise PydanticCustomError("enum", "unknown name")
+        return members[name]
+
+    said: Any = Literal[tuple(choices)]
+    text = members_text([value for name, value in members.items() if name not in choices])
+    if text:
+        said = Annotated[said, Field(json_schema_extra={MEMBERS: text})]
+    return Annotated[hint, PlainValidator(choose, json_schema_input_type=said)]
+
+
+def _join_flags(flags: type[enum.Flag], text: str) -> enum.Flag:
+    """Return the sum of the members that a text names, such as ``READ|WRITE`` or ``Access.READ, Access.WRITE``."""
+    names = [name.strip().rpartition(".")[2] for name in text.replace(",", "|").split("|")]
+    if not {*names} <= {*flags.__members__}:
+        raise PydanticCustomError("enum", "unknown name")
+    return flags(_sum_bits([flags[name].value for name in names]))
+
+
+def _rewrite_flag(flags: type[enum.Flag]) -> Any:
+    """Return a ``Flag`` as the sum of its members: Pydantic would offer the members alone, and take any sum."""
+    members = [member for member in flags if member.value]
+    known = _sum_bits([member.value for member in members])
+
+    def choose(value: Any) -> enum.Flag:
+        if isinstance(value, flags):
+            return value
+        if isinstance(value, str) and not value.strip().isdigit():
+            return _join_flags(flags, value)
+        number = int(value) if isinstance(value, (int, str)) and not isinstance(value, bool) else -1
+        if number < 0 or number & ~known:
+            raise PydanticCustomError("enum", "no sum of members")
+        return flags(number)
+
+    said: Any = Annotated[int, Field(ge=0, le=known)]
+    if known & (known + 1) and len(members) <= _MOST_LISTED_FLAGS:
+        values = [member.value for member in members]
+        sums = {_sum_bits(list(part)) for size in range(len(values) + 1) for part in combinations(values, size)}
+        said = Literal[tuple(sorted(sums))]
+    text = f"The sum of any of {members_text(members)}"
+    return Annotated[
+        flags,
+        PlainValidator(choose, json_schema_input_type=Annotated[said, Field(json_schema_extra={MEMBERS: text})]),
+    ]
+
+
+def _sum_bits(values: list[int]) -> int:
+    """Return the sum of values of which one may hold another."""
+    total = 0
+    for value in values:
+        total |= value
+    return total
+
+
+def _find_unpacked_parts(part: Any) -> tuple[Any, ...]:
+    """Return what ``*tuple[...]`` holds inside a tuple; nothing for any other part."""
+    if getattr(part, "__unpacked__", False):
+        return get_args(part)
+    origin: Any = get_origin(part)
+    return get_args(get_args(part)[0]) if origin is typing.Unpack or origin is typing_extensions.Unpack else ()
+
+
+def _flatten_tuple(parts: tuple[Any, ...]) -> list[Any]:
+    """Return the parts of a tuple with those of unpacked ones in their place; an open one as a list of its part."""
+    flat: list[Any] = []
+    for part in parts:
+        inside = _find_unpacked_parts(part)
+        if len(inside) == 2 and inside[1] is ...:
+            flat.append([inside[0]])
+        elif inside:
+            flat += _flatten_tuple(inside)
+        else:
+            flat.append(part)
+    return flat
+
+
+def _rewrite_open_tuple(hint: Any) -> Any:
+    parts = _flatten_tuple(get_args(hint))
+    opened = [index for index, part in enumerate(parts) if isinstance(part, list)]
+    if not opened:
+        return types.GenericAlias(tuple, tuple(rewrite_hint(part) for part in parts))
+    position = opened[0]
+    item = parts[position][0]
+    after = parts[position + 1 :]
+    if any(part != item for part in after):
+        raise TypeError(
+            f"JSON Schema can't say {hint}: what follows the open part of a tuple must have its type; put the fixed "
+            "values first, or take a dataclass or a TypedDict"
+        )
+    fixed = [rewrite_hint(part) for part in (*parts[:position], *after)]
+    return Annotated[tuple[Any, ...], _OpenTuple(tuple(fixed), rewrite_hint(item))]
+
+
+class _OpenTuple:
+    """The core schema of a tuple with some fixed values and any number of others after them."""
+
+    def __init__(self, fixed: tuple[Any, ...], item: Any) -> None:
+        self.fixed = fixed
+        self.item = item
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        items = [handler.generate_schema(hint) for hint in (*self.fixed, self.item)]
+        return core_schema.tuple_schema(items, variadic_item_index=len(self.fixed))
+
+
+def _is_unknown_typed_dict(hint: type) -> bool:
+    """Return whether Pydantic refuses a typed dictionary: before 3.12 it takes those of typing_extensions only."""
+    return sys.version_info < (3, 12) and type(hint).__module__ == "typing"
+
+
+_copied_typed_dicts: dict[tuple[type, tuple[Any, ...]], Any] = {}
+
+
+def _copy_typed_dict(hint: type, arguments: dict[Any, Any]) -> Any:
+    """Return the same typed dictionary as one of typing_extensions; the keys come last, for it may hold itself."""
+    key = (hint, tuple(arguments.items()))
+    if key in _copied_typed_dicts:
+        return _copied_typed_dicts[key]
+    same: Any = cast("Any", typing_extensions.TypedDict)(hint.__name__, {})
+    _copied_typed_dicts[key] = same
+    try:
+        hints = typing_extensions.get_type_hints(hint, include_extras=True)
+        same.__annotations__ = {
+            name: rewrite_hint(arguments.get(inner, inner), described=False) for name, inner in hints.items()
+        }
+    except BaseException:
+        del _copied_typed_dicts[key]
+        raise
+    for name in ("__required_keys__", "__optional_keys__", "__doc__", "__module__", "__qualname__"):
+        setattr(same, name, getattr(hint, name))
+    config = getattr(hint, "__pydantic_config__", None)
+    if config is not None:
+        same.__pydantic_config__ = config
+    return same
+
+
+_FIELD_QUALIFIERS = (Required, NotRequired, ReadOnly)
+
+
+def strip_qualifiers(hint: Any, *, is_required: bool) -> tuple[Any, bool]:
+    """Take ``Required`` and the like off; a typed dictionary whose hints are text knows of them only here."""
+    while (origin := get_origin(hint)) in _FIELD_QUALIFIERS:
+        if origin is not ReadOnly:
+            is_required = origin is Required
+        hint = get_args(hint)[0]
+    return hint, is_required
+
+
+def find_unpacked(hint: Any) -> Any:
+    """Return what ``Unpack[...]`` or ``*tuple[...]`` holds; None where a hint is neither."""
+    origin: Any = get_origin(hint)
+    if origin is Unpack or origin is typing.Unpack:
+        held = get_args(hint)[0]
+        return find_unpacked(held) or held
+    return types.GenericAlias(tuple, get_args(hint)) if getattr(hint, "__unpacked__", False) else None
+
+
+def find_alias(hint: Any, default: Any) -> str | None:
+    """Return the name by which a parameter is known to a model, where its hint or its default says one."""
+    for item in (default, *reversed(metadata_of(hint))):
+        alias: Any = (item.validation_alias or item.alias) if isinstance(item, FieldInfo) else None
+        if isinstance(alias, AliasChoices):
+            alias = alias.choices[0]
+        if isinstance(alias, AliasPath):
+            alias = alias.path[0]
+        if alias is not None:
+            return str(alias)
+    return None
+
+
+def is_nullable(hint: Any) -> bool:
+    """Return whether a hint allows None."""
+    if hint is None or hint is types.NoneType or hint is Any or hint is object:
+        return True
+    if isinstance(hint, typing_extensions.TypeAliasType):
+        return is_nullable(hint.__value__)
+    if isinstance(hint, typing.NewType):
+        return is_nullable(hint.__supertype__)
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return is_nullable(arguments[0])
+    if origin is Literal:
+        return None in arguments
+    return (origin in UNIONS and any(map(is_nullable, arguments))) or isinstance(hint, typing.TypeVar)
+
+
+def add_none(hint: Any) -> Any:
+    """Return ``T | None``, with what `Field` says of it kept on the outside, where Pydantic looks for it."""
+    if get_origin(hint) is not Annotated:
+        return Optional[hint]  # noqa: UP045 - a hint that is text has no |
+    inner = hint.__origin__
+    inside = tuple(item for item in hint.__metadata__ if not isinstance(item, FieldInfo))
+    outside = tuple(item for item in hint.__metadata__ if isinstance(item, FieldInfo))
+    kept: Any = Annotated[(inner, *inside)] if inside else inner
+    nullable: Any = Optional[kept]  # noqa: UP045
+    return Annotated[(nullable, *outside)] if outside else nullable
+
+
+def annotate_hint(hint: Any, default: Any, text: str) -> Any:
+    """Return a hint with a default, `NOTHING` for none, and a description in it, for Pydantic."""
+    options: dict[str, Any] = {"description": text} if text else {}
+    extras: list[Any] = []
+    if isinstance(default, FieldInfo):
+        extras.append(default)
+    elif default is Ellipsis:  # which Pydantic takes for "required"
+        options["default_factory"] = lambda: default
+    elif default is not NOTHING:
+        options["default"] = default
+    if options:
+        extras.append(Field(**options))
+    return Annotated[(hint, *extras)] if extras else hint
+
+
+def metadata_of(hint: Any) -> tuple[Any, ...]:
+    """Return what ``Annotated`` adds to a hint."""
+    return hint.__metadata__ if get_origin(hint) is Annotated else ()
+
+
+def has_field_description(hint: Any, default: Any) -> bool:
+    """Return whether a `Field` on the hint or as the default has a description, which Pydantic puts on the property."""
+    return any(isinstance(item, FieldInfo) and item.description is not None for item in (*metadata_of(hint), default))
+
+
+def find_description(hint: Any, default: Any) -> str | None:
+    """Return what the hint itself says of the parameter: ``Field`` first, then text, then ``Doc``."""
+    for metadata in ((default,), *_described_layers(hint)):
+        for item in reversed(metadata):
+            if isinstance(item, FieldInfo) and item.description is not None:
+                return inspect.cleandoc(item.description)
+    for metadata in _described_layers(hint):
+        text = _text_in(metadata)
+        if text is not None:
+            return text
+    return None
+
+
+def _describe_part(hint: Any) -> Any:
+    """Return a hint inside another one with its text as a description."""
+    if (text := _text_in(metadata_of(hint))) is None or has_field_description(hint, None):
+        return hint
+    return Annotated[hint, Field(description=text)]
+
+
+def _described_layers(hint: Any) -> Iterator[tuple[Any, ...]]:
+    """Yield the metadata of a hint, then those of what it is a union of, for ``Annotated[T, "text"] | None``."""
+    yield metadata_of(hint)
+    inner = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    if get_origin(inner) in UNIONS:
+        for part in get_args(inner):
+            yield metadata_of(part)
+
+
+def _text_in(metadata: tuple[Any, ...]) -> str | None:
+    for item in metadata:
+        if isinstance(item, str):
+            return inspect.cleandoc(item)
+    for item in metadata:
+        if isinstance(item, typing_extensions.Doc):
+            return inspect.cleandoc(item.documentation)
+    return None
+
+
+_SHOWN_DEFAULTS = (str, int, float, bool, type(None))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RecordField:
+    """One field: as its class calls it, as JSON does, and its default where it can be shown."""
+
+    name: str
+    key: str
+    parameter: str
+    is_required: bool
+    default: Any = ...
+
+
+def _record_of(hint: type, rewrite: Callable[[Any], Any]) -> Any:
+    """Return a hint that Pydantic understands for a class of attrs or a struct of msgspec; any other as it is.
+
+    Values are checked field by field, then given to the class, whose own converters and validators do the rest.
+    """
+    if _record_fields(hint) is None or hasattr(hint, "__get_pydantic_core_schema__"):
+        return hint
+    return Annotated[hint, _Record(hint, rewrite)]
+
+
+def _record_fields(cls: type) -> list[_RecordField] | None:
+    """Return the fields of a class of attrs or a struct of msgspec; None for any other class."""
+    if "attr" in sys.modules and isinstance(vars(cls).get("__attrs_attrs__"), tuple):
+        return list(_read_attrs_fields(cls))
+    if "msgspec" in sys.modules and isinstance(getattr(cls, "__struct_fields__", None), tuple):
+        return list(_read_struct_fields(cls))
+    return None
+
+
+def _read_attrs_fields(cls: Any) -> Iterator[_RecordField]:
+    nothing = sys.modules["attr"].NOTHING
+    for field in cls.__attrs_attrs__:
+        if field.init:
+            yield _RecordField(
+                name=field.name,
+                key=field.alias,
+                parameter=field.alias,
+                is_required=field.default is nothing,
+                default=field.default if isinstance(field.default, _SHOWN_DEFAULTS) else ...,
+            )
+
+
+def _read_struct_fields(cls: Any) -> Iterator[_RecordField]:
+    for field in sys.modules["msgspec"].structs.fields(cls):
+        yield _RecordField(
+            name=field.name,
+            key=field.encode_name,
+            parameter=field.name,
+            is_required=field.required,
+            default=field.default if isinstance(field.default, _SHOWN_DEFAULTS) else ...,
+        )
+
+
+class _Record:
+    """How Pydantic reads such a class, and writes its objects."""
+
+    def __init__(self, cls: type, rewrite: Callable[[Any], Any]) -> None:
+        self.cls = cls
+        self.rewrite = rewrite
+        self.fields = _record_fields(cls) or []
+        config: Any = getattr(cls, "__struct_config__", None)
+        self.tag: tuple[str, Any] | None = (config.tag_field, config.tag) if getattr(config, "tag", None) else None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Record) and self.cls is other.cls
+
+    def __hash__(self) -> int:
+        return hash(self.cls)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        inner = handler.generate_schema(_make_typed_dict(self))
+        return core_schema.no_info_wrap_validator_function(
+            self.build,
+            inner,
+            serialization=core_schema.plain_serializer_function_ser_schema(self.dump, return_schema=inner),
+        )
+
+    def build(self, value: Any, validate: core_schema.ValidatorFunctionWrapHandler) -> Any:
+        """Return the object that a model's JSON means."""
+        if isinstance(value, self.cls):
+            return value
+        checked = validate(value)
+        given = {field.parameter: checked[field.key] for field in self.fields if field.key in checked}
+        try:
+            return self.cls(**given)
+        except (TypeError, LookupError, ArithmeticError, AttributeError) as error:
+            raise ValueError(str(error) or type(error).__name__) from error
+
+    def dump(self, value: Any) -> dict[str, Any]:
+        """Return what would make the same object again."""
+        said = {field.key: getattr(value, field.name) for field in self.fields}
+        return said if self.tag is None else {self.tag[0]: self.tag[1], **said}
+
+
+_typed_dicts: dict[type, Any] = {}
+
+
+def _make_typed_dict(record: _Record) -> Any:
+    """Return the typed dictionary of a class; its keys come last, for it may hold itself."""
+    known = _typed_dicts.get(record.cls)
+    if known is not None:
+        return known
+    made: Any = cast("Any", typing_extensions.TypedDict)(record.cls.__name__, {})
+    _typed_dicts[record.cls] = made
+    hints = typing_extensions.get_type_hints(record.cls, include_extras=True)
+    annotations: dict[str, Any] = {} if record.tag is None else {record.tag[0]: Literal[record.tag[1]]}
+    for field in record.fields:
+        hint = record.rewrite(_translate_constraints(hints.get(field.name, Any)))
+        if field.default is not ...:
+            hint = Annotated[hint, Field(json_schema_extra={"default": field.default})]
+        annotations[field.key] = hint if field.is_required else NotRequired[hint]
+    made.__annotations__ = annotations
+    made.__required_keys__ = frozenset(annotations) - {f.key for f in record.fields if not f.is_required}
+    made.__optional_keys__ = frozenset(annotations) - made.__required_keys__
+    made.__doc__ = record.cls.__doc__ if "__init__" not in (record.cls.__doc__ or "") else None
+    made.__module__ = record.cls.__module__
+    return made
+
+
+def _translate_constraints(hint: Any) -> Any:
+    """Return a hint with the constraints of msgspec's ``Meta`` as Pydantic's."""
+    if get_origin(hint) is Annotated:
+        inner, *metadata = get_args(hint)
+        return Annotated[(_translate_constraints(inner), *map(_translate_constraint, metadata))]
+    return rebuild_hint(hint, _translate_constraints)
+
+
+def _translate_constraint(item: Any) -> Any:
+    if type(item).__module__.partition(".")[0] != "msgspec":
+        return item
+    names = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length", "description", "examples")
+    said = {name: getattr(item, name, None) for name in names}
+    return Field(**{name: value for name, value in said.items() if value is not None})

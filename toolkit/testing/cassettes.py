@@ -22,10 +22,12 @@ from typing import Any, Literal, NoReturn, TypeAlias, cast, get_args
 import anyio.lowlevel
 
 from toolkit.chat import ChatRequest, ChatResponse, Provider, ResponseDone, StreamEvent
-from toolkit.chat.provider import ProviderWrapper, closing, events_of
-from toolkit.chat.serialization import (
+from toolkit.chat.provider import (
+    ProviderWrapper,
+    closing,
     event_from_plain,
     event_to_plain,
+    events_of,
     provider_error_from_plain,
     provider_error_to_plain,
     request_to_plain,

@@ -9,7 +9,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, cast, overload
 from typing_extensions import TypeVar, Unpack
 
 from toolkit.calls.context import ToolContext
-from toolkit.calls.options import ToolOptionKeywords, made_options
+from toolkit.calls.registration import ToolOptionKeywords, made_options
 from toolkit.errors import ConfigurationError, SchemaError
 from toolkit.schema import FunctionSchema, find_local_names, kind_of, raw_arguments
 from toolkit.settings import check_setting, describe_value

@@ -17,8 +17,7 @@ import anyio
 from typing_extensions import ParamSpec, TypeVar
 
 from toolkit.calls.context import ToolContext
-from toolkit.calls.handler import Ctx_contra, Registration, UsageCounter
-from toolkit.calls.options import ToolOptions
+from toolkit.calls.registration import Ctx_contra, Registration, ToolOptions, UsageCounter
 from toolkit.calls.run import run_directly
 from toolkit.chat import ToolDefinition
 from toolkit.chat.output import ToolOutput, is_content, to_output

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from toolkit.calls.context import ToolContext
-from toolkit.calls.options import ToolOptions
 from toolkit.calls.output import READER, ResultStore
+from toolkit.calls.registration import ToolOptions
 from toolkit.errors import ToolError
 from toolkit.tools.decorators import tool_with_ctx
 from toolkit.tools.function_tool import FunctionTool

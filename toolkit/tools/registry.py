@@ -14,11 +14,10 @@ from typing_extensions import TypeVar, Unpack
 
 from toolkit.calls.approval import ApprovalHook, Approve, authorize, write_refusal
 from toolkit.calls.events import Observer, ToolCallRefused
-from toolkit.calls.handler import Ctx, Registration, Tool
-from toolkit.calls.options import ChangeableOptionKeywords, changed_options
 from toolkit.calls.permissions import Permissions
 from toolkit.calls.policy import CallConfig, ExecutionPolicy, NameRepair
 from toolkit.calls.prepare import Refused, Scope, prepare_all
+from toolkit.calls.registration import ChangeableOptionKeywords, Ctx, Registration, Tool, changed_options
 from toolkit.calls.run import CallHost, run
 from toolkit.chat import ToolCall, ToolDefinition, ToolResult
 from toolkit.dataclass import dataclass

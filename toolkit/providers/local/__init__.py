@@ -5,7 +5,7 @@ try:
 except ModuleNotFoundError as error:
     if error.name is None or error.name.startswith("toolkit"):
         raise
-    from toolkit.providers.local.installation import INSTALL_COMMAND
+    from toolkit.providers.local.gguf import INSTALL_COMMAND
 
     raise ModuleNotFoundError(f"{error.name} is not installed: `{INSTALL_COMMAND}`", name=error.name) from error
 

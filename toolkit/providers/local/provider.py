@@ -25,8 +25,7 @@ from toolkit.chat import ChatRequest, ChatResponse, StreamEvent
 from toolkit.chat.provider import closing
 from toolkit.errors import ConfigurationError, ProviderError, ProviderTimeoutError
 from toolkit.guided import AnswerFromResults, GuidedProvider
-from toolkit.providers.local.gguf import check_gguf, read_gguf_metadata
-from toolkit.providers.local.installation import INSTALL_COMMAND
+from toolkit.providers.local.gguf import INSTALL_COMMAND, check_gguf, read_gguf_metadata
 from toolkit.providers.openai import OpenAIProvider
 from toolkit.runtime.processes import NO_PATIENCE, BlockingProcess, describe_end
 

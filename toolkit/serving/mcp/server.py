@@ -25,7 +25,7 @@ from typing_extensions import Unpack
 
 from toolkit.calls.approval import Approval, ApprovalRequest, Approve, Deny
 from toolkit.calls.events import ToolCallRefused, ToolEvent, ToolExecutionEnd, ToolExecutionUpdate, ToolProgress
-from toolkit.calls.handler import Ctx, Registration
+from toolkit.calls.registration import Ctx, Registration
 from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBlock, ToolCall, ToolResult
 from toolkit.settings import check_setting
 from toolkit.tools.registry import ToolRegistry

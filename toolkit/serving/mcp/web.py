@@ -22,7 +22,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from typing_extensions import Unpack
 
-from toolkit.calls.handler import Ctx
+from toolkit.calls.registration import Ctx
 from toolkit.errors import ConfigurationError
 from toolkit.runtime.backend import cancellation_mark
 from toolkit.serving.mcp.server import CrashReport, McpServerKeywords, mcp_server

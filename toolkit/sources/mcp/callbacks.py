@@ -25,7 +25,7 @@ from toolkit.chat import (
     text_of,
 )
 from toolkit.errors import ProviderError
-from toolkit.loop.depth import LoopFrame
+from toolkit.loop.limits import LoopFrame
 from toolkit.settings import PositiveInt, check_fields
 from toolkit.sources.mcp.native_tool import read_block
 

@@ -11,8 +11,8 @@ import mcp.types as wire
 from mcp import Client
 
 from toolkit.calls.context import ToolContext
-from toolkit.calls.options import ToolOptions
 from toolkit.calls.output import redacted
+from toolkit.calls.registration import ToolOptions
 from toolkit.chat import (
     AssistantMessage,
     AudioBlock,
@@ -26,7 +26,7 @@ from toolkit.chat import (
 )
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import McpError, ToolFailedError
-from toolkit.loop.depth import current_frame
+from toolkit.loop.limits import current_frame
 from toolkit.schema import ArgumentsParser, raw_arguments
 from toolkit.sources.mcp.servers import McpServer
 from toolkit.sources.mcp.session import McpSession

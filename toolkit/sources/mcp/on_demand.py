@@ -9,7 +9,7 @@ import mcp.types as wire
 
 from toolkit.backoff import backoff_pause, run_again
 from toolkit.calls.context import ToolContext
-from toolkit.calls.options import ToolOptions
+from toolkit.calls.registration import ToolOptions
 from toolkit.chat import ToolDefinition
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import McpError, ToolFailedError

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from toolkit.calls.handler import Ctx
+from toolkit.calls.registration import Ctx
 from toolkit.chat import ToolDefinition
 from toolkit.errors import ConfigurationError, McpError, UnknownToolNameError
 from toolkit.tool_names import legal_names

@@ -27,7 +27,7 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from toolkit.backoff import backoff_pause
 from toolkit.errors import McpError, ToolkitError
-from toolkit.loop.depth import LoopFrame
+from toolkit.loop.limits import LoopFrame
 from toolkit.redaction import cut_causes
 from toolkit.runtime.backend import OwnerLoop, start_detached
 from toolkit.sources.mcp.failures import McpConnectionError, innermost, is_ended_session, is_loss, to_mcp_error

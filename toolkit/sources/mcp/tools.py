@@ -13,7 +13,7 @@ from mcp import Client
 
 from toolkit.chat import ContentBlock, Message
 from toolkit.errors import ConfigurationError, McpError, SchemaError, UnknownToolNameError
-from toolkit.loop.depth import LoopFrame
+from toolkit.loop.limits import LoopFrame
 from toolkit.settings import Duration, Seconds, check_fields, to_seconds
 from toolkit.sources.mcp.callbacks import ElicitationCallback, Questions, Sampler, Sampling
 from toolkit.sources.mcp.native_tool import MCPNativeTool, read_prompt, read_resource_contents

@@ -14,13 +14,13 @@ import anyio
 from typing_extensions import Unpack
 
 from toolkit.calls.context import ToolContext
-from toolkit.calls.options import ToolOptionKeywords
+from toolkit.calls.registration import ToolOptionKeywords
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import ConfigurationError, PluginError, SchemaError
 from toolkit.redaction import program_name, secrets_in_arguments, secrets_of, without_secrets
 from toolkit.runtime.backend import OwnerLoop
-from toolkit.runtime.gates import enter_gate
 from toolkit.runtime.processes import inherited_environment
+from toolkit.runtime.workers import enter_gate
 from toolkit.settings import check_setting
 from toolkit.sources.plugin.session import Description, PluginSession, PluginToolDefinition
 from toolkit.tool_names import legal_names

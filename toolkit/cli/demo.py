@@ -192,7 +192,7 @@ async def _open_model(show: _ShowText) -> AsyncGenerator[tuple[Provider, str]]:
     """Yield a real model if there is one, else a script, and its name; show which."""
     began = perf_counter()
     try:
-        from toolkit.providers.local import LocalProvider  # noqa: PLC0415 - an extra, which may not be installed
+        from toolkit.providers.local import LocalProvider
 
         local = LocalProvider()
         await local.start()

@@ -1,1 +1,0 @@
-"""Repair of names and arguments, where what a model meant is no guess."""
