@@ -3,6 +3,9 @@
 The standard library compiles these for each class when it is defined, and its frozen classes look each field up by name
 to set it. Here a frozen class with slots compiles its `__init__` when the first object is made, to set fields by their
 slots: with the standard library's, importing toolkit takes 15 % longer and a plain turn 8 %.
+
+Such a class may have a mapping ``__expected__``, from a field to its class or to a tuple of all its values: an object
+is made without another call where these fit, and else by way of its method ``__check_fields__``, which may raise.
 """
 
 import dataclasses
@@ -67,6 +70,12 @@ else:
                 (named if field.kw_only else positional).append(name + default)
                 value = f"{value} if {name} is _FACTORY else {name}" if default == "=_FACTORY" else name
             lines += [f"_set_{name}(self, {value})"] if value else []
+        checks: list[str] = []
+        for name, expected in vars(made).get("__expected__", {}).items():
+            known[f"_expected_{name}"] = expected
+            checks.append(f"{name} not in" if isinstance(expected, tuple) else f"{name}.__class__ is not")
+            checks[-1] += f" _expected_{name}"
+        lines += [f"if {' or '.join(checks)}: self.__check_fields__()"] if checks else []
         lines += ["self.__post_init__()"] if hasattr(made, "__post_init__") else []
         parameters = ", ".join([*positional, *(["*", *named] if named else [])])
         # Within a function, whose variables are read in less time than those of a module.

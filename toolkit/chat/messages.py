@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, field
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, cast, get_args
 
 from toolkit.dataclass import dataclass
 from toolkit.errors import TranscriptError
 from toolkit.json_text import write_json
+from toolkit.settings import check_setting
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -103,6 +104,9 @@ class ToolCall:
         arguments: JSON text, as the model wrote it: it may be malformed.
         extra: Data that the provider wants back with the call (a thought signature), untouched.
 
+    Raises:
+        ConfigurationError: The id, the name or the arguments are no text; a missing id is an empty text.
+
     Attributes:
         unsaid: The arguments that occur nowhere in the conversation, as paths, if the provider checks that.
     """
@@ -113,6 +117,12 @@ class ToolCall:
     _: KW_ONLY
     extra: Mapping[str, Any] | None = None
     type: Literal["call"] = "call"
+
+    __expected__: ClassVar[Mapping[str, type]] = {"id": str, "name": str, "arguments": str}
+
+    def __check_fields__(self) -> None:
+        for name, value in (("id", self.id), ("name", self.name), ("arguments", self.arguments)):
+            check_setting(f"the {name} of a ToolCall", value, str)
 
     @property
     def unsaid(self) -> tuple[str, ...]:

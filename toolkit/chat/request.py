@@ -6,12 +6,13 @@ import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from operator import attrgetter
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from toolkit.chat.messages import AssistantMessage, Message, ReasoningBlock, ToolCall
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
 from toolkit.schema import project_openai_strict
+from toolkit.settings import check_setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +209,9 @@ class ChatResponse:
         request_id: The provider's name for the request.
         metadata: Everything else that the provider sent, unchanged.
         unanswered: The items other than calls that require an answer; the message contains them sealed.
+
+    Raises:
+        ConfigurationError: `stop_reason` is none of `StopReason`.
     """
 
     message: AssistantMessage
@@ -217,6 +221,11 @@ class ChatResponse:
     request_id: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=_make_nothing)
     unanswered: tuple[UnansweredItem, ...] = ()
+
+    __expected__: ClassVar[Mapping[str, tuple[str, ...]]] = {"stop_reason": get_args(StopReason)}
+
+    def __check_fields__(self) -> None:
+        check_setting("the stop_reason of a ChatResponse", self.stop_reason, *get_args(StopReason))
 
     @property
     def text(self) -> str:

@@ -106,11 +106,12 @@ class Approvals(Generic[Ctx]):
         self._salt = salt
 
     def bind(self, ready: Ready[Any]) -> str:
-        """Return the digest that a decision on a call names: of the call, its tool, and what the tool is given."""
+        """Return the digest that a decision on a call names: of the call, its turn and tool, and what that is given."""
         key = self._run.config.signing_key or b""
         definition = ready.registration.definition
         bound = [
             self._run.loop_id,
+            self._run.state.iterations,
             ready.call.id,
             identify_tool(ready.registration.tool),
             asdict(replace(definition, parameters={}, output_schema=None)),

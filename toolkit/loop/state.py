@@ -162,7 +162,10 @@ class FrozenCall:
 
 @dataclass(slots=True, kw_only=True)
 class FrozenState:
-    """All that a machine knows, as plain data: what is not listed here is not known after a restore."""
+    """All that a machine knows, as plain data: what is not listed here is not known after a restore.
+
+    `left_ids` are the ids of calls that are not in the transcript anymore.
+    """
 
     messages: list[Message]
     usage: Usage
@@ -180,9 +183,10 @@ class FrozenState:
     tool_calls_executed: int
     detector: dict[str, Any] | None
     policies: dict[str, Any] = field(default_factory=dict[str, Any])
+    left_ids: list[str] = field(default_factory=list[str])
 
 
-_CONVERTED = ("usage", "reason", "open_calls", "detector", "policies")
+_CONVERTED = ("usage", "reason", "open_calls", "detector", "policies", "left_ids")
 _COPIED = [each.name for each in fields(FrozenState) if each.name not in _CONVERTED]
 
 
@@ -358,6 +362,7 @@ class LoopState:
             ],
             detector=None if self._detector is None else self._detector.state(),
             policies={name: policy.save() for name, policy in self._named_policies.items()},
+            left_ids=sorted(self._call_ids - call_ids_of(self.messages)),
         )
 
     @classmethod
@@ -376,6 +381,7 @@ class LoopState:
             if name != "messages":
                 setattr(state, name, _copy_list(getattr(frozen, name)))
         state._spent.append(frozen.usage)
+        state._call_ids.update(frozen.left_ids)
         if state._detector is not None and frozen.detector is not None:
             state._detector.restore(frozen.detector)
         for name, policy in state._named_policies.items():
@@ -473,6 +479,7 @@ class LoopState:
             self.hold = "" if self.is_last else self._find_hold()
 
     def _take_compacted(self, feed: TranscriptCompacted) -> None:
+        self._call_ids |= call_ids_of(feed.messages)
         self.messages[:] = feed.messages
         self.phase = "compacted"
 
