@@ -273,7 +273,7 @@ def test_defaults_are_filled_in_wherever_they_surely_hold() -> None:
         "allOf": [{"properties": {"extra": {"default": [1]}}}],
         "$defs": {"Page": {"type": "object", "properties": {"size": {"type": "integer", "default": 10}}}},
     }
-    parser = raw_arguments(schema, subject="walk")
+    parser = raw_arguments(schema, subject="walk", fills_defaults=True)
     sent: dict[str, Any] = {"page": {}, "rows": [{}, {"size": 2}], "maybe": {}}
     filled = {
         "page": {"size": 10}, "rows": [{"size": 10}, {"size": 2}], "maybe": {"size": 10}, "unit": "metric",
@@ -282,6 +282,7 @@ def test_defaults_are_filled_in_wherever_they_surely_hold() -> None:
     assert parser.parse(sent) == filled
     assert parser.parse_json(json.dumps(sent)) == filled
     assert sent == {"page": {}, "rows": [{}, {"size": 2}], "maybe": {}}
+    assert raw_arguments(schema, subject="walk").parse(sent) == sent
     first, second = parser.parse({}), parser.parse({})
     first["extra"].append(2)
     assert second["extra"] == [1]
@@ -289,8 +290,9 @@ def test_defaults_are_filled_in_wherever_they_surely_hold() -> None:
 
 def test_a_default_that_would_break_a_rule_is_not_filled_in() -> None:
     schema = {"properties": {"a": {"default": 1}, "b": {}}, "dependentRequired": {"a": ["b"]}}
-    assert raw_arguments(schema, subject="walk").parse({}) == {}
-    assert raw_arguments(schema, subject="walk").parse({"b": 2}) == {"a": 1, "b": 2}
+    parser = raw_arguments(schema, subject="walk", fills_defaults=True)
+    assert parser.parse({}) == {}
+    assert parser.parse({"b": 2}) == {"a": 1, "b": 2}
 
 
 def test_formats_are_checked_where_that_is_asked_for() -> None:

@@ -316,7 +316,9 @@ class Registration(Generic[Ctx_contra]):
         self.definition: ToolDefinition = definition or self._source
         self.name: str = self.definition.name
         parser: ArgumentsParser | None = getattr(tool, "arguments", None)
-        self.arguments: ArgumentsParser = parser or raw_arguments(self.definition.parameters, subject=self.name)
+        self.arguments: ArgumentsParser = parser or raw_arguments(
+            self.definition.parameters, subject=self.name, fills_defaults=True
+        )
         self.parse_json: Callable[[str], dict[str, Any]] = self.arguments.parse_json
         # What `execute` would look up on each call, where the tool has it ready.
         self.execute: Callable[[dict[str, Any], ToolContext[Ctx_contra]], Awaitable[ToolOutput]] = getattr(

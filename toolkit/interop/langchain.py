@@ -87,7 +87,9 @@ def _import_langchain_tool(tool: BaseTool, name: str) -> FunctionTool[object, ..
         return _read_langchain_output(await tool.ainvoke(call_of(context, arguments)))
 
     handler = arun if _is_async(tool) else run
-    return tool_from_schema_with_ctx(name, tool.description, parameters, handler, result_as_answer=tool.return_direct)
+    return tool_from_schema_with_ctx(
+        name, tool.description, parameters, handler, fills_defaults=False, result_as_answer=tool.return_direct
+    )
 
 
 def _is_async(tool: BaseTool) -> bool:

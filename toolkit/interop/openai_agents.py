@@ -85,6 +85,7 @@ def _import_agents_tool(tool: AgentsTool, name: str) -> FunctionTool[Any, ..., A
         tool.description,
         tool.params_json_schema,
         run,
+        fills_defaults=False,
         requires_approval=tool.needs_approval is not False,
         timeout=tool.timeout_seconds,
     )

@@ -381,6 +381,12 @@ def _make_structured(tool: Tool[Any]) -> FunctionTool[Any, ..., Any]:
     options: ToolOptions = getattr(tool, "options", None) or ToolOptions()
     keywords: Any = {option.name: getattr(options, option.name) for option in fields(options)}
     definition = tool.definition
+    # A tool with a parser of its own has its defaults filled in by that, or by the server that it speaks with.
     return tool_from_schema_with_ctx(
-        definition.name, definition.description, definition.parameters, execute, **keywords
+        definition.name,
+        definition.description,
+        definition.parameters,
+        execute,
+        fills_defaults=not hasattr(tool, "arguments"),
+        **keywords,
     )

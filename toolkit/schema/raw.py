@@ -48,30 +48,36 @@ _STEPS_FOR_EXAMPLES = 20_000
 _MAX_DEFAULTS = 1_000
 
 
-def raw_arguments(parameters: Mapping[str, Any], *, subject: str, formats: bool = False) -> ArgumentsParser:
+def raw_arguments(
+    parameters: Mapping[str, Any], *, subject: str, formats: bool = False, fills_defaults: bool = False
+) -> ArgumentsParser:
     """Return a parser for any JSON Schema of draft 4, 6, 7, 2019-09 or 2020-12 (where ``$schema`` says nothing).
 
-    Values stay as JSON gave them, without coercion. What is left out and has a default is filled in. A reference is
-    followed within the schema, never fetched.
+    Values stay as JSON gave them, without coercion. A reference is followed within the schema, never fetched.
 
     Args:
         parameters: The schema.
         subject: Its owner, for errors.
         formats: True where ``format`` is checked; else it only tells the model what is wanted.
+        fills_defaults: True where what is left out and has a default is filled in; else a default only tells the model
+            what happens then.
 
     Raises:
         SchemaError: The schema is broken, is not about an object, refers to elsewhere, or is too large or too deep.
     """
-    return RawArguments(parameters, subject=subject, formats=formats)
+    return RawArguments(parameters, subject=subject, formats=formats, fills_defaults=fills_defaults)
 
 
 class RawArguments:
     """Arguments as plain JSON values."""
 
-    __slots__ = ("_schema", "is_strict", "nodes", "schema")
+    __slots__ = ("_fills_defaults", "_schema", "is_strict", "nodes", "schema")
 
-    def __init__(self, parameters: Mapping[str, Any], *, subject: str, formats: bool = False) -> None:
+    def __init__(
+        self, parameters: Mapping[str, Any], *, subject: str, formats: bool = False, fills_defaults: bool = False
+    ) -> None:
         self._schema = RawSchema(parameters, subject=subject, formats=formats)
+        self._fills_defaults = fills_defaults and self._schema.has_defaults
         self.schema: Mapping[str, Any] = self._schema.plain
         if self.schema.get("type", "object") != "object":
             raise SchemaError(subject, f"its parameters must be of type object, not {self.schema['type']!r}")
@@ -108,7 +114,7 @@ class RawArguments:
                 raise InvalidArgumentsError(explain(problems, value, self.nodes, self._is_accepted))
             value = without
         arguments = cast("dict[str, Any]", value)
-        return self._fill_in_defaults(arguments) if self._schema.has_defaults else arguments
+        return self._fill_in_defaults(arguments) if self._fills_defaults else arguments
 
     def dump_json(self, arguments: dict[str, Any], *, reveal_secrets: bool = False) -> str:
         """See `ArgumentsParser.dump_json`."""

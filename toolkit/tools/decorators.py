@@ -141,6 +141,7 @@ def tool_from_schema(
     handler: Callable[[dict[str, Any]], R],
     *,
     formats: bool = False,
+    fills_defaults: bool = True,
     **options: Unpack[ToolOptionKeywords],
 ) -> FunctionTool[object, [dict[str, Any]], R]:
     """Return a tool for a JSON Schema that is there already; the handler gets the arguments as one dict.
@@ -153,10 +154,13 @@ def tool_from_schema(
         name: The name that the model sees.
         description: The description that the model sees.
         parameters: A JSON Schema of type object, of draft 2020-12 or, as its ``$schema`` says, 2019-09, 7, 6 or 4.
-            Arguments are checked against it, and what they leave out is filled in from its defaults.
+            Arguments are checked against it.
         handler: Sync, async or a generator, like a decorated function.
         formats: True where ``format`` is checked too; else it is a hint to the model alone. All formats of the
             drafts are known but ``idn-email`` and ``idn-hostname``.
+        fills_defaults: True where arguments that are left out are filled in from the defaults of the schema. Say False
+            if the handler passes the arguments on to another program: its defaults are its own, and an approver sees
+            what is sent.
         options: See `ToolOptions`.
 
     Raises:
@@ -164,7 +168,14 @@ def tool_from_schema(
         ConfigurationError: An option or a name that can't be.
     """
     made: FunctionTool[object, [dict[str, Any]], R] = _from_schema(
-        name, description, parameters, handler, context=False, formats=formats, options=options
+        name,
+        description,
+        parameters,
+        handler,
+        context=False,
+        formats=formats,
+        fills_defaults=fills_defaults,
+        options=options,
     )
     return made
 
@@ -176,6 +187,7 @@ def tool_from_schema_with_ctx(
     handler: Callable[[ToolContext[C], dict[str, Any]], R],
     *,
     formats: bool = False,
+    fills_defaults: bool = True,
     **options: Unpack[ToolOptionKeywords],
 ) -> FunctionTool[C, [ToolContext[C], dict[str, Any]], R]:
     """Do what `tool_from_schema` does, for a handler that takes the `ToolContext` first.
@@ -187,7 +199,14 @@ def tool_from_schema_with_ctx(
         look_up = tool_from_schema_with_ctx("look_up", "Look a word up.", schema, run)
     """
     made: FunctionTool[C, [ToolContext[C], dict[str, Any]], R] = _from_schema(
-        name, description, parameters, handler, context=True, formats=formats, options=options
+        name,
+        description,
+        parameters,
+        handler,
+        context=True,
+        formats=formats,
+        fills_defaults=fills_defaults,
+        options=options,
     )
     return made
 
@@ -200,11 +219,13 @@ def _from_schema(
     *,
     context: bool,
     formats: bool,
+    fills_defaults: bool,
     options: ToolOptionKeywords,
 ) -> Any:
     settings = made_options(options)
     check_name(name)
     check_setting("formats", formats, bool)
+    check_setting("fills_defaults", fills_defaults, bool)
     check_setting(f"the description of tool '{name}'", description, str)
     if not callable(handler):
         raise SchemaError(f"tool '{name}'", f"its handler must be a function, not {describe_value(handler)}")
@@ -215,7 +236,7 @@ def _from_schema(
         name=name,
         description=description,
         parameters=dict(parameters),
-        arguments=raw_arguments(parameters, subject=f"tool '{name}'", formats=formats),
+        arguments=raw_arguments(parameters, subject=f"tool '{name}'", formats=formats, fills_defaults=fills_defaults),
         context_hint=ToolContext,
         return_hint=None,
         kind=kind_of(handler),

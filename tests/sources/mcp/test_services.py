@@ -18,7 +18,7 @@ from toolkit.sources.mcp import register_mcp_service, register_mcp_tools_by_name
 
 pytestmark = pytest.mark.anyio
 
-CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+CITY: dict[str, Any] = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
 
 @dataclass
@@ -50,6 +50,19 @@ async def test_all_tools_of_a_service_are_registered_and_called() -> None:
     assert (wrong.text, wrong.is_error) == ("there is no such city", True)
     assert refused.is_error
     assert service.calls == [("weather", {"city": "Rome"}), ("weather", {"city": "Nowhere"})]
+
+
+async def test_a_default_of_a_service_is_never_sent_for_it() -> None:
+    @dataclass
+    class Defaulted(Service):
+        async def list_tools(self) -> list[ToolDefinition]:
+            properties = {**CITY["properties"], "unit": {"type": "string", "default": "metric"}}
+            return [ToolDefinition(name="weather", description="", parameters={**CITY, "properties": properties})]
+
+    service, registry = Defaulted(), ToolRegistry[object]()
+    await register_mcp_service(registry, service)
+    await registry.execute(ToolCall("1", "weather", '{"city": "Rome"}'))
+    assert service.calls == [("weather", {"city": "Rome"})]
 
 
 async def test_tools_are_registered_by_name() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -474,6 +475,31 @@ async def test_a_tool_on_demand_is_connected_for_each_call() -> None:
         for _ in range(2):
             assert (await registry.execute(ToolCall("1", "s__add", '{"a": 1, "b": 2}'))).text == "3"
     assert server.opened == 3
+
+
+async def test_a_default_of_the_server_is_never_sent_for_it() -> None:
+    received: list[dict[str, Any]] = []
+
+    async def take(ctx: Any, arguments: dict[str, Any]) -> wire.CallToolResult:
+        received.append(arguments)
+        return text("done")
+
+    schema = {
+        "type": "object",
+        "properties": {
+            "title": {"type": "string"},
+            "private": {"type": "boolean", "default": False},
+            "labels": {"type": "array", "items": {"type": "object", "properties": {"color": {"default": "red"}}}},
+        },
+    }
+    server = MemoryServer([(listed("create", input_schema=schema), take)])
+    sent = {"title": "x", "labels": [{}]}
+    with anyio.fail_after(30):
+        async with mcp_tools(server) as tools:
+            await ToolRegistry(tools).execute(ToolCall("1", "create", json.dumps(sent)))
+            assert tools[0].definition.parameters["properties"]["private"]["default"] is False
+        await ToolRegistry(await MCPToolWrapper.all_of(server)).execute(ToolCall("2", "create", json.dumps(sent)))
+    assert received == [sent, sent]
 
 
 class SilentServer(MemoryServer):

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from tests.sources.openapi.application import PIXEL, Application
-from toolkit import ToolCall, ToolLoopConfig, ToolRegistry, ToolResult, tool_loop, tool_loop_sync
+from toolkit import ApprovalRequest, ToolCall, ToolLoopConfig, ToolRegistry, ToolResult, tool_loop, tool_loop_sync
 from toolkit.chat import FileBlock, ImageBlock, TextBlock
 from toolkit.sources.openapi import Bearer, openapi_tools
 from toolkit.testing import ScriptedProvider
@@ -278,3 +278,87 @@ async def test_another_transport_can_send(application: Application) -> None:
 async def test_what_may_have_taken_effect_says_so(application: Application) -> None:
     result = await call(application, "slowly", {}, timeout=0.2)
     assert result.text == "Tool 'slowly' timed out after 0.2 s. It may have taken effect and may still be running."
+
+
+DEFAULTS: dict[str, Any] = {
+    "openapi": "3.1.0",
+    "info": {"title": "Repositories", "version": "1"},
+    "paths": {
+        "/repos/{owner}": {
+            "patch": {
+                "operationId": "update",
+                "parameters": [
+                    {"name": "owner", "in": "path", "required": True, "schema": {"type": "string", "default": "me"}},
+                    {"name": "page", "in": "query", "schema": {"type": "integer", "default": 1}},
+                    {"name": "X-Trace", "in": "header", "schema": {"type": "string", "default": "on"}},
+                    {"name": "session", "in": "cookie", "schema": {"type": "string", "default": "none"}},
+                ],
+                "requestBody": {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Repo"}}}},
+                "responses": {"200": {"description": "Done."}},
+            },
+            "post": {
+                "operationId": "submit",
+                "parameters": [{"name": "owner", "in": "path", "required": True, "schema": {"type": "string"}}],
+                "requestBody": {
+                    "content": {"application/x-www-form-urlencoded": {"schema": {"$ref": "#/components/schemas/Repo"}}}
+                },
+                "responses": {"200": {"description": "Done."}},
+            },
+        }
+    },
+    "components": {
+        "schemas": {
+            "Repo": {
+                "type": "object",
+                "properties": {
+                    "description": {"type": "string"},
+                    "private": {"type": "boolean", "default": False},
+                    "topics": {"type": "array", "items": {"$ref": "#/components/schemas/Topic"}},
+                    "security": {"type": "object", "properties": {"scan": {"default": "all"}}, "default": {}},
+                },
+            },
+            "Topic": {
+                "type": "object",
+                "properties": {"name": {"type": "string"}, "rank": {"type": "integer", "default": 5}},
+            },
+        }
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "sent"),
+    [
+        (
+            "update",
+            {"description": "x", "topics": [{"name": "a"}], "security": {}},
+            b'{"description":"x","topics":[{"name":"a"}],"security":{}}',
+        ),
+        ("update", {}, b"{}"),
+        ("submit", {"description": "x"}, b"description=x"),
+    ],
+)
+async def test_a_default_of_the_service_is_never_sent_for_it(name: str, body: dict[str, Any], sent: bytes) -> None:
+    requests: list[httpx2.Request] = []
+    shown: list[str] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        requests.append(request)
+        return httpx2.Response(200, text="done")
+
+    def approve(request: ApprovalRequest) -> bool:
+        shown.append(request.preview)
+        return True
+
+    arguments = {"owner": "ada", "body": body}
+    async with openapi_tools(
+        DEFAULTS, base_url="http://127.0.0.1:1", transport=httpx2.MockTransport(answer)
+    ) as tools:
+        provider = ScriptedProvider([ToolCall("1", name, json.dumps(arguments)), "Done."])
+        await tool_loop(provider, ToolRegistry(tools), "Update it.", config=ToolLoopConfig(on_tool_call=approve))
+        described = next(tool.definition.parameters for tool in tools if tool.definition.name == name)
+    (request,) = requests
+    assert (request.url.path, request.url.query, request.content) == ("/repos/ada", b"", sent)
+    assert not {"x-trace", "cookie"} & set(request.headers)
+    assert [json.loads(each) for each in shown] == [arguments]
+    assert '"default": false' in json.dumps(described)

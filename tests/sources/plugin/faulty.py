@@ -71,6 +71,8 @@ def describe() -> None:  # noqa: C901
             sys.exit(3)
         case "pretty":
             print(json.dumps(ECHO, indent=2), flush=True)
+        case "defaults":
+            say({**ECHO, "parameters": {"properties": {"text": {}, "loud": {"type": "boolean", "default": True}}}})
         case "several":
             say({"tools": [ECHO, {**ECHO, "name": "shout it!"}]})
         case "concurrent":
@@ -86,6 +88,8 @@ def call(request: dict[str, Any]) -> None:  # noqa: C901
     match MODE:
         case "silent":
             time.sleep(60)
+        case "defaults":
+            say(text(json.dumps(request["params"])))
         case "echoing":
             say(text(said, call_id=request["call_id"]))
         case "echoing slowly":

@@ -72,6 +72,11 @@ async def test_a_plugin_is_a_tool_like_any_other() -> None:
     assert not plugins_running()
 
 
+async def test_a_default_of_the_plugin_is_never_sent_for_it() -> None:
+    async with faulty("defaults") as tools:
+        assert (await say(tools)).text == '{"text": "hello"}'
+
+
 async def test_a_description_over_several_lines_is_understood() -> None:
     async with faulty("pretty") as tools:
         assert (await say(tools)).text == "hello"

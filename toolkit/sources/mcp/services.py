@@ -94,6 +94,7 @@ def _register_tools(
             definition.description or "MCP tool (no description)",
             definition.parameters or {"type": "object", "properties": {}},
             partial(service.call_tool, definition.name),
+            fills_defaults=False,
             cache=False,
         )
         for name, definition in zip(names, definitions, strict=True)

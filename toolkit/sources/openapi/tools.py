@@ -333,6 +333,7 @@ def _make_operation_tool(name: str, endpoint: Endpoint, caller: OperationCaller)
         endpoint.description,
         endpoint.schema,
         call,
+        fills_defaults=False,
         label=operation.summary,
         tags=_choose_tags(operation),
         idempotent=operation.method in _SAFE_TO_REPEAT,

@@ -122,7 +122,9 @@ class PluginTools:
 
         try:
             options: ToolOptionKeywords = {"cache": False, **self._options}
-            return tool_from_schema_with_ctx(name, definition.description, definition.parameters, call, **options)
+            return tool_from_schema_with_ctx(
+                name, definition.description, definition.parameters, call, fills_defaults=False, **options
+            )
         except SchemaError as error:
             raise PluginError(
                 f"plugin {session.name}: what it says of its tool '{original}' is wrong: {error.reason}"
