@@ -1,13 +1,24 @@
 """What is shown to a person says what it is."""
 
 import json
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, strategies
 
-from toolkit import ApprovalRequest, ToolCall, ToolRegistry, tool
+from toolkit import (
+    ApprovalRequest,
+    Defer,
+    FunctionTool,
+    ToolCall,
+    ToolLoopConfig,
+    ToolRegistry,
+    tool,
+    tool_loop_sync,
+)
 from toolkit.foreign_text import escape_in_json, escape_in_name, shorten_to_line
 from toolkit.policies import PendingApproval
+from toolkit.testing import ScriptedProvider
 
 HIDDEN = [
     "\n",
@@ -62,6 +73,63 @@ async def test_an_approver_is_shown_what_would_run() -> None:
     assert seen == [r'{"to":"ada\u202e\nbob"}']
     pending = PendingApproval(call_id="1", tool_name="pay", arguments={"to": "ada\u202e"}, reason="", binding="")
     assert pending.preview == r'{"to": "ada\u202e"}'
+
+
+@dataclass
+class Address:
+    city: str
+    country: str = "FI"
+
+
+@tool
+def send(to: Address, copies: int = 1, notes: list[Address] | None = None) -> str:
+    """Send it."""
+    return ""
+
+
+@tool(preview=lambda arguments: f"pay {arguments['amount']}\n to {arguments['to']}")
+def pay(amount: int, to: str) -> str:
+    """Pay."""
+    return ""
+
+
+@tool(preview=lambda arguments: arguments["nothing"])
+def fails(amount: int, to: str = "") -> str:
+    """Fail to show it."""
+    return ""
+
+
+TURKU = '{"to":{"city":"Turku"}}'
+SHOWN = [
+    (send, '{"to": {"city": "Turku"}}', TURKU),
+    (send, '{"to": {"city": "A", "country": "B"}, "copies": "1"}', '{"copies":1,"to":{"city":"A","country":"B"}}'),
+    (send, '{"to": {"city": "A"}, "notes": [{"city": "B"}]}', '{"notes":[{"city":"B"}],"to":{"city":"A"}}'),
+    (send, '{"to": {"city": "A"}, "copies": null, "notes": null}', '{"notes":null,"to":{"city":"A"}}'),
+    (send, "{'to': {'city': 'Turku'},}", TURKU),
+    (send, '{"arguments": {"to": {"city": "Turku"}}}', TURKU),
+    (pay, '{"amount": 3, "to": "ada\\u202e"}', "pay 3\n to ada\\u202e"),
+    (fails, '{"amount": 3}', '{"amount":3}'),
+]
+
+
+@pytest.mark.parametrize(("shown", "arguments", "preview"), SHOWN)
+def test_an_approver_is_shown_what_was_given_and_no_default(
+    shown: FunctionTool[object, ..., str], arguments: str, preview: str
+) -> None:
+    seen: list[str] = []
+
+    def defer(request: ApprovalRequest) -> Defer:
+        seen.append(request.preview)
+        return Defer()
+
+    result = tool_loop_sync(
+        ScriptedProvider([ToolCall("1", shown.definition.name, arguments)]),
+        ToolRegistry([shown]),
+        "Do it.",
+        config=ToolLoopConfig(on_tool_call=defer),
+    )
+    assert result.snapshot is not None
+    assert [*seen, *(each["preview"] for each in result.snapshot["pending_approvals"])] == [preview, preview]
 
 
 @pytest.mark.parametrize(

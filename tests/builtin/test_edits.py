@@ -1,6 +1,7 @@
 """Editing a file: one place, the same bytes round it, all edits or none."""
 
 import codecs
+import json
 import random
 import re
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import anyio
 import pytest
 
 from tests.builtin.calls import call, error_of, text_of
+from toolkit import ApprovalRequest, ToolCall, ToolRegistry
 from toolkit.builtin import edit_file_tool, read_file_tool, write_file_tool
 
 pytestmark = pytest.mark.anyio
@@ -22,6 +24,28 @@ class Case:
     before: bytes
     edits: list[tuple[str, str]]
     after: bytes
+
+
+PREVIEWS: list[tuple[dict[str, Any], str]] = [
+    ({"old_text": "a\nb\n", "new_text": "a\nc\n"}, "@@\n a\n-b\n+c\n "),
+    ({"old_text": "a", "new_text": ""}, "@@\n-a"),
+    ({"edits": [{"old_text": "a", "new_text": "b\u202e"}, {"old_text": "@@\n+++", "new_text": "c"}]},
+     "@@\n-a\n+b\\u202e\n@@\n-@@\n-+++\n+c"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("edits", "diff"), PREVIEWS)
+async def test_an_approver_is_shown_an_edit_as_a_diff(edits: dict[str, Any], diff: str, tmp_path: Path) -> None:
+    seen: list[str] = []
+    registry = ToolRegistry([edit_file_tool(tmp_path)])
+    arguments = json.dumps({"path": "a.txt", **edits})
+
+    def refuse(request: ApprovalRequest) -> bool:
+        seen.append(request.preview)
+        return False
+
+    await registry.execute(ToolCall("1", "edit_file", arguments), approve=refuse)
+    assert seen == [f"--- a.txt\n+++ a.txt\n{diff}"]
 
 
 CASES = [

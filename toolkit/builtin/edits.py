@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import nlargest
@@ -96,7 +96,29 @@ def edit_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[ob
         """Replace a passage of a file with another."""
         return _edit_file(folder, path, _collect_edits(old_text, new_text, edits), encoding)
 
-    return tool_from_function(edit_file, tags={"write"}, cache=False, requires_approval=asks_before_writing(folder))
+    return tool_from_function(
+        edit_file, tags={"write"}, cache=False, requires_approval=asks_before_writing(folder), preview=_preview_edits
+    )
+
+
+def _preview_edits(arguments: Mapping[str, Any]) -> str:
+    """Return the edits of a call as a diff of their passages; where in the file they are, the file alone says."""
+    edits: list[Edit] = list(arguments["edits"] or ())
+    if arguments["old_text"] is not None or arguments["new_text"] is not None:
+        edits.append(Edit(arguments["old_text"] or "", arguments["new_text"] or ""))
+    path = escape_in_name(arguments["path"])
+    encoding = f" ({arguments['encoding']})" if arguments["encoding"] else ""
+    lines = [f"--- {path}{encoding}", f"+++ {path}{encoding}"]
+    for edit in edits:
+        old, new = edit.old_text.split("\n"), edit.new_text.split("\n") if edit.new_text else []
+        lines.append("@@")
+        for kind, old_start, old_end, new_start, new_end in _compare_lines(old, new):
+            if kind == "equal":
+                lines += [f" {line}" for line in old[old_start:old_end]]
+            else:
+                lines += [f"-{line}" for line in old[old_start:old_end]]
+                lines += [f"+{line}" for line in new[new_start:new_end]]
+    return "\n".join(lines)
 
 
 def _edit_file(folder: RootFolder, path: str, edits: Sequence[Edit], encoding: str | None) -> ToolOutput:

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import anyio
 
 from toolkit.calls.events import ApprovalRequested
-from toolkit.calls.prepare import Ready, Refused, error_result, permit
+from toolkit.calls.prepare import Ready, Refused, error_result, permit, write_preview
 from toolkit.chat import ToolCall, ToolDefinition, ToolResult
 from toolkit.chat.request import copy_definition
 from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError, ToolDeniedError
-from toolkit.foreign_text import escape_in_json
 from toolkit.runtime.workers import run_in_worker
 from toolkit.settings import Settings, check_fields
 
@@ -81,13 +80,14 @@ class ApprovalRequest:
         original: The call as the model wrote it.
         tags: The tool's tags.
         reason: Why it is asked about, where a rule says so.
-        preview: The arguments as JSON to be shown to a person: invisible characters, and those that change how others
-            are displayed, are escaped, and secrets are digests.
         agent: The sub-agent that wants to make the call; empty where it is no sub-agent's.
         loop_id: The id of the sub-agent's loop.
 
     Attributes:
         definition: The definition of the tool, as the model has it; each time a copy, which changes nothing.
+        preview: The arguments to be shown to a person: as the tool's own `preview` writes them, else those that were
+            given, as JSON; defaults that nobody gave are left out. Invisible characters, and those that change how
+            others are displayed, are escaped, and secrets are digests.
         unsaid: The arguments that occur nowhere in the conversation, as paths, if the provider checks that.
     """
 
@@ -97,9 +97,9 @@ class ApprovalRequest:
     _: KW_ONLY
     original: ToolCall
     _definition: ToolDefinition = field(repr=False)
+    _write_preview: Callable[[], str] = field(repr=False)
     tags: frozenset[str] = frozenset()
     reason: str = ""
-    preview: str = ""
     agent: str = ""
     loop_id: str = ""
 
@@ -107,6 +107,11 @@ class ApprovalRequest:
     def definition(self) -> ToolDefinition:
         """See the class."""
         return copy_definition(self._definition)
+
+    @property
+    def preview(self) -> str:
+        """See the class."""
+        return self._write_preview()
 
     @property
     def unsaid(self) -> tuple[str, ...]:
@@ -216,7 +221,7 @@ async def _ask_approver(
         _definition=ready.registration.definition,
         tags=options.tags,
         reason=reason,
-        preview=written if written.isprintable() else escape_in_json(written),
+        _write_preview=partial(write_preview, ready.registration, arguments, written, ready.given),
         agent=policy.agent,
         loop_id=policy.loop_id,
     )

@@ -6,6 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
@@ -17,9 +18,10 @@ from toolkit.calls.registration import Ctx, Registration
 from toolkit.chat import ToolCall, ToolResult
 from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError, ToolDeniedError, ToolkitError, ToolNotFoundError
-from toolkit.foreign_text import replace_surrogates
+from toolkit.foreign_text import escape_in_json, escape_in_text, replace_surrogates
 from toolkit.json_text import canonical_json
 from toolkit.schema.arguments import SHARED_BUDGET, TooMuchWorkError, WorkBudget
+from toolkit.schema.nodes import is_array, is_object
 from toolkit.tool_names import nearest_names, repair_name
 
 if TYPE_CHECKING:
@@ -61,6 +63,7 @@ class Ready(Generic[Ctx]):
         asks_level: The level that wants the approval: 0 for the caller, 1 for the loop whose call runs it, and so on.
         repairs: The repairs that were made.
         is_modified: True where an approver has given other arguments.
+        repaired: The text of the arguments once it was repaired; empty where it was not.
 
     Attributes:
         shown_json: The value of `arguments_json` once that was written.
@@ -75,6 +78,7 @@ class Ready(Generic[Ctx]):
     asks_level: int = 0
     repairs: tuple[ToolCallRepaired, ...] = ()
     is_modified: bool = False
+    repaired: str = ""
     shown_json: str | None = field(default=None, init=False)
     _is_flat: bool | None = field(default=None, init=False)
 
@@ -95,6 +99,11 @@ class Ready(Generic[Ctx]):
         if self.shown_json is None:
             self.shown_json = self.registration.arguments.dump_json(self.arguments)
         return self.arguments.copy() if self._is_flat else self.copy_arguments(), self.shown_json
+
+    @property
+    def given(self) -> str:
+        """The JSON text of the arguments as the model gave them; empty once an approver gave others."""
+        return "" if self.is_modified else self.repaired or self.call.arguments
 
     def copy_arguments(self) -> dict[str, Any]:
         """Return the arguments for somebody who only looks: what is done to them changes nothing."""
@@ -158,6 +167,36 @@ def canonical_arguments(text: str) -> str:
         return text
 
 
+def write_preview(registration: Registration[Any], arguments: Mapping[str, Any], written: str, given: str) -> str:
+    """Return the arguments of a call for the person who decides on it: no default that nobody gave, nothing hidden.
+
+    Args:
+        registration: The tool, which may have a preview of its own.
+        arguments: Validated.
+        written: The same as canonical JSON, secrets as digests.
+        given: The JSON text that they were read from; empty shows all of them.
+    """
+    write = registration.options.preview
+    if write is not None:
+        try:
+            return "\n".join(map(escape_in_text, write(arguments).split("\n")))
+        except Exception:
+            _logger.exception("the preview of %s raised; the arguments are shown as JSON", registration.name)
+    with suppress(ValueError, RecursionError):  # of a text that only the parser of the tool reads: all is shown
+        written = canonical_json(_keep_given(json.loads(written), json.loads(given)))
+    return escape_in_json(written)
+
+
+def _keep_given(value: Any, given: Any) -> Any:
+    """Return a validated value without the members that were not given: those are defaults."""
+    if is_object(value) and is_object(given) and given.keys() <= value.keys():
+        taken = [key for key, came in given.items() if came is not None or value[key] is None]  # null: left out
+        return {key: _keep_given(value[key], given[key]) for key in taken}
+    if is_array(value) and is_array(given) and len(value) == len(given):
+        return [_keep_given(item, came) for item, came in zip(value, given, strict=True)]
+    return value
+
+
 def copy_values(registration: Registration[Any], arguments: dict[str, Any]) -> dict[str, Any]:
     """Return a copy of the arguments of a tool; a value that can't be copied is given as JSON says it."""
     if _UNCHANGING.issuperset(map(type, arguments.values())):
@@ -180,7 +219,7 @@ def prepare(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready
     """Find the tool, read the arguments and apply the rules; nobody is asked and nothing runs."""
     registration = scope.registrations.get(call.name)
     repairs: tuple[ToolCallRepaired, ...] = ()
-    original = call
+    original, repaired = call, ""
     if registration is None:
         name = _repair_name(call, scope, policy)
         if isinstance(name, Refused):
@@ -192,7 +231,7 @@ def prepare(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready
         try:
             arguments = registration.parse_json(call.arguments)
         except Exception as error:  # noqa: BLE001 - of a parser of the application's own, it may be anything
-            arguments, more = _read_refused(call, registration, policy, error)
+            arguments, more, repaired = _read_refused(call, registration, policy, error)
             repairs += more
         else:
             if "null" in call.arguments:
@@ -201,7 +240,7 @@ def prepare(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready
         return Refused(call, error_result(call, error.message), repairs, error.crash, mistake="arguments")
     ready = Ready(call, registration, arguments, original, scope)
     if repairs:
-        ready.repairs = repairs
+        ready.repairs, ready.repaired = repairs, repaired
     if registration.options.requires_approval is not False:
         ready.asks = _find_approval_need(ready, registration)
     return ready if scope.permissions is None and policy.caller is None else permit(ready, policy)
@@ -222,7 +261,7 @@ def _repair_name(call: ToolCall, scope: Scope[Any], policy: ExecutionPolicy) -> 
 
 def _read_refused(
     call: ToolCall, registration: Registration[Any], policy: ExecutionPolicy, error: Exception
-) -> tuple[dict[str, Any], tuple[ToolCallRepaired, ...]]:
+) -> tuple[dict[str, Any], tuple[ToolCallRepaired, ...], str]:
     """Return mended arguments in place of those on which a parser raised this, or raise the refusal for the model."""
     if isinstance(error, InvalidArgumentsError):
         allowed = registration.options.argument_repair
@@ -288,8 +327,8 @@ def _find_approval_need(ready: Ready[Any], registration: Registration[Any]) -> s
 
 def _mend_arguments(
     call: ToolCall, registration: Registration[Any], error: InvalidArgumentsError
-) -> tuple[dict[str, Any], tuple[ToolCallRepaired, ...]]:
-    """Read arguments that were refused once, or raise the refusal for the model."""
+) -> tuple[dict[str, Any], tuple[ToolCallRepaired, ...], str]:
+    """Return arguments that were refused once, their repairs and their mended text, or raise the refusal."""
     from toolkit.calls.argument_repair import explain_nulls, mend_arguments  # noqa: PLC0415 - few arguments are broken
 
     try:
@@ -301,7 +340,7 @@ def _mend_arguments(
         raise error from None
     nulls = explain_nulls(steps[-1].after, registration.arguments) if "null" in steps[-1].after else None
     steps = [*steps, nulls] if nulls is not None else steps
-    return arguments, _describe_repairs(call, registration, arguments, steps)
+    return arguments, _describe_repairs(call, registration, arguments, steps), steps[-1].after
 
 
 def _describe_nulls(

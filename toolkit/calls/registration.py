@@ -112,6 +112,10 @@ ApprovalNeed: TypeAlias = Callable[[Mapping[str, Any]], bool | str]
 """Says by the validated arguments whether somebody must agree to a call: True or a reason, else False or nothing."""
 
 
+PreviewWriter: TypeAlias = Callable[[Mapping[str, Any]], str]
+"""Writes the validated arguments of a call for the person who decides on it."""
+
+
 class ChangeableOptionKeywords(TypedDict, total=False):
     """The keywords of `ToolRegistry.configured`: how a tool that is made already is run."""
 
@@ -120,6 +124,7 @@ class ChangeableOptionKeywords(TypedDict, total=False):
     timeout: Duration | None
     argument_repair: bool | None
     requires_approval: bool | Literal["unsaid"] | ApprovalNeed
+    preview: PreviewWriter | None
     sequential: bool
     concurrency: int | None
     lock: str | Callable[[Mapping[str, Any]], object] | None
@@ -159,6 +164,8 @@ class ToolOptions(Settings):
         requires_approval: True if somebody must agree to each call; ``unsaid`` if only to calls with arguments that
             stand nowhere in the conversation (`ToolCall.unsaid`). A function decides by the validated arguments, and
             may return the reason instead of True. If it raises, somebody must agree.
+        preview: A function of the validated arguments that returns them as text for the person who decides on the call;
+            None, or a function that raises, shows the arguments that were given as JSON.
         sequential: True where it runs alone, never beside another tool of the turn.
         concurrency: How many runs of it may be under way at once in this process; None sets no limit.
         lock: Names what the call needs for itself, as a text or by a function of the arguments, which may give None
@@ -196,6 +203,7 @@ class ToolOptions(Settings):
     strict: bool = False
     argument_repair: bool | None = None
     requires_approval: bool | Literal["unsaid"] | ApprovalNeed = False
+    preview: PreviewWriter | None = None
     sequential: bool = False
     concurrency: PositiveInt | None = None
     lock: str | Callable[[Mapping[str, Any]], object] | None = None

@@ -210,7 +210,9 @@ class Approver:
         self._screen.note(reason, "strong")
         if request.agent:
             self._screen.note(f"  asked for by the agent {escape_in_name(request.agent)}")
-        self._screen.note(f"  {request.tool_name} {request.preview}", "call")
+        preview = request.preview
+        space = "\n" if "\n" in preview else " "
+        self._screen.note(f"  {request.tool_name}{space}{preview}", "call")
         try:
             answer = await self._terminal.ask(_CHOICES)
         except (WasInterruptedError, EOFError):

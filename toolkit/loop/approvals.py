@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from toolkit.calls.approval import Abort, Approve, Deny, Verdict, apply_answer, authorize
 from toolkit.calls.events import ToolCallRefused, ToolExecutionEnd
-from toolkit.calls.prepare import Ready, Refused, canonical_call, error_result, permit, prepare, prepare_all
+from toolkit.calls.prepare import (
+    Ready,
+    Refused,
+    canonical_call,
+    error_result,
+    permit,
+    prepare,
+    prepare_all,
+    write_preview,
+)
 from toolkit.calls.registration import Ctx, Registration
 from toolkit.chat import ToolCall, ToolResult
 from toolkit.dataclass import dataclass
@@ -52,6 +61,7 @@ class PendingApproval:
         reason: Why it is asked about.
         binding: A digest of the loop, the call, its tool and definition, and its arguments: a decision names it, and
             holds for nothing else.
+        preview: The arguments to be shown to a person, as `ApprovalRequest.preview` has them.
     """
 
     call_id: str
@@ -59,11 +69,12 @@ class PendingApproval:
     arguments: Mapping[str, Any]
     reason: str
     binding: str
+    preview: str = ""
 
-    @property
-    def preview(self) -> str:
-        """The arguments as JSON to be shown to a person, with escapes for characters that are not seen."""
-        return escape_in_json(json.dumps(self.arguments, ensure_ascii=False))
+    def __post_init__(self) -> None:
+        if not self.preview:  # stored before there were previews
+            written = escape_in_json(json.dumps(self.arguments, ensure_ascii=False))
+            object.__setattr__(self, "preview", written)
 
 
 def identify_tool(tool: object) -> list[str]:
@@ -280,6 +291,7 @@ class Approvals(Generic[Ctx]):
             arguments=json.loads(ready.arguments_json),
             reason=ready.asks or "",
             binding=self.bind(ready),
+            preview=write_preview(ready.registration, ready.arguments, ready.arguments_json, ready.given),
         )
 
     def decide(self, call_id: str, answer: object, binding: str) -> None:

@@ -493,7 +493,7 @@ async def test_a_default_of_the_server_is_never_sent_for_it() -> None:
         },
     }
     server = MemoryServer([(listed("create", input_schema=schema), take)])
-    sent = {"title": "x", "labels": [{}]}
+    sent: dict[str, Any] = {"title": "x", "labels": [{}]}
     with anyio.fail_after(30):
         async with mcp_tools(server) as tools:
             await ToolRegistry(tools).execute(ToolCall("1", "create", json.dumps(sent)))

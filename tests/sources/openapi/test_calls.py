@@ -351,9 +351,7 @@ async def test_a_default_of_the_service_is_never_sent_for_it(name: str, body: di
         return True
 
     arguments = {"owner": "ada", "body": body}
-    async with openapi_tools(
-        DEFAULTS, base_url="http://127.0.0.1:1", transport=httpx2.MockTransport(answer)
-    ) as tools:
+    async with openapi_tools(DEFAULTS, base_url="http://127.0.0.1:1", transport=httpx2.MockTransport(answer)) as tools:
         provider = ScriptedProvider([ToolCall("1", name, json.dumps(arguments)), "Done."])
         await tool_loop(provider, ToolRegistry(tools), "Update it.", config=ToolLoopConfig(on_tool_call=approve))
         described = next(tool.definition.parameters for tool in tools if tool.definition.name == name)
