@@ -16,7 +16,7 @@ def main(program: str = "toolkit") -> int:
     """Run the command line of this process and return the exit code; only the demo runs without the extra ``cli``."""
     try:
         if sys.argv[1:] == ["demo"]:
-            from toolkit.demo import run_demo  # noqa: PLC0415 - it imports the library
+            from toolkit.cli.demo import run_demo  # noqa: PLC0415 - it imports the library
 
             return run_demo()
         code: int = _load_application().run_command_line(program)
