@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -275,6 +276,62 @@ async def test_a_returned_error_is_tried_again_where_that_is_wanted_and_kept_as_
 
     result = await ToolRegistry([returns]).execute(call("returns"))
     assert (result.text, result.details, runs) == ("no", 4, 4)
+
+
+async def test_a_call_whose_second_attempt_waits_in_vain_has_run() -> None:
+    runs: list[int] = []
+
+    @tool_with_ctx(retry=NO_PAUSE)
+    async def pay(context: ToolContext[object]) -> str:
+        runs.append(context.attempt)
+        if len(runs) > 1:
+            with context.waiting_for("the till"):
+                await anyio.sleep_forever()
+        raise ValueError("no answer")
+
+    ends: list[Any] = []
+    config: ToolLoopConfig = ToolLoopConfig(timeouts=Timeouts(wait=0.01), on_event=ends.append)
+    result = await tool_loop(ScriptedProvider([call("pay"), "ok"]), ToolRegistry([pay]), "go", config=config)
+    assert result.messages[2].text == (
+        "ValueError: no answer\n\n"
+        "It has run and may have taken effect. It was to be run again, and waited for the till in vain."
+    )
+    assert runs == [1, 2]
+    [end] = [event for event in ends if isinstance(event, ToolExecutionEnd)]
+    assert isinstance(end.error, ValueError)
+
+
+async def test_a_call_whose_second_attempt_finds_all_threads_abandoned_has_run() -> None:
+    release = threading.Event()
+
+    @tool(retry=NO_PAUSE)
+    def pay() -> str:
+        raise ValueError("no answer")
+
+    @tool(timeout=0.01)
+    def hold() -> str:
+        release.wait()
+        return "held"
+
+    config: ToolLoopConfig = ToolLoopConfig(sync_workers=1)
+    turn = AssistantMessage([call("pay", call_id="1"), call("hold", call_id="2")])
+    result = await tool_loop(ScriptedProvider([turn, "ok"]), ToolRegistry([pay, hold]), "go", config=config)
+    release.set()
+    text = result.messages[2].text
+    assert text.startswith("ValueError: no answer\n\nIt has run and may have taken effect.")
+    assert "Not started" not in text
+
+
+async def test_a_call_whose_attempts_all_wait_in_vain_was_not_started() -> None:
+    @tool_with_ctx(retry=ToolRetryConfig(max_retries=1, initial_backoff=0, retry_if=lambda error: True))
+    async def pay(context: ToolContext[object]) -> str:
+        with context.waiting_for("the till"):
+            await anyio.sleep_forever()
+        return "paid"
+
+    config: ToolLoopConfig = ToolLoopConfig(timeouts=Timeouts(wait=0.01))
+    result = await tool_loop(ScriptedProvider([call("pay"), "ok"]), ToolRegistry([pay]), "go", config=config)
+    assert result.messages[2].text == "Not started: tool 'pay' waited 0.01 s for the till in vain. Try again later."
 
 
 async def test_one_start_and_one_end_whatever_the_attempts() -> None:

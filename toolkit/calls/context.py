@@ -55,6 +55,7 @@ class ToolContext(Generic[Ctx_co]):
         policy: The settings and guards of calls, for a tool that makes calls; None outside of a loop or a registry.
         scope: The tools and rules among which the call was found; None likewise.
         waits_for: The thing that the call waits for before its body begins; None once that has begun.
+        waited_in_vain: The thing that another attempt at the call waited for and never got; None where none did.
         memory: The state that the run has beside its calls; None outside of a run.
         mark: The count of the task's cancellations when the call began.
         clock: The time limit of the run that is under way; None before it has one.
@@ -80,6 +81,7 @@ class ToolContext(Generic[Ctx_co]):
         "policy",
         "scope",
         "tool_name",
+        "waited_in_vain",
         "waits_for",
     )
 
@@ -95,6 +97,7 @@ class ToolContext(Generic[Ctx_co]):
         self.tool_name: str = tool_name
         self.attempt: int = 1
         self.waits_for: str | None = "its turn"
+        self.waited_in_vain: str | None = None
         self.is_left_running: bool = False
         self.left_by_child: tuple[str | None, object] = (None, None)
         # A run sets these. Not as arguments, which Python gives to a class in a dictionary.

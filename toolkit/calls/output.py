@@ -110,6 +110,13 @@ def _cut_text(text: str, most: int, part: _Part, memory: RunMemory | None) -> st
     return limit_text(text, most, part, reference=reference, reader=memory.reader)
 
 
+def append_note(output: ToolOutput, note: str) -> ToolOutput:
+    """Return the output with a paragraph after its text."""
+    if isinstance(output.content, str):
+        return replace(output, content=f"{output.content}\n\n{note}" if output.content.strip() else note)
+    return replace(output, content=(*output.content, TextBlock(note)))
+
+
 def redacted(output: ToolOutput, redact: Redact) -> ToolOutput:
     """Strike secrets out of an output's text and details, and return it."""
     if isinstance(output.content, str):

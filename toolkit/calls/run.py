@@ -20,7 +20,7 @@ from toolkit.backoff import run_again
 from toolkit.calls.caching import Cache, find_cache_key, is_cached
 from toolkit.calls.context import Reporter, ToolContext
 from toolkit.calls.events import ToolExecutionEnd, ToolExecutionStart
-from toolkit.calls.output import RunMemory, shape_result
+from toolkit.calls.output import RunMemory, append_note, shape_result
 from toolkit.calls.policy import ExecutionPolicy
 from toolkit.calls.prepare import Ready, copy_values
 from toolkit.calls.registration import Ctx, Registration
@@ -41,7 +41,6 @@ from toolkit.errors import (
 from toolkit.runtime.backend import (
     AsyncioCancelledError,
     CallClock,
-    CancellationMark,
     Deadlines,
     cancellation_mark,
     has_busy_threads,
@@ -161,7 +160,7 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
                 context.waits_for = None  # unless the function sets it: what waits first says so itself
                 output = await registration.execute(ready.arguments, context)
         except BaseException as error:  # noqa: BLE001 - what is not the tool's own is raised again
-            output, crash = await _read_failure(call, error, context.mark)
+            output, crash = await _read_failure(call, error, context)
         is_over = True
     finally:
         if not is_over:
@@ -244,24 +243,32 @@ def _give_up(ready: Ready[Any], context: ToolContext[Any], host: CallHost[Any]) 
 
 
 async def _read_failure(
-    call: ToolCall, error: BaseException, mark: CancellationMark
+    call: ToolCall, error: BaseException, context: ToolContext[Any]
 ) -> tuple[ToolOutput, BaseException | None]:
     """Return what the model reads of an error, and the error itself where the tool did not mean to raise it.
 
     What is not the tool's own is raised again.
     """
     if isinstance(error, AsyncioCancelledError):
-        if not is_own_cancellation(mark):
+        if not is_own_cancellation(context.mark):
             # A scope that was cancelled a moment ago must get its own cancellation, else it would not know it again.
             await checkpoint_if_cancelled()
             raise error
     elif not _is_failure(error):
         raise error
-    output = ToolOutput.error(error)
+    output = _note_wait(ToolOutput.error(error), context)
     if isinstance(error, ToolError):
         return output, None
     _logger.error("tool %s crashed in call %s", call.name, call.id, exc_info=error)
     return output, error
+
+
+def _note_wait(output: ToolOutput, context: ToolContext[Any]) -> ToolOutput:
+    """Return the output of a failed call, with a note where an attempt never began after one that ran."""
+    if context.waited_in_vain is None:
+        return output
+    note = "It has run and may have taken effect. It was to be run again, and waited for "
+    return append_note(output, f"{note}{context.waited_in_vain} in vain.")
 
 
 def _is_failure(error: BaseException) -> bool:
@@ -351,7 +358,7 @@ async def _run_limited(
     """Run when nothing runs that must not run beside it, and hold that off until the work is over."""
     options = registration.options
     if options.lock is None and options.concurrency is None:
-        return await _run_with_retry(registration, arguments, context, timeout)
+        return await _run_as_often(registration, arguments, context, timeout)
     abandoned = AbandonedThreads()
     entered: list[Callable[[], None]] = []
 
@@ -370,9 +377,19 @@ async def _run_limited(
             waiting = partial(context.waiting_for, f"one of its {places} places")
             entered.append(await enter_gate(("places", *registration.identity, places), places, waiting=waiting))
         with abandoned.watched():
-            return await _run_with_retry(registration, arguments, context, timeout)
+            return await _run_as_often(registration, arguments, context, timeout)
     finally:
         abandoned.when_over(leave)
+
+
+async def _run_as_often(
+    registration: Registration[Ctx], arguments: dict[str, Any], context: ToolContext[Ctx], timeout: float | None
+) -> ToolOutput:
+    """Run as often as the tool's settings want it; return the last output, or raise the last error."""
+    retry = registration.options.retry
+    if retry is None:
+        return await _run_in_time(registration, arguments, context, timeout)
+    return await _Attempts(registration, context, timeout, retry).run(arguments)
 
 
 class _FailedOutputError(ToolFailedError):
@@ -387,84 +404,95 @@ class _TimeUpError(ToolTimeoutError):
     """The time of a run was up: an accident, and not what the tool has decided to say."""
 
 
-async def _run_with_retry(
-    registration: Registration[Ctx], arguments: dict[str, Any], context: ToolContext[Ctx], timeout: float | None
-) -> ToolOutput:
-    """Run once, and again where the run failed and may be repeated; return the last output, or raise the last error."""
-    retry = registration.options.retry
-    if retry is None:
-        return await _run_in_time(registration, arguments, context, timeout)
-    abandoned = AbandonedThreads()
-    original = copy_values(registration, arguments)  # a run may change what it is given
+class _Attempts(Generic[Ctx]):
+    """The attempts at one call of a tool that is run again where it failed."""
 
-    async def run_once(arguments: dict[str, Any], context: ToolContext[Ctx]) -> ToolOutput:
-        with abandoned.watched():
-            output = await _run_in_time(registration, arguments, context, timeout)
+    def __init__(
+        self, registration: Registration[Ctx], context: ToolContext[Ctx], timeout: float | None, retry: ToolRetryConfig
+    ) -> None:
+        self._registration = registration
+        self._context = context
+        self._timeout = timeout
+        self._retry = retry
+        self._abandoned = AbandonedThreads()
+        self._last: Exception | SystemExit | None = None  # the failure of the last attempt that ran
+
+    async def run(self, arguments: dict[str, Any]) -> ToolOutput:
+        """Run once, and again where the run failed and may be repeated."""
+        original = copy_values(self._registration, arguments)  # a run may change what it is given
+        try:
+            try:
+                return await self._run_once(arguments, self._context)
+            except (Exception, SystemExit) as error:
+                self._last = error if self._context.waits_for is None else None
+                if not self._may_repeat(error):
+                    raise
+                failure = error
+            return await self._run_again(failure, original)
+        except _FailedOutputError as failed:
+            return _note_wait(failed.output, self._context)
+
+    async def _run_once(self, arguments: dict[str, Any], context: ToolContext[Ctx]) -> ToolOutput:
+        with self._abandoned.watched():
+            output = await _run_in_time(self._registration, arguments, context, self._timeout)
         if output.is_error:
             raise _FailedOutputError(output)
         return output
 
-    async def run_attempt(number: int) -> ToolOutput:
+    def _may_repeat(self, error: BaseException) -> bool:
+        return not self._abandoned.is_left_running and _is_worth_it(self._retry, self._registration.name, error)
+
+    async def _run_again(self, failure: Exception | SystemExit, original: dict[str, Any]) -> ToolOutput:
+        """Go on from a first run that failed and is worth another."""
+        import random  # noqa: PLC0415 - slow to import
+
+        from toolkit.redaction import without_keys  # noqa: PLC0415 - its patterns take milliseconds
+
+        context, name = self._context, self._registration.name
+
+        async def log_retry(attempt: int, error: BaseException, delay: float) -> None:
+            words = without_keys(f"{type(error).__name__}: {error}")
+            text = "attempt %d of call %s of %s is repeated in %.1f s: %s"
+            _logger.warning(text, attempt, context.call_id, name, delay, words)
+
+        def is_worth_it(error: BaseException) -> bool:
+            # The first failure was judged before; it is raised again where the next attempt waits in vain.
+            return context.waited_in_vain is None and (error is failure or self._may_repeat(error))
+
+        return await run_again(
+            lambda number: self._run_attempt(number, copy_values(self._registration, original)),
+            failure,
+            retries=self._retry.max_retries,
+            is_worth_it=is_worth_it,
+            pause=lambda number, _: self._retry.pause(number, random.random()),  # noqa: S311 - jitter is no secret
+            before_pause=log_retry,
+        )
+
+    async def _run_attempt(self, number: int, arguments: dict[str, Any]) -> ToolOutput:
+        """Make another attempt; one that waits in vain raises the failure of the last one that ran."""
+        context = self._context
         again, is_over = context.another(number), False
         try:
-            output = await run_once(copy_values(registration, original), again)
+            output = await self._run_once(arguments, again)
             is_over = True
             return output
-        except _FailedOutputError:
-            is_over = True
+        except (Exception, SystemExit) as error:
+            is_over = isinstance(error, _FailedOutputError)
+            if again.waits_for is None:
+                self._last = error
+            elif self._last is not None:
+                context.waited_in_vain = again.waits_for
+                raise self._last from error
             raise
         finally:
+            if again.waits_for is None:
+                context.waits_for = None
             context.is_left_running |= again.is_left_running
             context.left_by_child = again.left_by_child
             if is_over:
                 again.close()
             else:
                 again.abandon()
-
-    def may_repeat(error: BaseException) -> bool:
-        return not abandoned.is_left_running and _is_worth_it(retry, registration.name, error)
-
-    try:
-        try:
-            return await run_once(arguments, context)
-        except (Exception, SystemExit) as error:
-            if not may_repeat(error):
-                raise
-            failure = error
-        return await _run_again(registration, context, retry, failure, run_attempt, may_repeat)
-    except _FailedOutputError as failed:
-        return failed.output
-
-
-async def _run_again(
-    registration: Registration[Any],
-    context: ToolContext[Any],
-    retry: ToolRetryConfig,
-    failure: BaseException,
-    run_attempt: Callable[[int], Any],
-    may_repeat: Callable[[BaseException], bool],
-) -> ToolOutput:
-    """Go on from a first run that failed and is worth another."""
-    import random  # noqa: PLC0415 - slow to import
-
-    from toolkit.redaction import without_keys  # noqa: PLC0415 - its patterns take milliseconds
-
-    async def log_retry(attempt: int, error: BaseException, delay: float) -> None:
-        words, text = (
-            without_keys(f"{type(error).__name__}: {error}"),
-            "attempt %d of call %s of %s is repeated in %.1f s: %s",
-        )
-        _logger.warning(text, attempt, context.call_id, registration.name, delay, words)
-
-    output: ToolOutput = await run_again(
-        run_attempt,
-        failure,
-        retries=retry.max_retries,
-        is_worth_it=lambda error: error is failure or may_repeat(error),  # the first failure was judged before
-        pause=lambda number, _: retry.pause(number, random.random()),  # noqa: S311 - jitter is no secret
-        before_pause=log_retry,
-    )
-    return output
 
 
 _FINAL_ERRORS = (
