@@ -51,8 +51,8 @@ class SessionServer:
         elif message["method"] == "tools/list":
             result = {"tools": [{"name": "write", "inputSchema": {"type": "object"}}]}
         else:
-            if message["params"]["arguments"].get("fail"):
-                return 502, "no"
+            if status := message["params"]["arguments"].get("fail"):
+                return status, "no"
             self.runs.append(session)
             result = {"content": [{"type": "text", "text": "written"}]}
         return 200, result
@@ -121,8 +121,16 @@ async def write(registry: ToolRegistry, arguments: str = "{}") -> ToolResult:
         (404, {"code": -32001, "message": "Session not found"}),
         (404, {"code": -32600, "message": "Session has expired"}),
         (400, {"code": -32000, "message": "Bad Request: No valid session ID provided"}),
+        (400, "what?"),
+        (400, {"code": -32600, "message": "Not initialized"}),
+        (409, "no"),
+        (410, ""),
+        (422, {"detail": []}),
     ],
-    ids=["words", "a code of its own", "a code of the protocol", "a bad request"],
+    ids=[
+        *("words", "a code of its own", "a code of the protocol", "a bad request", "a bad request in words"),
+        *("a bad request by a code", "a conflict", "gone for good", "no message of MCP"),
+    ],
 )
 async def test_an_ended_session_is_opened_again_and_what_was_refused_for_it_is_run_once(
     refusal: tuple[int, object],
@@ -142,6 +150,32 @@ async def test_a_call_that_broke_behind_a_gateway_is_not_repeated_and_may_have_t
     server = SessionServer((404, "gone"))
     with serving(server), anyio.fail_after(60):
         async with mcp_tools(http(f"http://127.0.0.1:{server.port}/mcp")) as tools:
-            failed = await write(ToolRegistry(tools), '{"fail": true}')
+            failed = await write(ToolRegistry(tools), '{"fail": 502}')
     assert failed.is_error
     assert failed.text.endswith("it failed (HTTP 502); try again later. It may have taken effect.")
+
+
+async def test_a_call_that_broke_in_a_session_that_is_gone_is_not_repeated_and_the_next_one_works() -> None:
+    server = SessionServer((500, "what?"))
+    with serving(server), anyio.fail_after(60):
+        async with mcp_tools(http(f"http://127.0.0.1:{server.port}/mcp")) as tools:
+            registry = ToolRegistry(tools)
+            assert (await write(registry)).text == "written"
+            server.is_ended = True
+            broken, after = await write(registry), await write(registry)
+    assert "It may have taken effect and was not repeated. It is connected again." in broken.text
+    assert after.text == "written"
+    assert server.runs == ["1", "2"]
+
+
+@pytest.mark.parametrize("status", [400, 404, 409, 422, 500])
+async def test_a_call_that_is_refused_for_itself_leaves_the_session_as_it_is(status: int) -> None:
+    server = SessionServer((404, "gone"))
+    with serving(server), anyio.fail_after(60):
+        async with mcp_tools(http(f"http://127.0.0.1:{server.port}/mcp")) as tools:
+            registry = ToolRegistry(tools)
+            refused = await write(registry, json.dumps({"fail": status}))
+            assert (await write(registry)).text == "written"
+    assert f"(HTTP {status})" in refused.text
+    assert ("may have taken effect" in refused.text) == (status == 500)
+    assert server.runs == ["1"]

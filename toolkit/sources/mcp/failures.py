@@ -54,15 +54,24 @@ def _is_connection_closed(error: MCPError) -> bool:
     return error.code == CONNECTION_CLOSED and error.message == "Connection closed"
 
 
-def is_ended_session(error: BaseException, faults: Iterable[HttpFault]) -> bool:
-    """Return whether a request was refused, and so not carried out, as the server doesn't know the session anymore.
+# Of the server's load or its gateway's, not of a session; a refused caller is refused in a new session, too.
+_NOT_OF_A_SESSION = frozenset({401, 403, 407, 408, 425, 429, 502, 503, 504})
 
-    MCP has status 404 for that; some servers send 400. The body differs between servers.
-    """
+
+def is_not_found(error: BaseException, faults: Iterable[HttpFault]) -> bool:
+    """Return whether a request was refused by the status that MCP has for sessions that a server does not know."""
     if not isinstance(error, MCPError) or error.code == METHOD_NOT_FOUND:
         return False
-    statuses = [fault.status for fault in faults]
-    return 404 in statuses or (400 in statuses and "session" in error.message.lower())
+    return any(fault.status == 404 for fault in faults)
+
+
+def may_have_lost_session(faults: Iterable[HttpFault]) -> bool:
+    """Return whether a request in a session had a status that servers give where they don't know the session.
+
+    MCP has 404 for that, and servers answer with 400, 500 and others: whether the session is lost is found out by another
+    request.
+    """
+    return any(fault.is_of_session and fault.status not in _NOT_OF_A_SESSION for fault in faults)
 
 
 def to_mcp_error(

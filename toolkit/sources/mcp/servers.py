@@ -50,10 +50,17 @@ from toolkit.sources.line_process import LONGEST_LINE, LineProcess, LineTooLongE
 
 @dataclass(frozen=True, slots=True)
 class HttpFault:
-    """A failure below the protocol: a status, or an exception of the network's."""
+    """A failure below the protocol: a status, or an exception of the network's.
+
+    Args:
+        status: The status of a refusal.
+        error: The exception of a request without an answer.
+        is_of_session: True where the request named a session, which the server may not know any more.
+    """
 
     status: int | None = None
     error: Exception | None = None
+    is_of_session: bool = False
 
 
 faults_of_call: ContextVar[list[HttpFault] | None] = ContextVar("toolkit_mcp_http_faults", default=None)
@@ -75,7 +82,8 @@ class NotingClient(BoundedClient):
         # A GET that is refused is no fault: a server need not offer the stream of its own messages.
         if faults is not None and request.method == "POST":
             if response.status_code >= 400:
-                faults.append(HttpFault(status=response.status_code))
+                is_of_session = "mcp-session-id" in request.headers
+                faults.append(HttpFault(status=response.status_code, is_of_session=is_of_session))
             else:
                 faults.clear()
         if not (stream and response.is_success):

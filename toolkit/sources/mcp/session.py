@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -30,7 +30,7 @@ from toolkit.errors import McpError, ToolkitError
 from toolkit.loop.limits import LoopFrame
 from toolkit.redaction import cut_causes
 from toolkit.runtime.backend import OwnerLoop, start_detached
-from toolkit.sources.mcp.failures import McpConnectionError, innermost, is_ended_session, is_loss, to_mcp_error
+from toolkit.sources.mcp.failures import McpConnectionError, innermost, is_loss, is_not_found, may_have_lost_session, to_mcp_error
 from toolkit.sources.mcp.servers import HttpFault, McpServer, faults_of_call
 
 T = TypeVar("T")
@@ -134,13 +134,16 @@ class McpSession:
         except Exception as error:
             failure = to_mcp_error(error, self.server, what, faults=faults)
             inner = innermost(error)
-            was_refused = is_ended_session(inner, faults)
-            has_network_failed = any(fault.error is not None for fault in faults)
-            if isinstance(inner, TimeoutError) or not (was_refused or is_loss(inner) or has_network_failed):
-                if not is_repeatable and any((fault.status or 0) >= 500 for fault in faults):
-                    raise type(failure)(f"{failure}. It may have taken effect.") from error
-                raise failure from error
+            was_refused = is_not_found(inner, faults)
+            is_doubtful = not was_refused and may_have_lost_session(faults)
+            is_lost = was_refused or is_loss(inner) or any(fault.error is not None for fault in faults)
+            if isinstance(inner, TimeoutError) or not (is_lost or is_doubtful):
+                raise _add_effect(failure, faults, is_repeatable=is_repeatable) from error
             note = await self._revive_session(client)
+            if is_doubtful and not is_lost:
+                if self._client is client:  # which knows the session: the request was refused for itself
+                    raise _add_effect(failure, faults, is_repeatable=is_repeatable) from error
+                was_refused = not _has_failed_inside(faults)
             if not (is_repeatable or was_refused):
                 raise McpConnectionError(f"{failure} It may have taken effect and was not repeated. {note}") from error
         client = await self._wait_for_client()
@@ -345,6 +348,17 @@ class McpSession:
         # Only noted here: who delivers messages must not wait for one.
         self._is_stale = True
         self._ring_bell()
+
+
+def _has_failed_inside(faults: Iterable[HttpFault]) -> bool:
+    return any((fault.status or 0) >= 500 for fault in faults)
+
+
+def _add_effect(failure: McpError, faults: Iterable[HttpFault], *, is_repeatable: bool) -> McpError:
+    """Return a failure that says whether the request may have taken effect: a refusal has none."""
+    if is_repeatable or not _has_failed_inside(faults):
+        return failure
+    return type(failure)(f"{failure}. It may have taken effect.")
 
 
 class WatchedTransport:
