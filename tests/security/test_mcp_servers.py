@@ -3,6 +3,7 @@
 import gzip
 import json
 import threading
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -265,6 +266,63 @@ async def test_a_storm_of_changes_lists_the_tools_once_a_second(is_modern: bool)
         async with mcp_tools(server) as tools:
             assert (await ToolRegistry(tools).execute(ToolCall("1", "storm", "{}"))).text == "done"
     assert lists <= 4
+
+
+def alternatives(levels: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "integer"}
+    for _ in range(levels):
+        schema = {"anyOf": [{"type": "array", "items": schema}, {"items": schema, "minItems": 0}]}
+    return schema
+
+
+def nest(levels: int, value: Any) -> Any:
+    return value if levels == 0 else [nest(levels - 1, value)]
+
+
+# An output schema, and structured content that takes for ever to check against it by Python's patterns, or by steps
+# without a bound.
+RESULTS: dict[str, tuple[dict[str, Any], Any, bool]] = {
+    "a pattern that goes back": ({"type": "string", "pattern": "^(a+)+$"}, "a" * 40 + "!", True),
+    "a pattern that looks ahead": ({"pattern": "^(?=(a+)+b)"}, "a" * 40, True),
+    "items that must be different": ({"uniqueItems": True}, [{"a": [number]} for number in range(8_000)], False),
+    "alternatives in alternatives": (alternatives(10), nest(10, "x"), True),
+    "names by a pattern": ({"patternProperties": {"^(a|a)*$": {}}}, {"a" * 40 + "!": 1}, False),
+    "a reference to elsewhere": ({"$ref": "http://127.0.0.1:9/schema"}, 1, False),
+    "a reference to itself": ({"$ref": "#/properties/v"}, 1, False),
+    "no schema": ({"type": "nothing"}, 1, False),
+}
+
+
+@pytest.mark.parametrize("is_modern", [True, False])
+@pytest.mark.parametrize("name", RESULTS)
+async def test_no_output_schema_holds_the_process(name: str, is_modern: bool) -> None:
+    schema, value, is_error = RESULTS[name]
+
+    async def give(ctx: Any, arguments: dict[str, Any]) -> wire.CallToolResult:
+        return wire.CallToolResult(
+            content=[wire.TextContent(type="text", text="given")], structured_content={"v": value}
+        )
+
+    output = {"type": "object", "properties": {"v": schema}}
+    server = MemoryServer([(listed("give", output_schema=output), give)], is_modern=is_modern)
+    async with mcp_tools(server) as tools:
+        assert tools[0].listed.output_schema == output
+        registry = ToolRegistry(tools)
+        before = time.thread_time()
+        result = await registry.execute(ToolCall("1", "give", "{}"))
+        assert time.thread_time() - before < 5
+    assert result.is_error == is_error
+    assert result.text == "given" or "its answer does not fit its output schema: v: " in result.text
+
+
+async def test_an_answer_without_what_its_schema_is_about_is_an_error() -> None:
+    async def give(ctx: Any, arguments: dict[str, Any]) -> wire.CallToolResult:
+        return text("given")
+
+    async with mcp_tools(MemoryServer([(listed("give", output_schema={"type": "object"}), give)])) as tools:
+        result = await ToolRegistry(tools).execute(ToolCall("1", "give", "{}"))
+    assert result.is_error
+    assert result.text.endswith("its answer does not fit its output schema: it has no structured content")
 
 
 BOMB = gzip.compress(b'{"jsonrpc": "2.0", "id": 1, "result": {"x": "' + b"a" * 200_000_000 + b'"}}')

@@ -161,7 +161,7 @@ async def test_an_answer_that_does_not_fit_its_schema_is_an_error_and_the_tool_i
             result = await ToolRegistry(tools).execute(ToolCall("1", "answer", "{}"))
     assert result.is_error
     assert "the tool ran, but its answer does not fit its output schema" in result.text
-    assert result.text.endswith("'warm' is not of type 'integer'")
+    assert result.text.endswith("degrees: It must be of type integer")
 
 
 async def test_progress_of_the_server_is_an_event_of_the_loop() -> None:

@@ -68,8 +68,8 @@ def is_not_found(error: BaseException, faults: Iterable[HttpFault]) -> bool:
 def may_have_lost_session(faults: Iterable[HttpFault]) -> bool:
     """Return whether a request in a session had a status that servers give where they don't know the session.
 
-    MCP has 404 for that, and servers answer with 400, 500 and others: whether the session is lost is found out by another
-    request.
+    MCP has 404 for that, and servers answer with 400, 500 and others: whether the session is lost is found out by
+    another request.
     """
     return any(fault.is_of_session and fault.status not in _NOT_OF_A_SESSION for fault in faults)
 
@@ -118,8 +118,6 @@ def _explain_error(error: BaseException, faults: list[HttpFault], seconds: float
         return _explain_protocol_error(error)
     if isinstance(error, ValidationError):
         return McpError, f"what it answered is not MCP ({error.error_count()} problems); is it an MCP server?"
-    if isinstance(error, RuntimeError) and "structured content" in str(error):  # so the SDK checks it
-        return McpError, f"the tool ran, but its answer does not fit its output schema: {str(error).splitlines()[0]}"
     if isinstance(error, OSError):
         return _explain_os_error(error)
     return McpError, f"{type(error).__name__}: {_shorten_text(str(error))}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import logging
 from typing import Any, assert_never
 
 import mcp.types as wire
@@ -25,11 +26,16 @@ from toolkit.chat import (
     UserMessage,
 )
 from toolkit.chat.output import ToolOutput
-from toolkit.errors import McpError, ToolFailedError
+from toolkit.errors import McpError, SchemaError, ToolFailedError
 from toolkit.loop.limits import current_frame
 from toolkit.schema import ArgumentsParser, raw_arguments
+from toolkit.schema.arguments import TooMuchWorkError
+from toolkit.schema.raw import find_problems
+from toolkit.schema.raw_schema import RawSchema
 from toolkit.sources.mcp.servers import McpServer
 from toolkit.sources.mcp.session import McpSession
+
+_logger = logging.getLogger("toolkit.sources.mcp")
 
 
 def read_result(result: wire.CallToolResult) -> ToolOutput:
@@ -120,6 +126,7 @@ class MCPNativeTool:
         self.definition: ToolDefinition = make_definition(tool, name)
         self.options: ToolOptions = read_options(tool, session.server, timeout)
         self.arguments: ArgumentsParser = raw_arguments(tool.input_schema, subject=f"tool '{tool.name}'")
+        self._results = ResultSchema(tool, session.server.name)
         self.original_name: str = tool.name
         self.listed = tool
         self._session = session
@@ -130,7 +137,12 @@ class MCPNativeTool:
     async def execute(self, arguments: dict[str, Any], context: ToolContext[object]) -> ToolOutput:
         """Call it on the server; its progress is reported here, and a cancellation is sent."""
         return await call_tool(
-            self._session, self.original_name, arguments, context, is_repeatable=self.options.idempotent
+            self._session,
+            self.original_name,
+            arguments,
+            context,
+            results=self._results,
+            is_repeatable=self.options.idempotent,
         )
 
 
@@ -140,9 +152,18 @@ async def call_tool(
     arguments: dict[str, Any],
     context: ToolContext[object],
     *,
+    results: ResultSchema,
     is_repeatable: bool,
 ) -> ToolOutput:
     """Call a tool of an open session.
+
+    Args:
+        session: The session.
+        name: The tool, by the server's name for it.
+        arguments: Its arguments.
+        context: The context of the call.
+        results: Checks the structured content of the result.
+        is_repeatable: True if the call may be sent again where its outcome is unknown.
 
     Raises:
         ToolFailedError: The server can't be reached or refused the call; the message says whether it may have taken
@@ -169,7 +190,52 @@ async def call_tool(
     finally:
         if frame is not None:
             session.frames.remove(frame)
+    if not result.is_error and (problem := results.find_problem(result)) is not None:
+        failure = f"the tool ran, but its answer does not fit its output schema: {problem}"
+        raise ToolFailedError(session.server.redact(f"MCP server '{session.server.name}': {failure}"))
     return redacted(read_result(result), session.server.redact)
+
+
+class ResultSchema:
+    """The output schema of a tool: checks results with the bounds of the checks of arguments.
+
+    A schema that can't be checked within them is ignored, with a warning in the log.
+
+    Args:
+        tool: The tool, as its server lists it.
+        server_name: The server's name in logs.
+    """
+
+    def __init__(self, tool: wire.Tool, server_name: str) -> None:
+        self._schema: RawSchema | None = None
+        if tool.output_schema is not None:
+            try:
+                self._schema = RawSchema(tool.output_schema, subject=f"tool '{tool.name}'")
+            except SchemaError as error:
+                said = "MCP server '%s': the output schema of '%s' is ignored, as for a schema of arguments: %s"
+                _logger.warning(said, server_name, tool.name, error.reason)
+
+    def find_problem(self, result: wire.CallToolResult) -> str | None:
+        """Return what is wrong with the structured content of a result that is no error; None if it fits."""
+        if self._schema is None:
+            return None
+        if "structured_content" not in result.model_fields_set:
+            return "it has no structured content"
+        value: object = result.structured_content
+        try:
+            if self._schema.is_valid(value):
+                return None
+        except TooMuchWorkError:
+            return "checking it takes too long"
+        except RecursionError:
+            return "it is nested too deeply"
+        except (TypeError, ValueError) as error:
+            return f"it is not JSON: {error}"
+        problem = next(iter(find_problems(self._schema, value)), None)
+        if problem is None:
+            return "where takes too long to find out"
+        where = ".".join(map(str, problem.path)) or "the whole"
+        return f"{where}: {problem.reason or problem.kind}"
 
 
 def make_definition(tool: wire.Tool, name: str) -> ToolDefinition:

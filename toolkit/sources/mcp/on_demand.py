@@ -16,7 +16,7 @@ from toolkit.errors import McpError, ToolFailedError
 from toolkit.schema import ArgumentsParser, raw_arguments
 from toolkit.settings import Duration, to_seconds
 from toolkit.sources.mcp.failures import McpConnectionError
-from toolkit.sources.mcp.native_tool import call_tool, make_definition, read_options
+from toolkit.sources.mcp.native_tool import ResultSchema, call_tool, make_definition, read_options
 from toolkit.sources.mcp.servers import McpServer
 from toolkit.sources.mcp.session import McpSession, SessionSettings
 from toolkit.sources.mcp.tools import mcp_tools
@@ -59,6 +59,7 @@ class MCPToolWrapper:
         # No timeout: it is that of one run, and there may be several.
         self.options: ToolOptions = read_options(tool, server, None)
         self.arguments: ArgumentsParser = raw_arguments(tool.input_schema, subject=f"tool '{tool.name}'")
+        self._results = ResultSchema(tool, server.name)
         self.original_name: str = tool.name
         self._server = server
         self._connect_timeout = to_seconds(connect_timeout, "connect_timeout")
@@ -112,7 +113,12 @@ class MCPToolWrapper:
                 is_under_way = True
                 with anyio.fail_after(self._timeout):
                     return await call_tool(
-                        session, self.original_name, arguments, context, is_repeatable=self.options.idempotent
+                        session,
+                        self.original_name,
+                        arguments,
+                        context,
+                        results=self._results,
+                        is_repeatable=self.options.idempotent,
                     )
         except TimeoutError:
             failure = f"MCP tool '{self.definition.name}' timed out after {self._timeout:g} seconds."
@@ -129,4 +135,8 @@ class MCPToolWrapper:
         raise ToolFailedError(f"{failure}{after}")
 
     def _make_settings(self) -> SessionSettings:
-        return SessionSettings(connect_timeout=self._connect_timeout, on_listed=lambda _: None)
+        return SessionSettings(connect_timeout=self._connect_timeout, on_listed=_ignore_list)
+
+
+async def _ignore_list(listed: list[wire.Tool]) -> None:
+    """Take no tools: the one that is called is known."""

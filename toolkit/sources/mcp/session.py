@@ -7,6 +7,7 @@ one of those cancels the request on the server. Lists of a server are read page 
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 from collections import deque
@@ -30,7 +31,15 @@ from toolkit.errors import McpError, ToolkitError
 from toolkit.loop.limits import LoopFrame
 from toolkit.redaction import cut_causes
 from toolkit.runtime.backend import OwnerLoop, start_detached
-from toolkit.sources.mcp.failures import McpConnectionError, innermost, is_loss, is_not_found, may_have_lost_session, to_mcp_error
+from toolkit.schema.nodes import is_array, is_object
+from toolkit.sources.mcp.failures import (
+    McpConnectionError,
+    innermost,
+    is_loss,
+    is_not_found,
+    may_have_lost_session,
+    to_mcp_error,
+)
 from toolkit.sources.mcp.servers import HttpFault, McpServer, faults_of_call
 
 T = TypeVar("T")
@@ -53,13 +62,13 @@ class SessionSettings:
         connect_timeout: Seconds to start, connect, greet and list the tools.
         sampling: Answers the server's requests for a model's words; None offers no such thing.
         elicitation: Answers the server's questions to the user; None offers no such thing.
-        on_listed: Called with the tools whenever they are listed, also the first time; must not raise after that.
+        on_listed: Awaited with the tools whenever they are listed, also the first time; must not raise after that.
     """
 
     connect_timeout: float
     sampling: SamplingFnT | None = None
     elicitation: ElicitationFnT | None = None
-    on_listed: Callable[[list[wire.Tool]], None]
+    on_listed: Callable[[list[wire.Tool]], Awaitable[None]]
 
 
 class McpSession:
@@ -191,7 +200,7 @@ class McpSession:
         async with self._reviving:
             if self._client is client:
                 with suppress(Exception), anyio.move_on_after(_REVIVAL_SECONDS):
-                    self._settings.on_listed(await list_server_tools(client, self.server))
+                    await self._settings.on_listed(await list_server_tools(client, self.server))
                     return "The server is still there."
                 self._lose_client(client)
             try:
@@ -252,7 +261,7 @@ class McpSession:
             with anyio.CancelScope(deadline=anyio.current_time() + seconds) as scope:
                 self._opening = scope
                 async with client:
-                    self._settings.on_listed(await list_server_tools(client, self.server))
+                    await self._settings.on_listed(await list_server_tools(client, self.server))
                     scope.deadline, self._opening = math.inf, None
                     self._client, self._is_opening, is_open = client, False, True
                     self._ring_bell()
@@ -332,7 +341,7 @@ class McpSession:
     async def _list_again(self, client: Client) -> None:
         try:
             with anyio.fail_after(self._settings.connect_timeout):
-                self._settings.on_listed(await list_server_tools(client, self.server))
+                await self._settings.on_listed(await list_server_tools(client, self.server))
         except Exception as error:  # noqa: BLE001 - the tools stay as they were
             reason = to_mcp_error(error, self.server, "list the tools again", seconds=self._settings.connect_timeout)
             _logger.warning("%s", reason)
@@ -362,7 +371,7 @@ def _add_effect(failure: McpError, faults: Iterable[HttpFault], *, is_repeatable
 
 
 class WatchedTransport:
-    """A transport that reports its end."""
+    """A transport that reports its end, and keeps the schemas of tools from the SDK."""
 
     def __init__(self, transport: Transport, ended: Callable[[], None]) -> None:
         self._transport = transport
@@ -389,7 +398,7 @@ class _WatchedStream:
         return getattr(self._stream, "last_context", None)
 
     async def receive(self) -> Any:
-        return await self._stream.receive()
+        return _hide_schemas(await self._stream.receive())
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -399,7 +408,7 @@ class _WatchedStream:
 
     async def __anext__(self) -> Any:
         try:
-            return await self._stream.__anext__()
+            return _hide_schemas(await self._stream.__anext__())
         except StopAsyncIteration:
             self._ended()
             raise
@@ -416,6 +425,35 @@ class _WatchedStream:
 
 
 _MAX_PAGES = 100
+_SCHEMAS = "toolkit/schemas"
+
+
+def _hide_schemas(received: Any) -> Any:
+    """Put the schemas of a list of tools where the SDK only passes them on; `list_server_tools` puts them back.
+
+    The SDK checks results against the output schema by `jsonschema`, which has no bound on work and uses Python's
+    regular expressions: a server could hold the process for hours. It walks through input schemas for
+    ``x-mcp-header``, and is left those that name it.
+    """
+    result: object = getattr(getattr(received, "message", None), "result", None)
+    listed: object = result.get("tools") if is_object(result) else None
+    for tool in listed if is_array(listed) else ():
+        if not is_object(tool) or not is_object(tool.setdefault("_meta", {})):
+            continue
+        hidden = {name: tool[name] for name in ("inputSchema", "outputSchema") if is_object(tool.get(name))}
+        if "outputSchema" in hidden:
+            del tool["outputSchema"]
+        if "inputSchema" in hidden and "x-mcp-header" not in json.dumps(hidden["inputSchema"]):
+            tool["inputSchema"] = {"type": "object"}
+        tool["_meta"][_SCHEMAS] = hidden
+    return received
+
+
+def _restore_schemas(tool: wire.Tool) -> wire.Tool:
+    meta = dict(tool.meta or {})
+    schemas: Any = meta.pop(_SCHEMAS, {})
+    update = {"input_schema": schemas.get("inputSchema", tool.input_schema), "meta": meta or None}
+    return tool.model_copy(update={**update, "output_schema": schemas.get("outputSchema")})
 
 
 async def list_server_tools(client: Client, server: McpServer) -> list[wire.Tool]:
@@ -425,7 +463,7 @@ async def list_server_tools(client: Client, server: McpServer) -> list[wire.Tool
 
     async def page(cursor: str | None) -> tuple[list[wire.Tool], str | None]:
         answer = await client.list_tools(cursor=cursor)
-        return answer.tools, answer.next_cursor
+        return [_restore_schemas(tool) for tool in answer.tools], answer.next_cursor
 
     return await read_all_pages(page, server)
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, TypeAlias, overload
 
+import anyio
+import anyio.to_thread
 import mcp.types as wire
 from mcp import Client
 
@@ -40,6 +45,7 @@ class McpTools(Sequence[MCPNativeTool]):
         self._tools: tuple[MCPNativeTool, ...] = ()
         self._listed: list[wire.Tool] = []
         self._followers: list[tuple[ToolRegistry[Any], dict[str, MCPNativeTool]]] = []
+        self._renewing = anyio.Lock()
         self._is_entered = False
         self.refused: Mapping[str, str] = {}
         sampling, elicitation = settings.sampling, settings.elicitation
@@ -100,13 +106,21 @@ class McpTools(Sequence[MCPNativeTool]):
     def _find_frame(self) -> LoopFrame | None:
         return next(iter(self._session.frames), None)
 
-    def _on_listed(self, listed: list[wire.Tool]) -> None:
-        if self._tools and listed == self._listed:
-            return
-        self._tools, self.refused = choose_tools(self._session, listed, self._settings, is_first=not self._listed)
-        self._listed = listed
-        for registry, registered in self._followers:
-            _update_registry(registry, registered, self._tools)
+    async def _on_listed(self, listed: list[wire.Tool]) -> None:
+        async with self._renewing:
+            if self._tools and listed == self._listed:
+                return
+            server_name = self._session.server.name
+            chosen = choose_tools(server_name, listed, self._settings, is_first=not self._listed)
+            make = partial(make_tools, self._session, chosen, self._settings)
+            schemas = [(tool.input_schema, tool.output_schema) for tool in chosen]
+            if len(json.dumps(schemas)) <= _LONG_SCHEMAS:
+                self._tools, self.refused = make()
+            else:
+                self._tools, self.refused = await anyio.to_thread.run_sync(make, abandon_on_cancel=True)
+            self._listed = listed
+            for registry, registered in self._followers:
+                _update_registry(registry, registered, self._tools)
 
     async def resources(self) -> list[wire.Resource]:
         """Return the resources of the server, of all pages.
@@ -242,6 +256,7 @@ def _update_registry(
 
 _MOST_TOOLS = 1_000
 _LONGEST_TOOL_DESCRIPTION = 20_000
+_LONG_SCHEMAS = 20_000  # characters that take some 20 ms to compile at most
 
 ToolFilter: TypeAlias = Callable[[wire.Tool], bool]
 """Takes a tool that the server lists, and returns whether it is included."""
@@ -265,21 +280,27 @@ class McpToolSettings:
 
 
 def choose_tools(
-    session: McpSession, listed: list[wire.Tool], settings: McpToolSettings, *, is_first: bool
-) -> tuple[tuple[MCPNativeTool, ...], dict[str, str]]:
-    """Return the tools that are taken of those that a server lists, and why others can't be used, by their names.
+    server_name: str, listed: list[wire.Tool], settings: McpToolSettings, *, is_first: bool
+) -> list[wire.Tool]:
+    """Return the tools that are wanted of those that a server lists.
 
     Raises:
         McpError: The list can't be used.
         UnknownToolNameError: It is the first one, and lacks a tool named in the settings.
     """
     names = [tool.name for tool in listed]
-    _check_listed_names(session.server.name, names)
+    _check_listed_names(server_name, names)
     if is_first:  # later the server may have changed its tools
         for name in sorted({*(settings.allowed or ()), *settings.blocked}):
             if name not in names:
                 raise UnknownToolNameError(name, names)
-    chosen = [tool for tool in listed if _is_wanted(tool, settings)]
+    return [tool for tool in listed if _is_wanted(tool, settings)]
+
+
+def make_tools(
+    session: McpSession, chosen: list[wire.Tool], settings: McpToolSettings
+) -> tuple[tuple[MCPNativeTool, ...], dict[str, str]]:
+    """Return the tools that can be used of those that were chosen, and why others can't be, by their names."""
     shown = legal_names([f"{settings.prefix}__{tool.name}" if settings.prefix else tool.name for tool in chosen])
     tools: list[MCPNativeTool] = []
     refused: dict[str, str] = {}
@@ -305,7 +326,7 @@ def _is_wanted(tool: wire.Tool, settings: McpToolSettings) -> bool:
 def _check_listed_names(server_name: str, names: list[str]) -> None:
     if len(names) > _MOST_TOOLS:
         raise McpError(f"MCP server '{server_name}' lists more than {_MOST_TOOLS} tools; no model chooses well")
-    if repeated := sorted({name for name in names if names.count(name) > 1}):
+    if repeated := sorted(name for name, count in Counter(names).items() if count > 1):
         raise McpError(
             f"MCP server '{server_name}' lists several tools named {', '.join(map(repr, repeated))}: which of "
             "them a call means can't be known; leave them out there"
