@@ -29,7 +29,7 @@ from typing import IO, Literal, Self
 
 import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream, Process
-from anyio.lowlevel import RunVar
+from anyio.lowlevel import RunVar, checkpoint
 
 from toolkit.runtime.backend import at_loop_end
 
@@ -439,10 +439,13 @@ def _decode_end(data: bytearray, *, is_cut: bool) -> str:
     return data[start:].decode("utf-8", "replace")
 
 
+_LINES_IN_A_ROW = 100
+
+
 class LineReader:
     """The lines of a stream. One that is longer than `most` bytes is cut there, and the rest of it is skipped."""
 
-    __slots__ = ("_begun", "_is_cut", "_most", "_ready", "_stream")
+    __slots__ = ("_begun", "_is_cut", "_most", "_ready", "_stream", "_taken")
 
     def __init__(self, stream: ByteReceiveStream, most: int) -> None:
         self._stream = stream
@@ -450,14 +453,16 @@ class LineReader:
         self._ready: deque[bytes] = deque()
         self._begun = bytearray()
         self._is_cut = False
-
-    @property
-    def has_begun_line(self) -> bool:
-        """True where the beginning of a line has come, and not its end."""
-        return bool(self._begun) or self._is_cut
+        self._taken = 0
 
     async def next(self) -> bytes | None:
-        """Return the next line without its end; None at the end of the stream."""
+        """Return the next line without its end; None at the end of the stream.
+
+        However many lines come at once, other tasks have their turn between them.
+        """
+        self._taken += 1
+        if self._taken % _LINES_IN_A_ROW == 0:
+            await checkpoint()
         while not self._ready:
             try:
                 chunk = await self._stream.receive()

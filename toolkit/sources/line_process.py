@@ -65,11 +65,6 @@ class LineProcess:
             raise LineTooLongError
         return line
 
-    @property
-    def has_begun_line(self) -> bool:
-        """True where it has written the beginning of a line to standard output, and not its end."""
-        return self._output.has_begun_line
-
     async def log_errors(self) -> None:
         """Log its standard error, and store the last lines."""
         while (line := await self._errors.next()) is not None:

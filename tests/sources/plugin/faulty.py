@@ -95,6 +95,27 @@ def call(request: dict[str, Any]) -> None:  # noqa: C901
         case "echoing slowly":
             time.sleep(float(said))
             say(text(said, call_id=request["call_id"]))
+        case "loses one":
+            if said != "lose":
+                say(text(said, call_id=request["call_id"]))
+        case "pretty answers":
+            print(json.dumps(text(said, call_id=request["call_id"]), indent=2), flush=True)
+        case "pretty logs":
+            print("{", "  said: 'hello'", "}", sep="\n", flush=True)
+            say(text(said, call_id=request["call_id"]))
+        case "again a moment later":
+            say(text(said))
+            time.sleep(0.03)
+            say(text("once more"))
+        case "counts":
+            calls.append(said)
+            say(text(f"{len(calls)} in {os.getpid()}"))
+        case "counts and names calls":
+            calls.append(said)
+            say(text(f"{len(calls)} in {os.getpid()}", call_id=request["call_id"]))
+        case "names calls at first":
+            calls.append(said)
+            say(text(said, call_id=request["call_id"]) if len(calls) == 1 else text(said))
         case "echoing twice":
             say(text(said, call_id=request["call_id"]))
             say(text("once more", call_id=request["call_id"]))
@@ -120,7 +141,8 @@ def call(request: dict[str, Any]) -> None:  # noqa: C901
         case "nested":
             nested = "[" * 600 + "]" * 600
             print('{"type": "update", "content": [{"x": ' + nested + '}], "details": ' + nested + "}", flush=True)
-            print('{"content": [{"x": ' + nested + '}], "details": ' + nested + "}", flush=True)
+            named = json.dumps(request["call_id"])
+            print(f'{{"call_id": {named}, "content": [{{"x": {nested}}}], "details": {nested}}}', flush=True)
         case "no content":
             say({"result": said})
         case "two lines":  # at once: what comes later could be the answer to the next call
@@ -166,6 +188,7 @@ def call(request: dict[str, Any]) -> None:  # noqa: C901
             say(text(said))
 
 
+calls: list[str] = []
 waiting: list[dict[str, Any]] = []
 
 

@@ -230,11 +230,54 @@ async def test_a_late_answer_that_names_its_call_is_dropped_and_ends_nothing(cap
     assert "a late answer is dropped" in caplog.text
 
 
-@pytest.mark.parametrize("mode", ["two lines", "echoing twice"])
+@pytest.mark.parametrize("mode", ["two lines", "echoing twice", "again a moment later"])
 async def test_an_answer_that_comes_twice_is_never_taken_for_that_of_the_next_call(mode: str) -> None:
     async with faulty(mode) as tools:
         for said in ("a", "b", "c", "d"):
             assert (await say(tools, said)).text == said
+
+
+async def test_a_plugin_whose_answers_name_no_call_has_a_process_for_each_call() -> None:
+    calls = [ToolCall(str(number), "echo", '{"text": "x"}') for number in range(3)]
+    async with faulty("counts") as tools:
+        unnamed = [result.text for result in await tools.execute_all(calls)]
+    async with faulty("counts and names calls") as tools:
+        named = [result.text for result in await tools.execute_all(calls)]
+    assert [text.partition(" ")[0] for text in unnamed] == ["1", "1", "1"]
+    assert len(set(unnamed)) == 3
+    assert [text.partition(" ")[0] for text in named] == ["1", "2", "3"]
+    assert len({text.rpartition(" ")[2] for text in named}) == 1
+
+
+async def test_an_answer_without_an_id_is_none_where_it_could_be_of_another_call() -> None:
+    async with faulty("names calls at first") as tools:
+        assert (await say(tools)).text == "hello"
+        refused = await say(tools, "again")
+        assert "answered without the id of its call, though it was sent several" in refused.text
+        assert (await say(tools)).text == "hello"
+
+
+async def test_an_answer_that_is_lost_holds_up_no_other_call() -> None:
+    async with faulty("loses one") as tools:
+        (before,) = plugins_running()
+        assert (await say(tools, "first")).text == "first"
+        assert "timed out" in (await say(tools.configured("echo", timeout=0.2), "lose")).text
+        with anyio.fail_after(4):  # less than a late answer is waited for
+            assert (await say(tools, "next")).text == "next"
+        assert plugins_running() == [before]
+
+
+async def test_an_answer_on_several_lines_is_an_error_that_says_so() -> None:
+    async with faulty("pretty answers") as tools:
+        (before,) = plugins_running()
+        with anyio.fail_after(30):
+            results = [await say(tools), await say(tools)]
+        assert plugins_running() == [before]
+    for result in results:
+        assert result.is_error
+        assert "answered on several lines: an answer must be one line of JSON" in result.text
+    async with faulty("pretty logs") as tools:
+        assert (await say(tools)).text == "hello"
 
 
 async def test_an_answer_to_another_call_is_none_and_ends_the_plugin() -> None:
@@ -380,7 +423,7 @@ async def test_a_plugin_that_breaks_in_a_call_is_an_error_and_is_started_again(
     assert not plugins_running()
 
 
-@pytest.mark.parametrize("mode", ["garbage", "two lines"])
+@pytest.mark.parametrize("mode", ["garbage", "echoing twice"])
 async def test_lines_that_nobody_asked_for_are_logged_and_ignored(mode: str, caplog: pytest.LogCaptureFixture) -> None:
     async with faulty(mode) as tools:
         assert (await say(tools)).text == "hello"

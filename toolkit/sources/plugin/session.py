@@ -1,9 +1,9 @@
 """One plugin as long as it is needed: started, described, called, and started again when it has ended.
 
 A plugin answers in the order of its calls, one after the other, unless it speaks the extension ``concurrent``. Where
-its answers name the ``call_id`` of their call, a late or repeated one is dropped. Where they don't, one that is late,
-lost, doubled or for nobody could be taken for that of another call: such a plugin is ended, and the next call starts it
-anew. A call is never repeated.
+its answers name the ``call_id`` of their call, a late or repeated one is dropped. Where they don't, one that is late or
+doubled could be taken for that of another call: a process that has answered so is ended, and each call has a process
+of its own. A call is never repeated.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import base64
 import binascii
 import json
 import logging
+import re
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
@@ -50,7 +51,7 @@ class PluginSession:
         redact: Redacts the plugin's secrets from its texts.
 
     Attributes:
-        on_described: Called with each description after the first, before any call uses it; must not raise.
+        on_described: Awaited with each description after the first, before any call uses it; must not raise.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class PluginSession:
         redact: Redact,
     ) -> None:
         self.name = name
-        self.on_described: Callable[[Description], object] | None = None
+        self.on_described: Callable[[Description], Awaitable[object]] | None = None
         self._command = command
         self._env = env
         self._cwd = cwd
@@ -159,7 +160,7 @@ class PluginSession:
             is_first = self._last is None
             self._current = self._last = started
             if not is_first and self.on_described is not None and started.description is not None:
-                self.on_described(started.description)
+                await self.on_described(started.description)
             return started
 
     def _find_running(self) -> PluginConversation | None:
@@ -198,7 +199,7 @@ class PluginSession:
         finally:
             if self._current is conversation:
                 self._current = None
-            await process.end(at_once=conversation is not None and conversation.is_dropped)
+            await process.end(at_once=conversation is not None and conversation.is_out_of_step)
             if conversation is not None:
                 conversation.close()
         if problem is None and conversation is not None and conversation.description is None:
@@ -208,10 +209,10 @@ class PluginSession:
 _logger = logging.getLogger("toolkit.sources.plugin")
 
 _LATE_SECONDS = 5.0  # that a late answer is waited for before the plugin gets the next call
-_QUIET_SECONDS = 0.002  # after an answer without an id: a second one that comes with it is seen before the next call
 _LONGEST_QUOTE, _LONGEST_LOOKED_AT = 200, 2_000
 _MOST_COMPLAINTS = 20
-_EVERY_LINE_TRIED = 64 * 1024
+_LONGEST_ANSWER_JOINED = 4 * 1024 * 1024
+_OF_ANSWERS = frozenset({"call_id", "content", "error"})
 
 Report = Callable[[ToolOutput], object]
 """Receives the output so far; must not wait."""
@@ -254,7 +255,8 @@ class PluginConversation:
     Attributes:
         description: Its words about itself; None before.
         ended: Set when the process is gone.
-        is_dropped: True if it is out of step: its further messages are ignored.
+        is_dropped: True if it gets no more calls: its further messages are ignored.
+        is_out_of_step: True if that is so since it did what it should not.
     """
 
     def __init__(
@@ -271,6 +273,7 @@ class PluginConversation:
         self.ended = anyio.Event()
         self.description: Description | None = None
         self.is_dropped = False
+        self.is_out_of_step = False
         self._name = name
         self._scope = scope
         self._failures = failures
@@ -280,9 +283,12 @@ class PluginConversation:
         self._outbox: deque[bytes] = deque()
         self._more_to_write = anyio.Event()
         self._names_calls = False  # an answer had the id of its call
-        self._answered_at = 0.0
+        self._sent = 0
+        self._has_given_up = False
+        self._descriptions_due = 0
+        self._joined = JoinedLines(_LONGEST_ANSWER_JOINED)
         self._complaints = 0
-        self._said = ""
+        self._said = JoinedLines(LONGEST_DESCRIPTION)
 
     @property
     def is_concurrent(self) -> bool:
@@ -295,20 +301,20 @@ class PluginConversation:
         It stays undescribed where it closes its output: `explain_silence` has the problem when it has ended.
         """
         self._send_message({"type": "describe"})
-        said = ""
+        said = self._said
         try:
             with anyio.fail_after(timeout):
                 while (line := await self.process.read()) is not None:
-                    said += self._redact(line.decode("utf-8")) + "\n"
-                    if len(said) > LONGEST_DESCRIPTION:
+                    whole = said.add(line.decode("utf-8"))
+                    if said.is_too_long:
                         return self._refuse_description(
-                            f"what it says of itself has more than {LONGEST_DESCRIPTION:,} "
-                            f"characters.{_quote_said(said)}"
+                            f"what it says of itself has more than {LONGEST_DESCRIPTION:,} characters."
+                            f"{self._quote_said()}"
                         )
-                    if len(said) > _EVERY_LINE_TRIED and not line.startswith((b"{", b"}")):
-                        continue  # to read it anew with each line would take for ever
+                    if whole is None:
+                        continue
                     try:
-                        value: object = json.loads(said)
+                        value: object = json.loads(self._redact(whole))
                     except (ValueError, RecursionError):
                         continue
                     self.description = read_description(self._name, value)
@@ -319,18 +325,21 @@ class PluginConversation:
             return self._refuse_description(self._describe_long_line())
         except TimeoutError:
             return self._refuse_description(
-                f"it did not describe itself within {timeout:g} s.{_quote_said(said)} "
+                f"it did not describe itself within {timeout:g} s.{self._quote_said()} "
                 'It must answer the line {"type":"describe"} with one line of JSON, and flush its output'
             )
         except PluginError as error:
             return error
-        self._said = said
         return None
 
     def explain_silence(self) -> PluginError:
         """Return why it has no description; when it has ended, with its last words."""
         ended = self.process.describe_end()
-        return self._refuse_description(f"it did not describe itself and {ended}.{_quote_said(self._said)}")
+        return self._refuse_description(f"it did not describe itself and {ended}.{self._quote_said()}")
+
+    def _quote_said(self) -> str:
+        text = self._redact(self._said.text[:_LONGEST_LOOKED_AT]).strip()[:_LONGEST_QUOTE]
+        return f" It wrote: {text}." if text else ""
 
     def _refuse_description(self, problem: str) -> PluginError:
         return PluginError(f"plugin {self._name}: {problem}")
@@ -339,16 +348,16 @@ class PluginConversation:
         return f"The plugin {self._name} wrote a line of more than {LONGEST_LINE:,} bytes and was ended."
 
     async def settle(self) -> None:
-        """Wait for the rest of an abandoned call, and check whether an answer came twice."""
+        """Wait for the rest of an abandoned call: until it is answered, or another message is."""
+        if not self._calls:
+            return
+        # An answer may have been lost: who describes itself again has nothing left to do.
+        self._descriptions_due += 1
+        self._send_message({"type": "describe"})
+        with anyio.move_on_after(_LATE_SECONDS):
+            await self._calls[0].answered.wait()
         if self._calls:
-            with anyio.move_on_after(_LATE_SECONDS):
-                await self._calls[0].answered.wait()
-            if self._calls:
-                self.drop("does not answer")
-        elif not self._names_calls:
-            await anyio.sleep(max(0.0, self._answered_at + _QUIET_SECONDS - anyio.current_time()))
-            if self.process.has_begun_line:
-                self.drop("wrote half of a line that nobody asked for")
+            self.drop("does not answer")
 
     async def call(self, tool: str, arguments: Mapping[str, Any], call: PluginCall, number: int) -> None:
         """Send a call, and wait until it is answered or has failed; a cancellation abandons it."""
@@ -357,6 +366,7 @@ class PluginConversation:
         message: dict[str, Any] = {"type": "call", "call_id": call.call_id, "params": arguments}
         if not self.description.is_single:
             message["tool"] = tool
+        self._sent += 1
         self._calls.append(call)
         self._send_message(message)
         try:
@@ -366,7 +376,7 @@ class PluginConversation:
                 self._give_up_call(call)
 
     def _give_up_call(self, call: PluginCall) -> None:
-        call.is_given_up = True
+        call.is_given_up = self._has_given_up = True
         _logger.warning("%s: call %s is given up without an answer", self._name, call.call_id)
         assert self.description is not None
         if "cancel" in self.description.extensions:
@@ -379,10 +389,14 @@ class PluginConversation:
     def drop(self, why: str) -> None:
         """End a process that is out of step; the next call starts another."""
         if not self.is_dropped:
-            self.is_dropped = True
+            self.is_out_of_step = True
             self._failures.count += 1
             _logger.warning("%s: it %s; it is ended, and started again with the next call", self._name, why)
-            self._scope.cancel()
+            self._retire()
+
+    def _retire(self) -> None:
+        self.is_dropped = True
+        self._scope.cancel()
 
     def _send_message(self, message: Mapping[str, Any]) -> None:
         self._outbox.append(encode(message))
@@ -428,14 +442,37 @@ class PluginConversation:
             return
         except (ValueError, RecursionError):
             said = None
-        if not isinstance(said, dict):
-            if line.strip():
-                quote = self._redact(line[:_LONGEST_LOOKED_AT].decode("utf-8", "replace"))[:_LONGEST_QUOTE]
-                self._log_complaint(f"what it wrote is not of the protocol and is ignored: {quote}")
-            return
-        message = cast("dict[str, Any]", said)
+        if is_object(said) and not (self._joined.is_open and said.keys().isdisjoint(_OF_ANSWERS)):
+            self._joined.clear()
+            self._take_message(said)
+        elif line.strip() and not self._take_part(line.decode("utf-8")):
+            self._log_line(line)
+
+    def _take_part(self, line: str) -> bool:
+        """Take a line of a message that is written over several; return False where it is none."""
+        if not (self._joined.is_open or line.startswith("{")):
+            return False
+        whole = self._joined.add(line)
+        if whole is None:
+            if self._joined.is_too_long:
+                self._joined.clear()
+            return self._joined.is_open
+        self._joined.clear()
+        try:
+            said: object = json.loads(whole)
+        except (ValueError, RecursionError):
+            return False
+        if is_object(said):
+            self._take_message(said, is_on_several_lines=True)
+        return True
+
+    def _take_message(self, message: dict[str, Any], *, is_on_several_lines: bool = False) -> None:
         is_update = message.get("type") == "update"
-        call = self._find_call(message)
+        if self._descriptions_due and not is_update and message.keys().isdisjoint(_OF_ANSWERS):
+            self._descriptions_due -= 1
+            self._lose_call()
+            return
+        call = self._find_call(message, is_update=is_update)
         if call is None:
             if not is_update:
                 self._take_stray(message)
@@ -443,24 +480,32 @@ class PluginConversation:
             with suppress(RecursionError):  # a value nested so deeply can't be shown
                 self._report_update(call, message)
         else:
-            self._take_answer(call, message)
+            self._take_answer(call, message, is_on_several_lines=is_on_several_lines)
 
-    def _find_call(self, message: Mapping[str, Any]) -> PluginCall | None:
-        """Find the call that a message is about: by its id, else the one that is under way."""
+    def _lose_call(self) -> None:
+        """Go on without the answer of an abandoned call: the plugin has described itself since, so it works on none."""
+        if self._calls and self._calls[0].is_given_up:
+            call = self._calls.popleft()
+            self._log_complaint(lambda: f"call {call.call_id} was never answered")
+            call.answered.set()
+
+    def _find_call(self, message: Mapping[str, Any], *, is_update: bool) -> PluginCall | None:
+        """Find the call that a message is about: by its id; without one, the only one that it can be about."""
         call_id = message.get("call_id")
         if call_id is not None:
             return next((call for call in self._calls if call.call_id == call_id), None)
-        return self._calls[0] if len(self._calls) == 1 else None
+        is_clear = not self._has_given_up if is_update else self._sent == 1
+        return self._calls[0] if is_clear and len(self._calls) == 1 else None
 
     def _take_stray(self, message: Mapping[str, Any]) -> None:
         """Handle an answer that matches no open call: if its call can be identified, it is dropped."""
         call_id = message.get("call_id")
         if call_id is not None and self._was_sent(call_id):
-            self._log_complaint(f"an answer to no call is dropped: call {call_id} is over")
+            self._log_complaint(lambda: f"an answer to no call is dropped: call {call_id} is over")
         elif call_id is not None and self._calls:
             self._break_off(f"answered a call with the id {_quote_id(call_id)}, which no call has")
         elif self._calls:
-            self._break_off("answered without the id of a call while several ran")
+            self._break_off("answered without the id of its call, though it was sent several")
         else:
             _logger.warning("%s: an answer to no call is dropped", self._name)
             self.drop("answered more often than it was called")
@@ -469,11 +514,18 @@ class PluginConversation:
         number = call_id.rpartition("-")[2] if isinstance(call_id, str) else ""
         return len(number) < 20 and number.isdecimal() and 0 < int(number) <= self._last_number
 
-    def _log_complaint(self, problem: str) -> None:
+    def _log_line(self, line: bytes) -> None:
+        def describe() -> str:
+            quote = self._redact(line[:_LONGEST_LOOKED_AT].decode("utf-8", "replace"))[:_LONGEST_QUOTE]
+            return f"what it wrote is not of the protocol and is ignored: {quote}"
+
+        self._log_complaint(describe)
+
+    def _log_complaint(self, describe: Callable[[], str]) -> None:
         self._complaints += 1
         if self._complaints <= _MOST_COMPLAINTS:
             last = " (no more of this is logged)" if self._complaints == _MOST_COMPLAINTS else ""
-            _logger.warning("%s: %s%s", self._name, problem, last)
+            _logger.warning("%s: %s%s", self._name, describe(), last)
 
     def _break_off(self, problem: str) -> None:
         """Fail the open calls, and end the process: its answers can no longer be matched to calls."""
@@ -485,13 +537,20 @@ class PluginConversation:
         if output is not None and not call.is_given_up:
             call.report(redacted(output, self._redact))
 
-    def _take_answer(self, call: PluginCall, message: Mapping[str, Any]) -> None:
+    def _take_answer(self, call: PluginCall, message: Mapping[str, Any], *, is_on_several_lines: bool = False) -> None:
         self._calls.remove(call)
-        self._answered_at = anyio.current_time()
         self._names_calls = message.get("call_id") is not None
         self._failures.count = 0
+        if not self._names_calls:
+            self._retire()  # its next answer could be a second one to this call
         if call.is_given_up:
             _logger.warning("%s: a late answer is dropped: nobody waits for call %s", self._name, call.call_id)
+            call.answered.set()
+            return
+        if is_on_several_lines:
+            call.failure = (
+                f"The plugin {self._name} ran this, and answered on several lines: an answer must be one line of JSON."
+            )
             call.answered.set()
             return
         try:
@@ -510,10 +569,6 @@ class PluginConversation:
             call.failure = text
             call.answered.set()
         self._calls.clear()
-
-
-def _quote_said(said: str) -> str:
-    return f" It wrote: {said.strip()[:_LONGEST_QUOTE]}." if said.strip() else ""
 
 
 def _quote_id(call_id: object) -> str:
@@ -557,6 +612,54 @@ def _explain_missing(program: str, cwd: Path | None) -> str:
     return f"there is no program '{program}'"
 
 
+class JoinedLines:
+    """Lines of JSON that may be one value together; takes time in proportion to their length.
+
+    Args:
+        most: The number of characters that are taken.
+
+    Attributes:
+        is_too_long: True where there were more.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget the lines."""
+        self.is_too_long = False
+        self._lines: list[str] = []
+        self._length = self._depth = 0
+
+    @property
+    def text(self) -> str:
+        """The lines so far."""
+        return "\n".join(self._lines)
+
+    @property
+    def is_open(self) -> bool:
+        """True where a bracket is open behind the last line."""
+        return self._depth > 0
+
+    def add(self, line: str) -> str | None:
+        """Add a line, and return all of them where it closes the last bracket, or where there was none to close.
+
+        Brackets in texts don't count; a text of JSON ends on its line.
+        """
+        self._length += len(line) + 1
+        self.is_too_long = self._length > self._most
+        if self.is_too_long or not line.strip():
+            return None
+        # What was complete before and no JSON, stays so.
+        could_be = self._depth > 0 or not self._lines
+        self._lines.append(line)
+        plain = _TEXTS.sub("", line)
+        self._depth += sum(map(plain.count, "{[")) - sum(map(plain.count, "}]"))
+        return self.text if could_be and self._depth <= 0 else None
+
+
+_TEXTS = re.compile(r'"(?:[^"\\]++|\\.)*+"?')
 _MEDIA_TYPES = ("mimeType", "mime_type", "MIMEType", "media_type")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -11,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import anyio.to_thread
 from typing_extensions import Unpack
 
 from toolkit.calls.context import ToolContext
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("toolkit.sources.plugin")
 
 _PLUGIN_TIMEOUT = 60.0
+_LONG_SCHEMAS = 20_000  # characters that take some 20 ms to compile at most
 
 
 class PluginTools:
@@ -43,6 +46,7 @@ class PluginTools:
         self._options = options
         self._offered: dict[str, tuple[PluginToolDefinition, FunctionTool[object, ..., Any]]] = {}
         self._tasks: TaskGroup | None = None
+        self._owner_loop: OwnerLoop | None = None
 
     async def __aenter__(self) -> list[FunctionTool[object, ..., Any]]:
         if self._tasks is not None:
@@ -51,8 +55,9 @@ class PluginTools:
         await self._tasks.__aenter__()
         is_open = False
         try:
+            self._owner_loop = OwnerLoop()
             description = await self._session.open(self._tasks)
-            tools = self._make_tools(description)
+            tools = await self._make_tools(description)
             is_open = True
         finally:
             if not is_open:
@@ -68,17 +73,20 @@ class PluginTools:
         # Without the body's exception: it is raised as itself, not in a group.
         await self._tasks.__aexit__(None, None, None)
 
-    def _make_tools(self, description: Description) -> list[FunctionTool[object, ..., Any]]:
+    async def _make_tools(self, description: Description) -> list[FunctionTool[object, ..., Any]]:
         names = legal_names([tool.name for tool in description.tools])
-        for tool, name in zip(description.tools, names, strict=True):
-            made = self._make_tool(tool, name)
-            made.can_change = True
-            self._offered[tool.name] = (tool, made)
+        made = await self._compile_tools(list(zip(description.tools, names, strict=True)))
+        for tool, result in zip(description.tools, made, strict=True):
+            if isinstance(result, PluginError):
+                raise result
+            result.can_change = True
+            self._offered[tool.name] = (tool, result)
         self._session.on_described = self._renew_tools
         return [tool for _, tool in self._offered.values()]
 
-    def _renew_tools(self, description: Description) -> None:
+    async def _renew_tools(self, description: Description) -> None:
         """Update the tools to the description of a restarted plugin."""
+        changed: list[tuple[PluginToolDefinition, str]] = []
         for described in description.tools:
             if described.name not in self._offered:
                 _logger.warning(
@@ -89,15 +97,30 @@ class PluginTools:
                 continue
             before, tool = self._offered[described.name]
             if described != before:
-                try:
-                    tool.renew(self._make_tool(described, tool.definition.name))
-                except PluginError as error:
-                    _logger.warning("%s; it stays as it was", error)
-                else:
-                    self._offered[described.name] = (described, tool)
+                changed.append((described, tool.definition.name))
+        for (described, _), result in zip(changed, await self._compile_tools(changed), strict=True):
+            if isinstance(result, PluginError):
+                _logger.warning("%s; it stays as it was", result)
+                continue
+            _, tool = self._offered[described.name]
+            tool.renew(result)
+            self._offered[described.name] = (described, tool)
 
-    def _make_tool(self, definition: PluginToolDefinition, name: str) -> FunctionTool[object, ..., Any]:
-        session, owner_loop, original = self._session, OwnerLoop(), definition.name
+    async def _compile_tools(
+        self, described: Sequence[tuple[PluginToolDefinition, str]]
+    ) -> list[FunctionTool[object, ..., Any] | PluginError]:
+        """Return the tools of named definitions, in a thread where that may take long; an error for a wrong one."""
+
+        def compile_all() -> list[FunctionTool[object, ..., Any] | PluginError]:
+            return [self._make_tool(definition, name) for definition, name in described]
+
+        if len(json.dumps([definition.parameters for definition, _ in described])) <= _LONG_SCHEMAS:
+            return compile_all()
+        return await anyio.to_thread.run_sync(compile_all, abandon_on_cancel=True)
+
+    def _make_tool(self, definition: PluginToolDefinition, name: str) -> FunctionTool[object, ..., Any] | PluginError:
+        session, owner_loop, original = self._session, self._owner_loop, definition.name
+        assert owner_loop is not None
 
         async def call(context: ToolContext[object], arguments: dict[str, Any]) -> ToolOutput:
             report, parser = owner_loop.wrap_callback(context.report_update), self._offered[original][1].arguments
@@ -126,9 +149,7 @@ class PluginTools:
                 name, definition.description, definition.parameters, call, fills_defaults=False, **options
             )
         except SchemaError as error:
-            raise PluginError(
-                f"plugin {session.name}: what it says of its tool '{original}' is wrong: {error.reason}"
-            ) from error
+            return PluginError(f"plugin {session.name}: what it says of its tool '{original}' is wrong: {error.reason}")
 
 
 def plugin_tools(
@@ -151,8 +172,8 @@ def plugin_tools(
     The program reads requests from standard input and writes answers to standard output, one line of JSON each; its
     standard error goes to the logger ``toolkit.sources.plugin``. It keeps running; if it ends, the call that it worked
     on is an error result, and the next one starts it again, after a pause that grows, with the definitions that it then
-    sends. A call is never repeated. One that says no ``call_id`` in its answers is ended, too, when it answers late,
-    twice or not at all: its next answer could be for any call. Calls wait for each other, as those of one lock do,
+    sends. A call is never repeated. A process that says no ``call_id`` in its answer is ended after it, and the next
+    call has one of its own: a second answer could be for any call. Calls wait for each other, as those of one lock do,
     unless it says that it is ``concurrent``. With the block its whole process group ends: closing its input asks it to,
     TERM after a second, KILL after another.
 
