@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 
 from toolkit.errors import ConfigurationError, UnknownToolNameError
 from toolkit.settings import check_setting
-from toolkit.suggestions import find_similar
+from toolkit.suggestions import bound_similarity, find_similar
 
 LONGEST_TOOL_NAME = 64
 """How many characters the name of a tool may have, as all providers have it."""
@@ -18,6 +19,7 @@ _HASH_DIGITS = 8
 _SIMILAR = 0.85
 _LONGEST_NAME_REPAIRED = 256
 _SHORT_WORD = 3
+_MOST_NAMES_COMPARED = 8
 _AROUND = " \t\r\n\"'`\u2018\u2019\u201c\u201d*[](){}<>"
 _SEPARATORS = re.compile(r"[\s_.:/-]+")
 _NAMESPACE = re.compile(r"[.:/]+|__+")
@@ -110,7 +112,8 @@ def repair_name(
         name: As a model wrote it.
         available: The names that there are.
         similar: True to take other letters too: then the single most similar name counts, with a
-            `difflib.SequenceMatcher` ratio above 0.85.
+            `difflib.SequenceMatcher` ratio above 0.85; none where so many could be similar that to compare them
+            would take long.
         hidden: Names that are there elsewhere. What is one of them, or fits one of them as well, means nothing here.
     """
     if name in available:
@@ -120,7 +123,7 @@ def repair_name(
     everything = {*available, *hidden}
     by_letters: dict[str, list[str]] = {}
     for other in everything:
-        by_letters.setdefault(_read_letters(other), []).append(other)
+        by_letters.setdefault(_read_letters_once(other), []).append(other)
     for reading in _list_readings(name):
         found = by_letters.get(reading)
         if found is not None:
@@ -163,6 +166,10 @@ def _read_letters(name: str) -> str:
     return joined
 
 
+# For the names of tools, which are looked at for each name that is none; not for what models write.
+_read_letters_once = lru_cache(maxsize=4096)(_read_letters)
+
+
 def nearest_names(name: str, available: Collection[str], n: int = 3) -> tuple[str, ...]:
     """Return up to `n` names of `available` to offer for one that is unknown.
 
@@ -170,22 +177,25 @@ def nearest_names(name: str, available: Collection[str], n: int = 3) -> tuple[st
     """
     found = [*find_similar(name, available, most=n)]
     words = _split_words(name[:_LONGEST_NAME_REPAIRED])
-    found += [other for other in available if words & _split_words(other)] if words else []
+    found += [other for other in available if not words.isdisjoint(_split_words_once(other))] if words else []
     return tuple(dict.fromkeys(found))[:n]
 
 
-def _split_words(name: str) -> set[str]:
+def _split_words(name: str) -> frozenset[str]:
     parts = re.split(r"[\W_]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name))
-    return {part.casefold() for part in parts if len(part) > _SHORT_WORD}
+    return frozenset([part.casefold() for part in parts if len(part) > _SHORT_WORD])
+
+
+_split_words_once = lru_cache(maxsize=4096)(_split_words)
 
 
 def _compare_names(name: str, available: Collection[str]) -> Iterator[tuple[str, float]]:
     from difflib import SequenceMatcher  # noqa: PLC0415 - few names are misspelled
 
-    # Names whose lengths alone rule them out are never looked at, so a hostile one of any length costs nothing.
-    candidates = [other for other in available if 2 * min(len(name), len(other)) > _SIMILAR * (len(name) + len(other))]
+    candidates = [other for other in available if bound_similarity(name, other) > _SIMILAR]
+    if len(candidates) > _MOST_NAMES_COMPARED:
+        return
     matcher = SequenceMatcher(autojunk=False)
     for other in candidates:
         matcher.set_seqs(other, name)
-        if matcher.quick_ratio() > _SIMILAR:
-            yield other, matcher.ratio()
+        yield other, matcher.ratio()

@@ -11,6 +11,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from anyio import to_thread
+from anyio.lowlevel import checkpoint
 
 from toolkit.calls.events import ToolCallRepaired
 from toolkit.calls.permissions import Permissions, find_same, judge
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("toolkit.calls")
 
 _LONG_TEXT = 30_000
+_LONGEST_TURN = 0.005  # seconds
 _UNCHANGING = frozenset({str, int, float, bool, bytes, type(None)})
 
 
@@ -280,12 +282,16 @@ async def prepare_all(
 ) -> list[Ready[Ctx] | Refused]:
     """Prepare calls, one after the other: in the event loop where that is quick, else in a thread beside it.
 
-    All that is checked of one call takes its steps from one budget.
+    All that is checked of one call takes its steps from one budget. Between many calls other tasks have their turn.
     """
     prepared: list[Ready[Ctx] | Refused] = []
     before = SHARED_BUDGET.set("trial")
+    turn_ends = time.perf_counter() + _LONGEST_TURN
     try:
         for call in calls:
+            if prepared and time.perf_counter() > turn_ends:
+                await checkpoint()
+                turn_ends = time.perf_counter() + _LONGEST_TURN
             if len(call.arguments) <= _LONG_TEXT:
                 if SHARED_BUDGET.get() != "trial":  # but what the call before has left of one
                     SHARED_BUDGET.set("trial")
