@@ -70,7 +70,13 @@ class MemoryJournal(Journal):
         async def take(position: int, entry: JournalEntry) -> None:
             values[position] = await self._take(position, entry)
 
-        await gather([partial(take, position, entry) for position, entry in enumerate(entries, first)], None)
+        asked = list(enumerate(entries, first))
+        for position, entry in asked:
+            if position in self._kept:
+                await take(position, entry)
+                if entry.on_replay is not None:
+                    entry.on_replay(values[position])
+        await gather([partial(take, position, entry) for position, entry in asked if position not in values], None)
         return [values[first + index] for index in range(len(entries))]
 
     async def recall(self, name: str) -> JournalValue | None:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from tests.durable.memory_journal import CrashError, CrashPlan, Memory, MemoryJournal
-from tests.durable.scenarios import SCENARIOS, Scenario, World, append, find_faults, look
-from toolkit import Message, ToolLoopResult, ToolRegistry
+from tests.durable.scenarios import SCENARIOS, Scenario, World, append, call, find_faults, look
+from toolkit import Message, ToolLoopConfig, ToolLoopResult, ToolOutput, ToolRegistry
 from toolkit.chat import ToolResult, dump_messages, validate_transcript
+from toolkit.loop.middleware import CallInfo, CallProceed, Middleware
 from toolkit.testing import ScriptedProvider
 
 SEED = 7
@@ -100,6 +101,49 @@ async def test_without_the_marks_the_same_crashes_run_calls_twice(anyio_backend:
     doubled = [fault for fault in faults if "ran 2 times" in fault]
     assert len(doubled) >= 5
     assert doubled == faults
+
+
+class _Ended(Middleware[object]):
+    """Lists the calls that have come to their ends, across crashes."""
+
+    name = "ended"
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    async def around_call(self, call: CallInfo[object], proceed: CallProceed) -> ToolOutput:
+        output = await proceed()
+        self.calls.append(call.call_id)
+        return output
+
+    def save(self) -> Any:
+        return self.calls
+
+    def load(self, state: Any) -> None:
+        self.calls = list(state)
+
+
+@pytest.mark.parametrize("tool", ["append", "look"])
+async def test_middleware_goes_on_with_the_state_of_all_stored_calls(anyio_backend: str, tool: str) -> None:
+    ended = _Ended()
+
+    def configure() -> ToolLoopConfig[Any]:
+        nonlocal ended
+        ended = _Ended()
+        return ToolLoopConfig(middleware=[ended])
+
+    calls = [call(f"c{number}", tool, n=number) for number in range(5)]
+    scenario = Scenario(name="ended", plan=([call("c9")], calls, "done"), config=configure)
+    for crash in range(await count_points(scenario) + 1):
+        memory, world = Memory(), World()
+        done, _ = await attempt(scenario, memory, world, crash)
+        if done is None:
+            done, _ = await attempt(scenario, memory, world)
+        assert done is not None
+        assert not isinstance(done[0], Exception)
+        results = {each.call_id: each.text for each in done[1] if isinstance(each, ToolResult)}
+        stored = {call_id for call_id, text in results.items() if text.startswith("did")}
+        assert stored <= set(ended.calls) <= set(results), f"crash at {crash}"
 
 
 @pytest.mark.full

@@ -59,6 +59,10 @@ class ReplayJournal(ABC):
             return [await self._take_entry(left, first, entries[0])]
         values: list[JournalValue] = [{} for _ in entries]
         failures: list[BaseException] = []
+        live = [index for index in range(len(entries)) if first + index not in left]
+        for index, entry in enumerate(entries):
+            if index not in live:
+                values[index] = self._replay_entry(left, first + index, entry)
 
         async def take(index: int, entry: JournalEntry) -> None:
             try:
@@ -69,8 +73,8 @@ class ReplayJournal(ABC):
                 failures.append(error)
 
         async with anyio.create_task_group() as tasks:
-            for index, entry in enumerate(entries):
-                tasks.start_soon(take, index, entry)
+            for index in live:
+                tasks.start_soon(take, index, entries[index])
         if failures:
             raise failures[0]
         return values
@@ -143,10 +147,15 @@ class ReplayJournal(ABC):
             value = await entry.work()
             await self._store_value(position, entry.name, value)
             return value
+        return self._replay_entry(left, position, entry)
+
+    def _replay_entry(self, left: dict[int, StoredEntry], position: int, entry: JournalEntry) -> JournalValue:
         name, stored = left[position]
         check_entry_name(name, entry.name)
         value = self._read_value(name, check_readable(name, stored))
         del left[position]
+        if entry.on_replay is not None:
+            entry.on_replay(value)
         return value
 
 

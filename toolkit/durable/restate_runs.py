@@ -295,7 +295,8 @@ class RestateJournal:
         self._ctx = ctx
         self._run_id = hashlib.sha256(ctx.request().id.encode()).hexdigest()[:32] if run_id is None else run_id
         self._on_cancel = on_cancel
-        self._has_begun = self._has_worked = False
+        self._has_begun = False
+        self._begun: set[str] = set()  # the entries whose work began in this attempt
         self._inner: _InnerLogs | None = None  # of the calls that move
         self.trace: Mapping[str, str] = {}
         """The trace context of the first segment of the run, once the log has begun; empty without tracing."""
@@ -321,11 +322,11 @@ class RestateJournal:
             self._check_first_entry()
             futures = {entry.name: self._begin_entry(entry, cut) for entry in entries}
             with cut:
-                await self._wait_for(futures, logs)
+                await self._wait_for(futures, logs, {entry.name: entry for entry in entries})
             texts = [] if cut.cancel_called else [await future for future in futures.values()]
         except BaseException as error:
             self.failure = error
-            if isinstance(error, SuspendedException) and self._has_worked:
+            if isinstance(error, SuspendedException) and self._begun:
                 self._note_suspension()
             raise
         finally:
@@ -378,7 +379,7 @@ class RestateJournal:
         logs = self._inner if entry.is_nested else None
 
         async def do_work() -> bytes:
-            self._has_worked = True
+            self._begun.add(entry.name)
             try:
                 if logs is not None:
                     await logs.is_live.wait()
@@ -396,7 +397,12 @@ class RestateJournal:
 
         return self._ctx.run_typed(entry.name, do_work, _OPTIONS)
 
-    async def _wait_for(self, futures: Mapping[str, RestateDurableFuture[bytes]], logs: _InnerLogs | None) -> None:
+    async def _wait_for(
+        self,
+        futures: Mapping[str, RestateDurableFuture[bytes]],
+        logs: _InnerLogs | None,
+        entries: Mapping[str, JournalEntry],
+    ) -> None:
         """Wait until all have a value, and store meanwhile the entries of loops inside of calls."""
         waiting, has_more = list(futures.values()), logs is not None
         while logs is not None and has_more:
@@ -404,11 +410,27 @@ class RestateJournal:
             waiting.append(batch)
             while batch in waiting:
                 done, waiting = await self._wait_for_some(waiting)
+                await self._hand_over(done, futures, entries)
                 for name in [name for name, future in futures.items() if future in done]:
                     logs.end_call(name)
             has_more = logs.take(await batch)
         while waiting:
-            _, waiting = await self._wait_for_some(waiting)
+            done, waiting = await self._wait_for_some(waiting)
+            await self._hand_over(done, futures, entries)
+
+    async def _hand_over(
+        self,
+        done: Sequence[RestateDurableFuture[bytes]],
+        futures: Mapping[str, RestateDurableFuture[bytes]],
+        entries: Mapping[str, JournalEntry],
+    ) -> None:
+        """Hand stored values to their entries: the engine gives them before it begins any work."""
+        for name, future in futures.items():
+            on_replay = entries[name].on_replay
+            if future in done and on_replay is not None and name not in self._begun:
+                value: JournalValue = json.loads(await future)
+                if _REFUSED not in value:
+                    on_replay(value)
 
     async def _wait_for_some(
         self, futures: list[RestateDurableFuture[bytes]]

@@ -41,12 +41,14 @@ class JournalEntry:
         work: Gives its value.
         is_nested: True where a run with a log of its own is part of the work, which `Journal.nested` gives. Such work
             may be begun again in another process: what it did is in that log.
+        on_replay: Called with a stored value, before the work of other entries that are asked for with it begins.
     """
 
     name: str
     work: EntryWork
     _: KW_ONLY
     is_nested: bool = False
+    on_replay: Callable[[JournalValue], object] | None = None
 
 
 @runtime_checkable
@@ -77,8 +79,8 @@ class Journal(Protocol):
     async def all(self, entries: Sequence[JournalEntry]) -> list[JournalValue]:
         """Return the values of several entries, in their order: each as `once` gives it, their work done at once.
 
-        Their positions are drawn in their order, before the work of any begins. The work limits by itself how much of
-        it goes on at once.
+        Their positions are drawn in their order, and each stored value is handed to its `JournalEntry.on_replay`, before
+        the work of any begins. The work limits by itself how much of it goes on at once.
         """
         ...
 

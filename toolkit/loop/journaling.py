@@ -313,7 +313,7 @@ class RunJournal(Generic[Ctx]):
             for entry in step.calls
         ]
         entries = [
-            JournalEntry(work.name, work, is_nested=entry.call.id in self._logged)
+            JournalEntry(work.name, work, is_nested=entry.call.id in self._logged, on_replay=work.take_stored)
             for work, entry in zip(works, step.calls, strict=True)
         ]
         values: list[JournalValue] = []
@@ -467,13 +467,13 @@ class RunJournal(Generic[Ctx]):
 
     def _take_entry(self, work: _LiveWork, value: JournalValue) -> None:
         if not work.is_done:
-            self._replay_entry(work.name, value)
+            self._replay_entry(work.name, value, is_noted=work.is_noted)
         failure = work.failure or _load_failure(value)
         if failure is not None:
             raise failure
         self._end_as_stored(value)
 
-    def _replay_entry(self, name: str, value: JournalValue) -> None:
+    def _replay_entry(self, name: str, value: JournalValue, *, is_noted: bool = False) -> None:
         """Feed the machine what an entry says, in place of the work that it came from."""
         state = self._run.state
         self._has_replayed = True
@@ -486,7 +486,8 @@ class RunJournal(Generic[Ctx]):
                 state.feed(load_feed(feed, state.messages))
             self._take_arguments(value.get("arguments", _NO_MAPPING))
             self._bindings |= value.get("bindings", {})
-            self._side.note(value)
+            if not is_noted:
+                self._side.note(value)
         except (LookupError, TypeError, ValueError, LoopUsageError) as error:
             raise JournalError(
                 f"the entry '{name}' of the log does not fit the run, or was changed: {error}"
@@ -511,6 +512,17 @@ class RunJournal(Generic[Ctx]):
                 self._run.state.feed(RunEnded(Timeout(limit)))
             case _:
                 pass
+
+    def note_side(self, name: str, value: JournalValue) -> None:
+        """Take what an entry says of the state of the run beside its machine.
+
+        Raises:
+            JournalError: It can't be read.
+        """
+        try:
+            self._side.note(value)
+        except (LookupError, TypeError, ValueError) as error:
+            raise JournalError(f"the entry '{name}' of the log was changed: {error}") from error
 
     def write_side(self) -> JournalValue:
         """Return the state of the run beside its machine, for an entry."""
@@ -601,9 +613,10 @@ class _LiveWork:
         scope: Cancelled where the work is to end.
         is_done: True where it was done, and the entry was not stored already.
         failure: The error that ended it.
+        is_noted: True where the log had the entry, and the run goes on with what that says of its state.
     """
 
-    __slots__ = ("_do", "_log", "failure", "is_done", "name", "scope")
+    __slots__ = ("_do", "_log", "failure", "is_done", "is_noted", "name", "scope")
 
     def __init__(self, log: RunJournal[Any], name: str, do: Callable[[], Awaitable[JournalValue]]) -> None:
         self._log = log
@@ -611,6 +624,7 @@ class _LiveWork:
         self.name: str = name
         self.scope: anyio.CancelScope = anyio.CancelScope()
         self.is_done: bool = False
+        self.is_noted: bool = False
         self.failure: Exception | None = None
 
     async def __call__(self) -> JournalValue:
@@ -637,6 +651,11 @@ class _LiveWork:
             log.works.discard(self)
         self.is_done = True
         return value
+
+    def take_stored(self, value: JournalValue) -> None:
+        """Take what the stored entry says of the run's state, before calls beside it run on."""
+        self._log.note_side(self.name, value)
+        self.is_noted = True
 
     async def _do_live(self) -> JournalValue:
         try:
