@@ -12,6 +12,7 @@ from dbos import error as dbos_error
 
 from tests.durable.desk import Desk, make_desk, read_notes
 from tests.durable.serving import worker_beside
+from tests.durable.test_damaged_logs import stop_in_mid_run
 from tests.durable.test_runs_at_rest import counted_rows
 from tests.durable.test_workers_limits import wait_for_state
 from toolkit import Approve, Deny, ToolResult
@@ -259,3 +260,31 @@ async def test_a_worker_with_nothing_to_do_looks_for_messages_at_a_pace_of_its_o
         while len([each for each in statements if "toolkit_workers" in each]) < 20:  # noqa: ASYNC110 - of a thread
             await anyio.sleep(0.02)
     assert looks == []
+
+
+@pytest.mark.parametrize("step", ["_read_inbox", "_read_start"])
+async def test_what_is_said_stands_once_whenever_an_attempt_is_given_it(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    desk = make_desk(tmp_path)
+    await stop_in_mid_run(url, tmp_path, desk, "add wait add", "wait c1")
+    attempt: Any = segments_module._Attempt  # pyright: ignore[reportPrivateUsage]
+    run_step = getattr(attempt, step)
+
+    def deliver_first(self: Any) -> Any:
+        """Deliver all that the inbox has, as the watch over it may at any time."""
+        rows = RunRows(self._storage)
+        for item in rows.find_waiting([self.run_id]).get(self.run_id, ()):
+            self.deliver(item)
+        return run_step(self)
+
+    async with DurableRuns(url) as runs:
+        run = await runs.get("r")
+        await run.steer("steer")
+        await run.say("say")
+        monkeypatch.setattr(attempt, step, deliver_first)
+        with worker_beside(url, desk, lease=0.5):
+            await wait_for_state(run, "done")
+            messages = (await run.result()).messages
+    said = [message.text for message in messages if isinstance(message, UserMessage)]
+    assert sorted(said) == ["add wait add", "say", "steer"]

@@ -200,6 +200,7 @@ class _Attempt:
         self._log = log
         self._facts = facts
         self._begin = begin
+        self._has_inbox = False  # knows which items its log has taken
         self._has_begun = False  # has read all that it begins with
         self._cancel_item: InboxItem | None = None
         self._steering = InboxSteering()
@@ -226,7 +227,13 @@ class _Attempt:
         return min(self.segment, *origins)
 
     def deliver(self, item: InboxItem) -> None:
-        """Deliver a message or a cancellation; decisions are for runs at rest."""
+        """Deliver a message or a cancellation; decisions are for runs at rest.
+
+        Nothing is delivered before the attempt has read its inbox: it may have taken the item already. What it does
+        not find there is delivered at the next look.
+        """
+        if not self._has_inbox:
+            return
         if item.kind in ("steer", "say"):
             self._steering.deliver(item.id, item.kind, read_message(item))
         elif item.kind == "cancel":
@@ -271,6 +278,7 @@ class _Attempt:
         messages = self._find_messages()
         taken = read_taken_items(self._facts.stored)
         self._steering.restore([(item.id, read_message(item)) for item in messages], taken)
+        self._has_inbox = True
         for item in [*messages, *(each for each in self._facts.items if each.kind == "cancel")]:
             self.deliver(item)
 

@@ -79,8 +79,8 @@ class Journal(Protocol):
     async def all(self, entries: Sequence[JournalEntry]) -> list[JournalValue]:
         """Return the values of several entries, in their order: each as `once` gives it, their work done at once.
 
-        Their positions are drawn in their order, and each stored value is handed to its `JournalEntry.on_replay`, before
-        the work of any begins. The work limits by itself how much of it goes on at once.
+        Their positions are drawn in their order, and stored values handed to `JournalEntry.on_replay`, before the work
+        of any begins. The work limits by itself how much of it goes on at once.
         """
         ...
 
