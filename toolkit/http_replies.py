@@ -190,15 +190,16 @@ def check_json_parts(text: bytes) -> None:
         raise ReplyTooLargeError(f"the reply has more than {_MOST_JSON_PARTS} parts and was not read")
 
 
-def origin_of(url: str) -> tuple[str, str, int | None]:
-    """Return scheme, host and port of a URL, as two of them are compared.
+def origin_of(url: str | httpx2.URL) -> tuple[str, str, int | None]:
+    """Return scheme, host and port of a URL, as two of them are compared; of a client's URL, those that it connects to.
 
     Raises:
         ValueError: It is no URL.
     """
-    parts = urlsplit(url)
+    parts = urlsplit(url) if isinstance(url, str) else url
+    host = parts.host if isinstance(parts, httpx2.URL) else parts.hostname
     scheme = parts.scheme.lower()
-    return scheme, (parts.hostname or "").rstrip("."), parts.port or _SCHEME_PORTS.get(scheme)
+    return scheme, (host or "").rstrip("."), parts.port or _SCHEME_PORTS.get(scheme)
 
 
 def _replace_body(response: httpx2.Response, content: bytes) -> httpx2.Response:

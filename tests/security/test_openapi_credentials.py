@@ -3,12 +3,17 @@
 import gzip
 import json
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.abc
 import httpx2
 import pytest
+from anyio.abc import SocketStream
 
+from tests.counted_work import count_calls
 from tests.sources.openapi.pets import document, operation
 from toolkit import ConfigurationError, ToolCall, ToolRegistry
 from toolkit.checked_yaml import YamlTooLargeError, load_yaml
@@ -172,6 +177,100 @@ async def test_a_host_that_can_not_be_is_the_callers_mistake(host: str) -> None:
     with pytest.raises(ConfigurationError, match="allow_hosts"):
         async with openapi_tools(with_servers(), allow_hosts=[host]):
             pass
+
+
+OF_PROTOCOL = [
+    *("Host", "Transfer-Encoding", "Content-Length", "Connection", "TE", "Upgrade", "Trailer", "Expect", "Via"),
+    *("Authorization", "authorization", "Proxy-Authorization", "Cookie", "Forwarded", "X-Forwarded-Host"),
+    *("X-HTTP-Method-Override", "X-Original-URL", "Sec-Fetch-Site", "Content-Type", "Accept-Encoding"),
+    *("Host ", "Ho\tst", "X-A: b", "X-A\r\nHost", "", "X-\u00e9"),
+]
+FREE = ["X-Tenant", "Idempotency-Key", "If-Match", "Accept-Language", "Prefer", "Range", "X-Request-ID"]
+
+
+@pytest.mark.parametrize("is_required", [True, False])
+async def test_no_header_of_the_protocol_is_a_parameter(is_required: bool, caplog: pytest.LogCaptureFixture) -> None:
+    parameters = [
+        {"name": name, "in": "header", "required": is_required, "schema": {"type": "string"}}
+        for name in (*OF_PROTOCOL, *FREE)
+    ]
+    sink = Sink()
+    source = document({"/": {"get": operation(*parameters)}}) | {"servers": [{"url": "https://api.mine.test"}]}
+    async with openapi_tools(
+        source, auth=Bearer(SECRET), allow_hosts=["api.mine.test"], transport=sink.transport
+    ) as tools:
+        assert list(tools[0].definition.parameters["properties"]) == FREE
+        arguments = json.dumps(dict.fromkeys(FREE, "x"))
+        await ToolRegistry(tools).execute(ToolCall("1", tools[0].definition.name, arguments))
+    assert "no parameters are made of headers that belong to HTTP, to auth= or to the client: Host, " in caplog.text
+    assert sink.requests[0].headers["host"] == "api.mine.test"
+    assert sink.requests[0].headers["x-tenant"] == "x"
+
+
+async def dribble(stream: SocketStream) -> None:
+    """Answer with a byte each moment, for as long as anybody reads."""
+    async with stream:
+        await stream.receive()
+        await stream.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n{")
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            while True:
+                await anyio.sleep(0.05)
+                await stream.send(b" ")
+
+
+async def test_a_document_that_comes_byte_by_byte_has_one_deadline() -> None:
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as tasks:
+        tasks.start_soon(listener.serve, dribble)
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        with anyio.fail_after(20), pytest.raises(OpenApiError, match=r"can't be fetched within 0\.5 s"):
+            async with openapi_tools(f"http://127.0.0.1:{port}/openapi.json", timeout=0.5):
+                pass
+        tasks.cancel_scope.cancel()
+
+
+WIDE, DEEP = 20, 5
+
+
+def web_of_forms() -> dict[str, Any]:
+    """Schemas of forms, of which each is made of all others, with files somewhere."""
+    others = [{"$ref": f"#/components/schemas/s{number}"} for number in range(WIDE)]
+    file = {"type": "string", "format": "binary"}
+    return {
+        f"s{number}": {
+            "allOf": others,
+            "properties": {f"p{number}": {"anyOf": [*others, file]}, f"f{number}": {"anyOf": [*others[:2], file]}},
+        }
+        for number in range(WIDE)
+    }
+
+
+def chains_of_references() -> dict[str, Any]:
+    """References that lead to references, to the end of what is followed, and many that begin with the first."""
+    links = {f"l{number}": {"$ref": f"#/components/schemas/l{number + 1}"} for number in range(40)}
+    return {
+        **links,
+        "l40": {"type": "string"},
+        "s0": {"properties": {f"p{number}": {"$ref": "#/components/schemas/l0"} for number in range(500)}},
+    }
+
+
+WEBS: dict[str, dict[str, Any]] = {
+    "forms that are made of each other": web_of_forms(),
+    "chains of references": chains_of_references(),
+}
+
+
+@pytest.mark.parametrize("media_type", ["multipart/form-data", "application/json"])
+@pytest.mark.parametrize("web", WEBS)
+def test_references_are_visited_once(web: str, media_type: str) -> None:
+    body = {"content": {media_type: {"schema": {"$ref": "#/components/schemas/s0"}}}}
+    source = document({"/": {"post": operation(requestBody=body)}}, components={"schemas": WEBS[web]})
+
+    async def load() -> None:
+        async with openapi_tools(source, skip_broken=True) as tools:
+            assert len(tools) <= 1
+
+    assert count_calls(lambda: anyio.run(load)) < 1_000_000
 
 
 class Packed(httpx2.AsyncByteStream):

@@ -143,7 +143,9 @@ class OperationCaller:
         self, client: httpx2.AsyncClient, endpoint: Endpoint, wire: WireRequest, url: str, signers: Sequence[Signer]
     ) -> httpx2.Response:
         request = _build_request(client, endpoint.operation.method, url, wire)
-        is_here = origin_of(url) in self._trusted
+        # By the address that is connected to, as the client reads it.
+        origin = origin_of(request.url)
+        is_here = origin in self._trusted
         if is_here:
             inject_trace_context(request.headers)
         signatures = [await signer.sign(request, client) for signer in signers] if is_here else []
@@ -155,7 +157,7 @@ class OperationCaller:
                 break
             await response.aclose()
             # Once a request has been sent elsewhere, the other host chooses where it goes: nothing is signed again.
-            is_here = is_here and origin_of(str(following.url)) == origin_of(url)
+            is_here = is_here and origin_of(following.url) == origin
             if is_here:
                 _apply_signatures(following, wire, signatures)
             else:

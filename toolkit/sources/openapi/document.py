@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 from urllib.parse import unquote, urldefrag, urlsplit
 from urllib.request import url2pathname
 
+import anyio
+import anyio.from_thread
 import httpx2
 import referencing
 import yaml
@@ -25,7 +28,7 @@ from referencing.jsonschema import DRAFT202012
 
 from toolkit.checked_yaml import YamlTooLargeError, load_yaml
 from toolkit.errors import ConfigurationError, OpenApiError
-from toolkit.http_replies import ACCEPTED_ENCODINGS, DiscreetUrl, origin_of
+from toolkit.http_replies import ACCEPTED_ENCODINGS, ReplyTooLargeError, hide_urls, origin_of, read_bounded
 from toolkit.redaction import without_credentials
 from toolkit.schema.nodes import is_array, is_object
 
@@ -70,7 +73,50 @@ _MOST_DOCUMENT_BYTES = 200_000_000
 _MOST_DOCUMENT_PARTS = 20_000_000
 _MAX_REFERENCES = 50
 _MAX_REDIRECTS = 10
+_MOST_SECONDS_OF_WORK = 60.0  # of one thread: more than the largest published documents take
 _VERSIONS = re.compile(r"3\.[01](\.|$)")
+
+
+class Reading:
+    """The work of reading one document: what was found already, and what is left of the time for it.
+
+    Args:
+        timeout: Seconds to fetch the document and all that it refers to.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout
+        self._fetched_until = time.monotonic() + timeout
+        self._resolved: dict[int, tuple[object, Part]] = {}
+        self.begin_work()
+
+    def begin_work(self) -> None:
+        """Begin to count the time of this thread; another one may go on with the work."""
+        self._worked_until = time.thread_time() + _MOST_SECONDS_OF_WORK
+
+    @property
+    def seconds_to_fetch(self) -> float:
+        """The seconds that are left to fetch in; never negative."""
+        return max(0.0, self._fetched_until - time.monotonic())
+
+    def check_time(self, subject: str) -> None:
+        """Raise where the work takes too long.
+
+        Raises:
+            OpenApiError: This thread has worked for more than a minute.
+        """
+        if time.thread_time() > self._worked_until:
+            most = f"{_MOST_SECONDS_OF_WORK:g} s"
+            raise OpenApiError(f"{subject}: to read the document takes more than {most}: choose with filter=")
+
+    def find_resolved(self, value: object) -> Part | None:
+        """Return where a piece led that was resolved before."""
+        known = self._resolved.get(id(value))
+        return None if known is None else known[1]
+
+    def note_resolved(self, value: object, target: Part) -> None:
+        """Remember where a piece leads; it is kept alive, so that its id stays its own."""
+        self._resolved[id(value)] = (value, target)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,19 +126,19 @@ class Part:
     value: Any
     resolver: Any
     subject: str
+    reading: Reading
 
     def at(self, key: str, default: Any = None) -> Part:
         """Return the piece under a key; `default` where there is none, or where this piece is no object."""
-        value = self.value.get(key, default) if is_object(self.value) else default
-        return Part(value=value, resolver=self.resolver, subject=self.subject)
+        return self.of(self.value.get(key, default) if is_object(self.value) else default)
 
     def of(self, value: Any) -> Part:
         """Return a piece inside this one."""
-        return Part(value=value, resolver=self.resolver, subject=self.subject)
+        return Part(value=value, resolver=self.resolver, subject=self.subject, reading=self.reading)
 
     def about(self, subject: str) -> Part:
         """Return the same piece, with the subject of its errors."""
-        return Part(value=self.value, resolver=self.resolver, subject=subject)
+        return Part(value=self.value, resolver=self.resolver, subject=subject, reading=self.reading)
 
     def refer(self, reference: object) -> Part:
         """Return the target of a reference in this piece.
@@ -102,12 +148,13 @@ class Part:
         """
         if not isinstance(reference, str):
             raise OpenApiError(f"{self.subject}: a $ref must be text, not {reference!r}")
+        self.reading.check_time(self.subject)
         try:
             found = self.resolver.lookup(reference)
         except Exception as error:  # where something is no schema, `referencing` fails as it happens to
             reason = _find_reason(error) or "nothing is there"
             raise OpenApiError(f"{self.subject}: the reference {reference!r} can't be followed: {reason}") from error
-        return Part(value=found.contents, resolver=found.resolver, subject=self.subject)
+        return Part(value=found.contents, resolver=found.resolver, subject=self.subject, reading=self.reading)
 
     def read_as(self, model: type[ModelT], what: str) -> ModelT:
         """Return this piece as OpenAPI has it.
@@ -132,12 +179,16 @@ class Part:
         Raises:
             OpenApiError: A reference leads nowhere, or round in a circle.
         """
-        part = self
-        for _ in range(_MAX_REFERENCES):
-            if not is_object(part.value) or "$ref" not in part.value:
-                return part
-            part = part.refer(part.value["$ref"])
-        raise OpenApiError(f"{self.subject}: the reference {self.value['$ref']!r} leads round in a circle")
+        part, passed = self, list[object]()
+        while is_object(part.value) and "$ref" in part.value:
+            known = self.reading.find_resolved(part.value)
+            if known is None and len(passed) >= _MAX_REFERENCES:
+                raise OpenApiError(f"{self.subject}: the reference {self.value['$ref']!r} leads round in a circle")
+            passed.append(part.value)
+            part = known.about(self.subject) if known is not None else part.refer(part.value["$ref"])
+        for value in passed:
+            self.reading.note_resolved(value, part)
+        return part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,20 +214,21 @@ class Document:
 
 
 def read_document(source: Mapping[str, Any] | str | Path, *, timeout: float) -> Document:
-    """Read a document; it blocks, so it belongs in a worker thread.
+    """Read a document, in a thread of `anyio.to_thread`: what is fetched is fetched by the event loop.
 
     Args:
         source: The document itself, as a mapping or as JSON or YAML text; or its path or URL.
-        timeout: Seconds for each request, where it or what it refers to has to be fetched.
+        timeout: Seconds to fetch it and all that it refers to.
 
     Raises:
         OpenApiError: It can't be read, is no OpenAPI document, or is of a version that is not known here.
     """
+    reading = Reading(timeout)
     if isinstance(source, Mapping):
         name, uri, contents = "the document", "", _copy_mapping(source)
     elif isinstance(source, str) and is_url(source):
         name, uri = without_credentials(source), urldefrag(source)[0]
-        text, uri = _fetch_text(uri, timeout)
+        text, uri = _fetch_text(uri, reading)
         contents = _parse_text(text, name)
     elif isinstance(source, str) and _is_source_text(source):
         name, uri, contents = "the text", "", _parse_text(source, "the text")
@@ -184,14 +236,14 @@ def read_document(source: Mapping[str, Any] | str | Path, *, timeout: float) -> 
         path = Path(source)
         name, uri = str(path), path.resolve().as_uri()
         contents = _parse_text(_read_text_file(path), name)
-    return _check_document(contents, name=name, uri=uri, timeout=timeout)
+    return _check_document(contents, name=name, uri=uri, reading=reading)
 
 
 def _is_source_text(text: str) -> bool:
     return "\n" in text or text.lstrip().startswith("{")
 
 
-def _check_document(contents: Any, *, name: str, uri: str, timeout: float) -> Document:
+def _check_document(contents: Any, *, name: str, uri: str, reading: Reading) -> Document:
     if not is_object(contents):
         raise OpenApiError(f"{name}: this is no OpenAPI document: it must be an object, not {_name_kind(contents)}")
     version = contents.get("openapi")
@@ -207,10 +259,10 @@ def _check_document(contents: Any, *, name: str, uri: str, timeout: float) -> Do
     if not is_object(paths):
         raise OpenApiError(f"{name}: its paths must be an object, not {_name_kind(paths)}")
     resource = _OPENAPI.create_resource(contents)
-    registry: Any = cast("Any", referencing.Registry)(retrieve=_make_retriever(uri, timeout)).with_resource(
+    registry: Any = cast("Any", referencing.Registry)(retrieve=_make_retriever(uri, reading)).with_resource(
         uri, resource
     )
-    root = Part(value=contents, resolver=registry.resolver(base_uri=uri), subject=name)
+    root = Part(value=contents, resolver=registry.resolver(base_uri=uri), subject=name, reading=reading)
     return Document(root=root, name=name, version=version, url=uri if is_url(uri) else "")
 
 
@@ -245,19 +297,19 @@ _OPENAPI: Any = cast("Any", referencing.Specification)(
 )
 
 
-def _make_retriever(base: str, timeout: float) -> Callable[[str], Any]:
+def _make_retriever(base: str, reading: Reading) -> Callable[[str], Any]:
     """Return the function that opens referenced documents, if they may be opened."""
     opened: dict[str, Any] = {}
 
     def retrieve(uri: str) -> Any:
         if uri not in opened:
-            opened[uri] = _OPENAPI.create_resource(_open_document(uri, base, timeout))
+            opened[uri] = _OPENAPI.create_resource(_open_document(uri, base, reading))
         return opened[uri]
 
     return retrieve
 
 
-def _open_document(uri: str, base: str, timeout: float) -> Any:
+def _open_document(uri: str, base: str, reading: Reading) -> Any:
     shown = without_credentials(uri)
     if base.startswith("file:") and uri.startswith("file:"):
         path, folder = _read_file_path(uri).resolve(), _read_file_path(base).parent
@@ -265,7 +317,7 @@ def _open_document(uri: str, base: str, timeout: float) -> Any:
             raise OpenApiError(f"{path} is not in the document's folder, {folder}: put what it means there")
         return _parse_text(_read_text_file(path), str(path))
     if is_url(base) and is_url(uri) and origin_of(base) == origin_of(uri):
-        text, _ = _fetch_text(uri, timeout, origin=origin_of(base))
+        text, _ = _fetch_text(uri, reading, origin=origin_of(base))
         return _parse_text(text, shown)
     if not base:
         raise OpenApiError("the document was given as text, so it can refer to itself alone: pass its path or URL")
@@ -285,44 +337,53 @@ def _read_text_file(path: Path) -> str:
         raise OpenApiError(f"{path}: it can't be read: {error.strerror or error}") from error
 
 
-def _fetch_text(url: str, timeout: float, *, origin: tuple[str, str, int | None] | None = None) -> tuple[str, str]:
+def _fetch_text(url: str, reading: Reading, *, origin: Origin | None = None) -> tuple[str, str]:
     """Return the text at a URL, and the URL that it came from in the end.
 
     Args:
         url: Where it is.
-        timeout: Seconds.
+        reading: Has the seconds that are left.
         origin: Where redirects may lead; None lets them lead anywhere.
     """
+    content, found = anyio.from_thread.run(partial(_fetch_in_time, url, reading, origin))
+    return content.decode("utf-8-sig", "replace"), found
+
+
+async def _fetch_in_time(url: str, reading: Reading, origin: Origin | None) -> tuple[bytes, str]:
     name = without_credentials(url)
     try:
-        with httpx2.Client(timeout=timeout, headers={"accept-encoding": ACCEPTED_ENCODINGS}) as client:
-            for _ in range(_MAX_REDIRECTS):
-                request = httpx2.Request("GET", url)
-                request.url = DiscreetUrl(url)
-                with closing(client.send(request, stream=True)) as response:
-                    following = response.next_request
-                    if following is None:
-                        return _read_reply(response, name), url
-                    url = str(following.url)
-                    if origin is not None and origin_of(url) != origin:
-                        raise OpenApiError(f"{name}: it leads to {without_credentials(url)}, which is never fetched")
+        # For all of it: a server that sends a byte now and then would keep any other timeout from ending.
+        with anyio.fail_after(reading.seconds_to_fetch):
+            async with httpx2.AsyncClient(timeout=reading.timeout) as client:
+                hide_urls(client)
+                return await _fetch_content(client, url, name, origin)
+    except TimeoutError as error:
+        raise OpenApiError(f"{name}: it can't be fetched within {reading.timeout:g} s: pass timeout=") from error
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise OpenApiError(f"{name}: it can't be fetched: {type(error).__name__}") from error
+    except ReplyTooLargeError as error:
+        raise OpenApiError(f"{name}: the document is larger than {_MOST_DOCUMENT_BYTES:,} bytes") from error
+    except ValueError as error:
+        raise OpenApiError(f"{name}: it can't be fetched: {error}") from error
+
+
+async def _fetch_content(client: httpx2.AsyncClient, url: str, name: str, origin: Origin | None) -> tuple[bytes, str]:
+    for _ in range(_MAX_REDIRECTS):
+        request = client.build_request("GET", url, headers={"accept-encoding": ACCEPTED_ENCODINGS})
+        response = await client.send(request, stream=True)
+        following = response.next_request
+        if following is None and not response.is_error:
+            return await read_bounded(response, most_bytes=_MOST_DOCUMENT_BYTES), url
+        await response.aclose()
+        if following is None:
+            raise OpenApiError(
+                f"{name}: it can't be fetched: {response.status_code} {response.reason_phrase}; check the URL, or "
+                "fetch the document yourself and pass its text"
+            )
+        url = str(following.url)
+        if origin is not None and origin_of(url) != origin:
+            raise OpenApiError(f"{name}: it leads to {without_credentials(url)}, which is never fetched")
     raise OpenApiError(f"{name}: it can't be fetched: too many redirects")
-
-
-def _read_reply(response: httpx2.Response, name: str) -> str:
-    if response.is_error:
-        raise OpenApiError(
-            f"{name}: it can't be fetched: {response.status_code} {response.reason_phrase}; check the URL, or fetch "
-            "the document yourself and pass its text"
-        )
-    content = bytearray()
-    for piece in response.iter_bytes():
-        content += piece
-        if len(content) > _MOST_DOCUMENT_BYTES:
-            raise OpenApiError(f"{name}: the document is larger than {_MOST_DOCUMENT_BYTES:,} bytes")
-    return content.decode("utf-8-sig", "replace")
 
 
 def _copy_mapping(source: Mapping[str, Any]) -> Any:

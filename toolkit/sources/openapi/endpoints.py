@@ -7,6 +7,7 @@ schemas of a document become JSON Schemas that stand alone: a model reads them, 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import unquote, urljoin, urlsplit
@@ -29,7 +30,17 @@ from toolkit.sources.openapi.document import (
 )
 
 _NOT_IN_AN_ARGUMENT = re.compile(r"[^A-Za-z0-9_.-]+")
-_SET_ELSEWHERE = {"accept", "content-type", "authorization"}
+# Headers that say how a message is sent, where to, by whom, or which request it is: what a model writes there could
+# reach another server, hide a second request, or turn a read into a write.
+_OF_PROTOCOL = frozenset({
+    *("accept", "accept-charset", "accept-encoding", "content-encoding", "content-length", "content-type"),  # framing
+    *("connection", "expect", "http2-settings", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "via"),
+    *("authorization", "cookie", "cookie2", "set-cookie", "host", "forwarded", "max-forwards"),
+    *("x-forwarded-host", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-port", "x-host", "x-real-ip"),
+    *("x-http-method", "x-http-method-override", "x-method-override", "x-original-url", "x-rewrite-url"),
+})  # fmt: skip
+_OF_PROTOCOL_STARTS = ("proxy-", "sec-")
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _PARAMETER_STYLES = {
     "path": ("simple", "label", "matrix"),
     "query": ("form", "spaceDelimited", "pipeDelimited", "deepObject"),
@@ -45,12 +56,16 @@ class EndpointReader:
         document: Where they are from.
         base_url: Used instead of the document's servers; None takes the first of those that it has.
         server_variables: The values of variables in a server's URL.
+
+    Attributes:
+        left_out: The header parameters so far that are none, since HTTP has the headers for itself.
     """
 
     def __init__(self, document: Document, *, base_url: str | None, server_variables: Mapping[str, str]) -> None:
         self._document = document
         self._base_url = base_url.rstrip("/") if base_url else None
         self._server_variables = server_variables
+        self.left_out: dict[str, None] = {}
         self._schemas = Schemas(is_3_0=document.is_3_0)
         self._models: Any = v3_0 if document.is_3_0 else v3_1
 
@@ -61,6 +76,7 @@ class EndpointReader:
             OpenApiError: The document is invalid; the message names the operation.
         """
         subject = f"{self._document.name}: {operation.method} {operation.path}"
+        item.reading.check_time(subject)
         part = item.at(operation.method.lower()).about(subject)
         left_out = ("parameters", "requestBody", "callbacks")
         used = {key: value for key, value in part.value.items() if key not in left_out}
@@ -68,6 +84,7 @@ class EndpointReader:
         arguments = _ArgumentList(self._schemas, self._models)
         for found in _list_parameters(item.about(subject), part, operation.path):
             arguments.add_parameter(found)
+        self.left_out.update(dict.fromkeys(arguments.left_out))
         body = arguments.add_body(part.at("requestBody").resolved())
         security: Any = read.security if read.security is not None else self._document.root.at("security").value
         return Endpoint(
@@ -101,15 +118,18 @@ class _ArgumentList:
     def __init__(self, schemas: Schemas, models: Any) -> None:
         self._schemas = schemas
         self._models = models
+        self._numbers: Counter[str] = Counter()
         self.parameters: list[WireParameter] = []
+        self.left_out: list[str] = []
         self.properties: dict[str, Any] = {}
         self.required: list[str] = []
 
     def add_parameter(self, part: Part) -> None:
         read: v3_0.Parameter | v3_1.Parameter = _drop_schema(part).read_as(self._models.Parameter, "a parameter")
         place: ParameterPlace = read.param_in.value
-        if place == "header" and read.name.lower() in _SET_ELSEWHERE:
-            return  # as OpenAPI specifies: they are described elsewhere in the document
+        if place == "header" and not _is_free_header(read.name):
+            self.left_out.append(read.name)
+            return
         subject = f"{part.subject}: the {place} parameter '{read.name}'"
         part = part.about(subject)
         content = part.at("content").value
@@ -177,12 +197,18 @@ class _ArgumentList:
         """Return a name for an argument that is not taken yet."""
         if name not in self.properties:
             return name
-        stem, number = f"{name[:50]}_{place}".rstrip("_"), 1
-        name = stem
+        name = stem = f"{name[:50]}_{place}".rstrip("_")
         while name in self.properties:
-            number += 1
-            name = f"{stem}_{number}"
+            self._numbers[stem] += 1
+            name = f"{stem}_{self._numbers[stem] + 1}"
         return name
+
+
+def _is_free_header(name: str) -> bool:
+    """Return whether the value of a header may come from a model."""
+    plain = name.lower()
+    is_of_protocol = plain in _OF_PROTOCOL or plain.startswith(_OF_PROTOCOL_STARTS)
+    return _HEADER_NAME.fullmatch(name) is not None and not is_of_protocol
 
 
 def _list_parameters(item: Part, part: Part, path: str) -> Iterator[Part]:
@@ -197,7 +223,7 @@ def _list_parameters(item: Part, part: Part, path: str) -> Iterator[Part]:
             # What is no text is refused where its operation is read; until then it must only be told from others.
             name, place = (str(parameter.at(key).value) for key in ("name", "in"))
             found[name, place] = parameter
-    in_path = find_names_in_braces(path)
+    in_path = dict.fromkeys(find_names_in_braces(path))
     for name in in_path:
         # A document that forgets one can mean only this.
         undeclared = {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
@@ -296,6 +322,7 @@ FALLBACK_TYPE = "application/octet-stream"
 """The media type of bytes of any kind."""
 
 _MAX_FORM_DEPTH = 5
+_MAX_FORM_PARTS = 500
 
 
 def read_encodings(said: Mapping[str, v3_0.Encoding | v3_1.Encoding]) -> dict[str, ValueEncoding]:
@@ -332,15 +359,16 @@ def read_file_types(schema: Part, files: frozenset[str]) -> dict[str, ValueEncod
     }
 
 
-def _list_form_members(schema: Part, depth: int = 0) -> Iterator[tuple[str, Part]]:
-    """Yield the properties of a form, those of the schemas that it is made of too."""
-    resolved = schema.resolved()
-    members = resolved.at("properties").value
-    yield from ((name, resolved.of(member)) for name, member in (members if is_object(members) else {}).items())
-    made_of = resolved.at("allOf").value
-    if is_array(made_of) and depth < _MAX_FORM_DEPTH:
-        for one in made_of:
-            yield from _list_form_members(resolved.of(one), depth + 1)
+def _list_form_members(schema: Part) -> Iterator[tuple[str, Part]]:
+    """Yield the properties of a form, those of the schemas that it is made of too, each schema once."""
+    level, seen = [schema.resolved()], dict[int, Any]()
+    for _ in range(_MAX_FORM_DEPTH + 1):
+        level = [part for part in level if seen.setdefault(id(part.value), part) is part]
+        for part in level:
+            members = part.at("properties").value
+            yield from ((name, part.of(member)) for name, member in (members if is_object(members) else {}).items())
+        made_of = [(part, part.at("allOf").value) for part in level]
+        level = [part.of(one).resolved() for part, listed in made_of if is_array(listed) for one in listed]
 
 
 def rank_media_type(media_type: str) -> int:
@@ -363,29 +391,71 @@ def classify_media_type(media_type: str) -> BodyKind:
     return "text" if is_text else "file"
 
 
-def convert_form(schemas: Schemas, schema: Part, files: frozenset[str], depth: int = 0) -> dict[str, Any]:
-    """Return the schema of a form for the model, with each of its files as `FILE_SCHEMA`."""
-    resolved = schema.resolved()
-    members = resolved.at("properties", {}).value
-    made_of = resolved.at("allOf", []).value
-    if not is_object(members) or not is_array(made_of) or depth > _MAX_FORM_DEPTH:
-        return dict(schemas.convert(schema))
-    plain = {name: member for name, member in members.items() if name not in files}
-    left = {key: value for key, value in resolved.value.items() if key != "allOf"}
-    converted = dict(schemas.convert(resolved.of({**left, "properties": plain})))
-    if made_of:
-        converted["allOf"] = [convert_form(schemas, resolved.of(one), files, depth + 1) for one in made_of]
-    with_files = {
-        name: _convert_file(schemas, resolved.of(member)) if name in files else converted["properties"].get(name)
-        for name, member in members.items()
-    }
-    # One that only the server sets has gone with the conversion.
-    converted["properties"] = {name: member for name, member in with_files.items() if member is not None}
-    return converted
+def convert_form(schemas: Schemas, schema: Part, files: frozenset[str]) -> dict[str, Any]:
+    """Return the schema of a form for the model, with each of its files as `FILE_SCHEMA`.
+
+    Raises:
+        OpenApiError: It is no schema, or has too many parts.
+    """
+    try:
+        return _FormConverter(schemas, files).convert(schema)
+    except RecursionError as error:
+        raise OpenApiError(f"{schema.subject}: a schema is nested too deeply") from error
 
 
-def _convert_file(schemas: Schemas, part: Part) -> dict[str, Any]:
-    return schemas.with_files(part) if holds_file(part) else dict(FILE_SCHEMA)
+class _FormConverter:
+    """Converts one form; a schema that it is made of several times constrains it once."""
+
+    def __init__(self, schemas: Schemas, files: frozenset[str]) -> None:
+        self._schemas = schemas
+        self._files = files
+        self._seen: dict[int, Any] = {}
+        self._left = _MAX_FORM_PARTS
+
+    def convert(self, schema: Part, depth: int = 0) -> dict[str, Any]:
+        resolved = schema.resolved()
+        if self._seen.setdefault(id(resolved.value), resolved) is not resolved:
+            return {}
+        members = resolved.at("properties", {}).value
+        made_of = resolved.at("allOf", []).value
+        if not is_object(members) or not is_array(made_of) or depth > _MAX_FORM_DEPTH:
+            return dict(self._schemas.convert(schema))
+        plain = {name: member for name, member in members.items() if name not in self._files}
+        left = {key: value for key, value in resolved.value.items() if key != "allOf"}
+        converted = dict(self._schemas.convert(resolved.of({**left, "properties": plain})))
+        parts = [self.convert(resolved.of(one), depth + 1) for one in made_of]
+        if parts := [part for part in parts if part]:
+            converted["allOf"] = parts
+        with_files = {
+            name: self._convert_file(resolved.of(member)) if name in self._files else converted["properties"].get(name)
+            for name, member in members.items()
+        }
+        # One that only the server sets has gone with the conversion.
+        converted["properties"] = {name: member for name, member in with_files.items() if member is not None}
+        return converted
+
+    def _convert_file(self, part: Part) -> dict[str, Any]:
+        return self._convert_with_files(part) if holds_file(part) else dict(FILE_SCHEMA)
+
+    def _convert_with_files(self, part: Part) -> dict[str, Any]:
+        self._left -= 1
+        if self._left < 0:
+            raise OpenApiError(f"{part.subject}: its files have more than {_MAX_FORM_PARTS:,} alternatives")
+        if not holds_file(part):
+            return self._schemas.convert(part)
+        part = part.resolved()
+        if _is_file_schema(part.value):
+            words = {key: part.value[key] for key in _ANNOTATIONS - {"default", "examples"} if key in part.value}
+            return {**FILE_SCHEMA, **words}
+        inside = ("anyOf", "oneOf", "items")
+        others = {key: value for key, value in part.value.items() if key not in inside}
+        converted = self._schemas.convert(part.of(others))
+        for keyword in ("anyOf", "oneOf"):
+            if is_array(listed := part.value.get(keyword)):
+                converted[keyword] = [self._convert_with_files(part.of(member)) for member in listed]
+        if "items" in part.value:
+            converted["items"] = self._convert_with_files(part.at("items"))
+        return converted
 
 
 FILE_SCHEMA: Mapping[str, Any] = {
@@ -431,6 +501,7 @@ class Schemas:
         self._is_3_0 = is_3_0
         self._left = _MAX_PARTS
         self._names: dict[int, str] = {}
+        self._numbers: Counter[str] = Counter()
         self._definitions: dict[str, dict[str, Any]] = {}
         self._references: dict[str, frozenset[str]] = {}
         # Converted objects are kept alive, so that the same id is the same object.
@@ -452,23 +523,6 @@ class Schemas:
         except OpenApiError:
             self._forget_since(known)
             raise
-
-    def with_files(self, part: Part) -> dict[str, Any]:
-        """Do the same as `convert`, with each file as `FILE_SCHEMA`."""
-        if not holds_file(part):
-            return self.convert(part)
-        part = part.resolved()
-        if _is_file_schema(part.value):
-            words = {key: part.value[key] for key in _ANNOTATIONS - {"default", "examples"} if key in part.value}
-            return {**FILE_SCHEMA, **words}
-        inside = ("anyOf", "oneOf", "items")
-        converted = self.convert(part.of({key: value for key, value in part.value.items() if key not in inside}))
-        for keyword in ("anyOf", "oneOf"):
-            if is_array(listed := part.value.get(keyword)):
-                converted[keyword] = [self.with_files(part.of(member)) for member in listed]
-        if "items" in part.value:
-            converted["items"] = self.with_files(part.at("items"))
-        return converted
 
     def standing_alone(self, schema: Mapping[str, Any]) -> dict[str, Any]:
         """Return a converted schema with everything that it refers to.
@@ -530,10 +584,10 @@ class Schemas:
     def _define_schema(self, reference: str, target: Part) -> str:
         last = unquote(reference.rstrip("/").rpartition("/")[2]).replace("~1", "_").replace("~0", "_")
         stem = _NOT_IN_A_NAME.sub("_", last).strip("_") or "schema"
-        name, number = stem, 1
+        name = stem
         while name in self._definitions:
-            number += 1
-            name = f"{stem}_{number}"
+            self._numbers[stem] += 1
+            name = f"{stem}_{self._numbers[stem] + 1}"
         self._names[id(target.value)] = name
         self._kept.append(target.value)
         self._definitions[name] = {}  # its place, for a schema that contains itself
@@ -589,12 +643,15 @@ class Schemas:
             }
 
 
-def holds_file(part: Part, _depth: int = 0) -> bool:
+def holds_file(part: Part) -> bool:
     """Return whether a value of this schema is the content of a file, or a list of such, or may be."""
-    part = part.resolved()
-    if _is_file_schema(part.value):
-        return True
-    return _depth < _MAX_FILE_DEPTH and any(holds_file(inner, _depth + 1) for inner in _list_alternatives(part))
+    level, seen = [part.resolved()], dict[int, Any]()
+    for _ in range(_MAX_FILE_DEPTH + 1):
+        if any(_is_file_schema(each.value) for each in level):
+            return True
+        level = [each for each in level if seen.setdefault(id(each.value), each) is each]
+        level = [inner.resolved() for each in level for inner in _list_alternatives(each)]
+    return False
 
 
 def _is_file_schema(schema: Any) -> bool:

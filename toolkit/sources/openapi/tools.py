@@ -78,7 +78,7 @@ class OpenApiOptions:
             and not to who gives tokens.
         allow_hosts: More hosts that may receive credentials, such as ``api.example.com``, or ``http://10.0.0.1:8080``
             for one without HTTPS.
-        timeout: Seconds for a call, redirects and body too.
+        timeout: Seconds for a call, redirects and body too; and to fetch the document with all that it refers to.
         max_response_bytes: Longer text is cut there.
         max_file_bytes: An image, sound or file that is larger is not handed to the model.
         skip_broken: True leaves out an operation that the document gets wrong, with a warning in the log; else it is
@@ -297,6 +297,9 @@ def _read_endpoints(source: Mapping[str, Any] | str | Path, options: OpenApiOpti
         except OpenApiError as error:
             broken.add(error)
     broken.check(len(endpoints))
+    if reader.left_out:
+        said = "%s: no parameters are made of headers that belong to HTTP, to auth= or to the client: %s"
+        _logger.warning(said, document.name, ", ".join(list(reader.left_out)[:_MOST_ERRORS]))
     return document, endpoints
 
 
@@ -307,7 +310,10 @@ def _make_tools(
     broken = _BrokenOperations(skip=options.skip_broken)
     names: set[str] = set()
     tools: list[OpenApiTool] = []
+    reading = document.root.reading
+    reading.begin_work()
     for place, endpoint in enumerate(endpoints):
+        reading.check_time(document.name)
         options.report_progress(len(endpoints) + place, 2 * len(endpoints))
         operation = endpoint.operation
         name = _choose_tool_name(f"{prefix}__{operation.id}" if prefix else operation.id, operation, names)
