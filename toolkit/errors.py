@@ -19,6 +19,7 @@
         ToolUsageError
       LoopError                     the run can't continue; carries the transcript
         MaxDepthExceededError
+        TooManyRunsError
         LoopUsageError
           JournalError              the log of a durable run can't be gone on with
         ToolCrashedError
@@ -53,9 +54,9 @@ __all__ = [
     "BadResponseError", "ConfigurationError", "ContentFilteredError", "ContextTooLongError", "DuplicateToolError",
     "InvalidArgumentsError", "JournalError", "LoopError", "LoopUsageError", "MaxDepthExceededError", "McpError",
     "MissingEnvError", "OpenApiError", "PluginError", "ProviderAuthError", "ProviderError", "ProviderTimeoutError",
-    "RateLimitedError", "RecordedError", "SchemaError", "SourceError", "ToolCancelledError", "ToolCrashedError",
-    "ToolDeniedError", "ToolError", "ToolFailedError", "ToolNotFoundError", "ToolTimeoutError", "ToolUsageError",
-    "ToolUsageLimitExceededError", "ToolkitError", "TranscriptError", "UnknownToolNameError",
+    "RateLimitedError", "RecordedError", "SchemaError", "SourceError", "TooManyRunsError", "ToolCancelledError",
+    "ToolCrashedError", "ToolDeniedError", "ToolError", "ToolFailedError", "ToolNotFoundError", "ToolTimeoutError",
+    "ToolUsageError", "ToolUsageLimitExceededError", "ToolkitError", "TranscriptError", "UnknownToolNameError",
 ]  # fmt: skip
 
 
@@ -265,6 +266,15 @@ class MaxDepthExceededError(LoopError):
     def model_text(self) -> str:
         """The depth and its limit, without the setting."""
         return f"loop depth {self.depth} is not below the limit of {self.limit}, so this can't be handed on any further"
+
+
+class TooManyRunsError(LoopError):
+    """A `RunLimit` lets no more runs wait; this one has not begun, and may be tried again later."""
+
+    def __init__(self, runs: int, waiting: int) -> None:
+        self.runs = runs
+        self.waiting = waiting
+        super().__init__(f"{runs} runs are under way and {waiting} wait, which is the limit: try again later")
 
 
 class LoopUsageError(LoopError):

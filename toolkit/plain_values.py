@@ -11,7 +11,7 @@ import sys
 import types
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, MappingView, Sequence, Set as AbstractSet
-from functools import cache
+from functools import lru_cache
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any, cast
 
@@ -58,7 +58,7 @@ def read_plain(value: object) -> PlainValue:
     return PlainValue(value=plain, notes=tuple(reader.notes), unsaid=tuple(reader.unsaid))
 
 
-@cache
+@lru_cache(maxsize=256)  # of classes that are made while a program runs, only those in use
 def serializer_of(kind: type) -> TypeAdapter[Any]:
     """Return a writer of a class's values by Pydantic's rules; created once."""
     from pydantic import TypeAdapter  # noqa: PLC0415 - half of the import time, and rarely needed

@@ -37,6 +37,7 @@ from toolkit.loop.middleware import (
     RequestInfo,
     RequestProceed,
     RunInfo,
+    RunLimit,
     RunProceed,
     ToolExecutionHooks,
 )
@@ -101,6 +102,7 @@ __all__ = [
     "ResultStore",
     "Rule",
     "RunInfo",
+    "RunLimit",
     "RunProceed",
     "Sequential",
     "SqliteCache",

@@ -3,14 +3,16 @@
 import datetime
 import decimal
 import enum
+import gc
 import itertools
 import re
 import subprocess
 import sys
 import types
 import uuid
+import weakref
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -352,3 +354,17 @@ async def test_a_forgotten_context_is_no_business_of_the_model() -> None:
     registry = ToolRegistry[Path]([whose]).widened(object)
     result = await registry.execute(ToolCall("1", "whose", "{}"))
     assert result.text == "ConfigurationError: the tool is not set up rightly and can't be used now"
+
+
+def test_classes_that_are_made_while_a_program_runs_are_collected() -> None:
+    alive: list[weakref.ref[type]] = []
+
+    def show_one(number: int) -> str:
+        kind = make_dataclass(f"Made{number}", ["x"])
+        alive.append(weakref.ref(kind))
+        return to_output(kind(number)).text
+
+    for number in range(400):
+        assert show_one(number) == f'{{"x":{number}}}'
+    gc.collect()
+    assert sum(kind() is not None for kind in alive) <= 256

@@ -27,9 +27,10 @@ class Item:
 class Encoding:
     """Encodes items, and counts."""
 
-    def __init__(self, most_bytes: int = 100) -> None:
+    def __init__(self, most_bytes: int = 100_000) -> None:
         self.encoded: list[str] = []
-        self.once = EncodedOnce(self.encode, size_of=len, most_bytes=most_bytes)
+        self.now = 0.0
+        self.once = EncodedOnce(self.encode, size_of=len, most_bytes=most_bytes, clock=lambda: self.now)
 
     def encode(self, item: Item) -> bytes:
         self.encoded.append(item.text)
@@ -61,6 +62,36 @@ def test_what_was_not_used_lately_is_let_go_and_what_is_used_stays() -> None:
     gc.collect()
     assert gone() is None
     assert encoding.encoded.count(used.text) == 1
+
+
+def test_short_items_count_as_the_objects_that_they_are() -> None:
+    encoding = Encoding(most_bytes=2**20)
+    items = [Item(str(number)) for number in range(5000)]
+    alive = [weakref.ref(item) for item in items]
+    while items:
+        encoding.once.all_of([items.pop()])
+    gc.collect()
+    assert sum(item() is not None for item in alive) <= 1024
+
+
+def test_what_no_request_of_the_last_minutes_used_is_dropped_by_the_next_one() -> None:
+    encoding = Encoding()
+    used, unused = Item("used"), Item("unused")
+    gone = weakref.ref(unused)
+    encoding.once.all_of([used, unused])
+    del unused
+    for seconds in range(0, 300, 30):
+        encoding.now = seconds
+        encoding.once.all_of([used])
+    gc.collect()
+    assert gone() is None
+    assert encoding.encoded.count("used") == 1
+    encoding.now = 1000
+    encoding.once.all_of([Item("other")])
+    used_gone = weakref.ref(used)
+    del used
+    gc.collect()
+    assert used_gone() is None
 
 
 def test_an_item_larger_than_what_may_be_kept_is_encoded_all_the_same() -> None:

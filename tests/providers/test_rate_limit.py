@@ -1,11 +1,13 @@
 """Requests wait until they are within the limits, in order, and whoever leaves the line costs nothing."""
 
+import threading
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import pytest
 from hypothesis import given, strategies as st
@@ -81,6 +83,37 @@ async def test_the_limit_holds_for_threads_with_loops_of_their_own() -> None:
     assert len(model.begun) == 8
     model.begun.sort()
     model.assert_at_most(3)
+
+
+async def test_only_so_many_run_at_once_over_threads_with_loops_of_their_own() -> None:
+    begun: list[int] = []
+    inside: list[int] = []
+    opened = threading.Event()
+
+    async def answer(request: ChatRequest) -> str:
+        inside.append(0)
+        seen.append(len(inside))
+        while not opened.is_set():  # noqa: ASYNC110
+            await anyio.sleep(0.001)
+        inside.pop()
+        return "ok"
+
+    seen: list[int] = []
+    provider = RateLimitedProvider(FunctionProvider(answer), concurrency=2)
+
+    def ask() -> None:
+        begun.append(0)
+        anyio.run(provider.generate, asks("x"))
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(anyio.to_thread.run_sync, ask)
+            while len(begun) < 5 or len(inside) < 2:  # noqa: ASYNC110
+                await anyio.sleep(0.001)
+            opened.set()
+    assert max(seen) == 2
+    assert len(seen) == 5
 
 
 async def test_tokens_count_as_estimated_and_then_as_told() -> None:
@@ -162,8 +195,8 @@ async def test_who_is_cancelled_in_the_line_or_while_running_gives_the_place_bac
             await anyio.wait_all_tasks_blocked()
             assert holding.running == ["a"]
             scopes["a"].cancel()
-            await anyio.wait_all_tasks_blocked()
-            assert holding.running == ["c"]
+            while holding.running != ["c"]:
+                await anyio.lowlevel.checkpoint()
             holding.release.set()
 
 

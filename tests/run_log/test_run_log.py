@@ -1,5 +1,6 @@
 """Runs as they were written: listed, read, followed, and what becomes of them when things go wrong."""
 
+import gc
 import json
 import logging
 import os
@@ -77,6 +78,57 @@ WHOLE_RUN = [
     *("iteration_start", "request_made", "response_received", "tool_execution_start", "tool_execution_end"),
     *("iteration_start", "request_made", "response_received", "done", "run_ended"),
 ]
+
+
+# what a long life leaves behind
+
+
+def count_descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+async def test_many_runs_at_once_have_at_most_a_hundred_files_open_and_lose_no_line(tmp_path: Path) -> None:
+    log = RunLog(tmp_path / "runs")
+    before = count_descriptors()
+    most: list[int] = []
+    arrived = anyio.Semaphore(0)
+    opened = anyio.Event()
+
+    @tool
+    async def wait() -> str:
+        """Wait."""
+        arrived.release()
+        await opened.wait()
+        return "done"
+
+    async def run() -> None:
+        provider = ScriptedProvider([ToolCall("1", "wait", "{}"), "done"])
+        await tool_loop(provider, ToolRegistry([wait]), "go", config=ToolLoopConfig(middleware=(log,)))
+
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(130):
+                tasks.start_soon(run)
+            for _ in range(130):
+                await arrived.acquire()
+            log.flush()
+            most.append(count_descriptors())
+            opened.set()
+    log.flush()
+    assert 100 <= most[0] - before <= 110
+    assert [(run.state, run.ending) for run in log.runs(130)] == [("ended", "complete")] * 130
+    assert {kind for run in log.runs(130) for kind in kinds_of(log.read(run.id))} == set(WHOLE_RUN)
+
+
+def test_a_log_refers_to_no_file_of_a_run_that_is_over(tmp_path: Path) -> None:
+    log = RunLog(tmp_path / "runs")
+    for _ in range(130):
+        tool_loop_sync(ScriptedProvider(["ok"]), ToolRegistry([]), "go", config=ToolLoopConfig(middleware=(log,)))
+    log.flush()
+    assert len(log.runs(200)) == 130
+    gc.collect()
+    paths = [thing for thing in gc.get_objects() if isinstance(thing, Path)]
+    assert len([path for path in paths if path.suffix == ".jsonl" and tmp_path in path.parents]) <= 100
 
 
 # writing and reading

@@ -22,7 +22,7 @@ from toolkit import (
 )
 from toolkit.chat import ChatResponse, ReasoningBlock, ResponseDone, StreamEvent, TextBlock
 from toolkit.events import ArgumentsDelta, ReasoningDelta
-from toolkit.testing import FunctionProvider
+from toolkit.testing import FunctionProvider, ScriptedProvider
 
 pytestmark = pytest.mark.anyio
 REQUEST = ChatRequest(messages=[UserMessage("Hi there")])
@@ -115,3 +115,11 @@ async def test_what_is_no_answer_is_raised(given: Any, kind: type[Exception], sa
     provider = FunctionProvider(lambda request: given)
     with pytest.raises(kind, match=says):
         await (listen(provider) if streams else provider.generate(REQUEST))
+
+
+async def test_a_script_that_keeps_no_requests_refers_to_none() -> None:
+    provider = ScriptedProvider(["a"], keep_requests=False)
+    await provider.generate(ChatRequest(messages=[UserMessage("hi")]))
+    assert provider.requests == []
+    with pytest.raises(ConfigurationError, match="the script has 1 replies, and this is request 2"):
+        await provider.generate(ChatRequest(messages=[UserMessage("hi")]))

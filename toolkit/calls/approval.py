@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import logging
-import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, field
 from functools import partial
@@ -124,7 +123,7 @@ ApprovalHook: TypeAlias = Callable[[ApprovalRequest], Approval | bool | str | Aw
 
 _APPROVE = Approve()
 _DEFERRED = "The decision on this call was put off, so it was not run."
-_ANY_NUMBER = sys.maxsize  # of threads: no tool that runs keeps an approver from being asked
+_MOST_APPROVERS = 200  # threads of one event loop, beside those of the tools
 
 
 async def put_off_asked(request: ApprovalRequest) -> Approve | Defer:
@@ -241,7 +240,7 @@ async def _ask_approver(
 
 async def _ask_in_thread(approve: ApprovalHook, request: ApprovalRequest) -> object:
     """Call an approver that is not async: a person may think long, and other things go on."""
-    answer = await run_in_worker(partial(approve, request), workers=_ANY_NUMBER)
+    answer = await run_in_worker(partial(approve, request), workers=_MOST_APPROVERS, is_for_people=True)
     return await answer if inspect.isawaitable(answer) else answer
 
 

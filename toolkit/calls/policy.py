@@ -69,7 +69,7 @@ class CallConfig(Settings):
 
     Args:
         on_tool_call: Asked about each call before any call of the turn runs; raising denies. One that is not async is
-            called in a thread of its own, and all that it is given is its own copy.
+            called in a thread, of which 200 at once wait in one event loop, and all that it is given is its own copy.
         on_tool_exception: The effect of an exception of a tool that is no `ToolError`. ``tell`` has the model read it
             as the call's error; ``raise`` also ends the run with a `ToolCrashedError`. It is logged either way.
         timeouts: How long a run of a tool, a wait, an approval and a hook may take.
@@ -82,7 +82,8 @@ class CallConfig(Settings):
         argument_repair: True where malformed arguments are mended, as far as that is no guess.
         metadata: For `ToolContext.metadata`.
         sync_workers: How many worker threads, for tools that are not async, may run at once on this event loop, all
-            its loops and abandoned threads counted; a call waits for a place, and fails when abandoned ones hold all.
+            its loops and abandoned threads counted; a call waits for a place, and fails when abandoned ones hold all,
+            or when those of its own tool hold half.
 
     Attributes:
         is_approver_async: True where `on_tool_call` is asked in the event loop; else it may block, and is asked in a

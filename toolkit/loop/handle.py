@@ -34,7 +34,7 @@ from toolkit.loop.listener import EventFeed
 from toolkit.loop.outcome import Completed, Out, Snapshot, ToolLoopResult
 from toolkit.loop.run import Run
 from toolkit.loop.stopping import Continue, Stop
-from toolkit.runtime.backend import is_in_event_loop, start_carried
+from toolkit.runtime.backend import is_in_event_loop, run_in_own_loop, start_carried
 from toolkit.runtime.workers import when_abandoned
 from toolkit.settings import check_setting
 from toolkit.tools.registry import ToolRegistry
@@ -266,6 +266,8 @@ class ToolLoopHandle(Generic[Ctx, Out]):
     def run_sync(self) -> ToolLoopResult[Out]:
         """Do what `run` does, in an event loop of its own, for code that is not async.
 
+        The loop is used again by later calls, from any thread, so that connections live on between them.
+
         In a tool that runs in a worker thread it is cancelled when the call of that tool is, and inherits its limits.
 
         Raises:
@@ -285,7 +287,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
             with when_abandoned(give_up):
                 return await self.run()
 
-        result = anyio.run(run)
+        result = run_in_own_loop(run)
         if given_up.is_set():
             raise ToolCancelledError
         return result
@@ -542,6 +544,8 @@ def tool_loop_sync(
     provider: Provider, registry: ToolRegistry[Any], prompt: Prompt, **options: Any
 ) -> ToolLoopResult[Any]:
     """Do what `tool_loop` does, for code that is not async; runs an event loop of its own until the end.
+
+    Later calls use that loop again, from any thread, so that connections live on between them.
 
     ::
 

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
+from threading import Lock
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, cast
 
 from toolkit.calls.approval import Approval, Deny
@@ -35,10 +36,11 @@ from toolkit.chat.output import ToolOutput
 from toolkit.chat.provider import events_of
 from toolkit.chat.request import copy_definition
 from toolkit.dataclass import dataclass
-from toolkit.errors import ConfigurationError, LoopUsageError, UnknownToolNameError
+from toolkit.errors import ConfigurationError, LoopUsageError, TooManyRunsError, UnknownToolNameError
 from toolkit.loop.events import LoopEvent, SubAgentEvent
 from toolkit.loop.outcome import MissingSteps, ToolLoopResult
 from toolkit.runtime.backend import cancellation_mark, is_being_cancelled
+from toolkit.runtime.workers import enter_gate
 from toolkit.settings import Settings, check_fields, check_setting, describe_value
 
 _logger = logging.getLogger("toolkit.loop")
@@ -481,6 +483,55 @@ class ToolExecutionHooks(Settings, Middleware[Any]):
             event = event.output.details.event
         if self.after is not None and isinstance(event, ToolExecutionEnd):
             await _settle_value(self.after(event.tool_name, event.call_id, event.result.is_error))
+
+
+class RunLimit(Middleware[Any]):
+    """Bounds how many runs are under way at once in this process, over all its threads and event loops.
+
+    ::
+
+        limit = RunLimit(50, waiting=200)  # one object, for all runs that it is to bound together
+        config = ToolLoopConfig(middleware=(limit,))
+
+    More runs wait, in the order in which they came; the loop's `timeout` doesn't count that. Loops inside of tools
+    belong to the run around them. Where a run is stepped, each `next_turn` takes a place of its own.
+
+    Args:
+        runs: How many may be under way.
+        waiting: How many more may wait; one beyond those fails with a `TooManyRunsError` before it has begun. None
+            lets any number wait.
+    """
+
+    def __init__(self, runs: int, *, waiting: int | None = None) -> None:
+        check_setting("runs", runs, int, least=1)
+        check_setting("waiting", waiting, int, None, least=0)
+        self._runs = runs
+        self._most_waiting = waiting
+        self._lock = Lock()
+        self._count = 0
+
+    async def around_run(self, run: RunInfo[Any], proceed: RunProceed) -> None:
+        """Wait for a place.
+
+        Raises:
+            TooManyRunsError: As many wait as may.
+        """
+        if run.parent_loop_id is not None:
+            await proceed()
+            return
+        with self._lock:
+            if self._most_waiting is not None and self._count >= self._runs + self._most_waiting:
+                raise TooManyRunsError(self._runs, self._most_waiting)
+            self._count += 1
+        try:
+            leave = await enter_gate(self, self._runs)
+            try:
+                await proceed()
+            finally:
+                leave()
+        finally:
+            with self._lock:
+                self._count -= 1
 
 
 async def _settle_value(value: Any) -> Any:

@@ -35,7 +35,7 @@ from toolkit.errors import ConfigurationError, ToolCancelledError, ToolNotFoundE
 from toolkit.parsing.forms import TextFormat
 from toolkit.parsing.reply import read_reply
 from toolkit.parsing.wording import ParsingLimits, wording_of
-from toolkit.runtime.backend import is_in_event_loop, loop_waker
+from toolkit.runtime.backend import is_in_event_loop, loop_waker, run_in_own_loop
 from toolkit.runtime.workers import when_abandoned
 from toolkit.settings import check_setting
 from toolkit.tool_names import nearest_names, repair_name
@@ -256,7 +256,7 @@ class ToolUsage(Generic[Ctx]):
                 return await self.ause_tool(calling)
             raise ToolCancelledError
 
-        return anyio.run(use)
+        return run_in_own_loop(use)
 
     async def ause_tool(self, calling: ToolCalling | ToolCall | str) -> ToolResult:
         """Carry out a call, or the one that a reply says, and return its result.

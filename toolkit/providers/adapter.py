@@ -7,6 +7,7 @@ key in the environment goes to that vendor's servers, or to this machine, and to
 
 from __future__ import annotations
 
+import math
 import os
 from abc import ABC, abstractmethod
 from base64 import b64encode
@@ -25,25 +26,34 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar, cast
+from typing import Any, Protocol, Self, cast
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import anyio
 import httpx2
-from anyio.lowlevel import RunVar
 from pydantic_core import from_json
 
 from toolkit.chat import ChatRequest, ChatResponse, ResponseDone, StreamEvent, Usage
 from toolkit.errors import ConfigurationError, ProviderAuthError, ProviderError
-from toolkit.http_replies import ReplyTooLargeError, check_json_parts, closed_with, read_bounded
+from toolkit.http_replies import (
+    ReplyTooLargeError,
+    RequestProgress,
+    check_json_parts,
+    closed_with,
+    read_bounded,
+    request_progress,
+)
 from toolkit.providers.encoding import as_mapping
-from toolkit.providers.failures import NO_KEY, Failures, request_id_of
+from toolkit.providers.failures import NO_KEY, Failures, request_id_of, stage_of
 from toolkit.redaction import cut_causes, secrets_in_headers, secrets_in_url, without_credentials
+from toolkit.runtime.backend import LoopLocal
 from toolkit.settings import Duration, check_setting, to_seconds
 
 UNREADABLE = (ValueError, ArithmeticError, RecursionError)
 """The exceptions that numbers without measure, and lists without end, raise where they are read."""
-ClientT = TypeVar("ClientT")
+MOST_CONNECTIONS = 1000
+"""The default of `max_connections`, as the SDKs have it."""
+_MOST_IDLE_CONNECTIONS = 100
 _PATIENCE_AFTER_DONE = 0.2
 _MOST_INSTEAD = 65_536
 _EVENT_PREFIXES = (b"data:", b"event:", b"id:", b"retry:", b":")
@@ -108,11 +118,14 @@ class Adapter(ABC):
         base_url: Where requests go.
         timeout: Seconds for a request that doesn't set its own, to the end of its answer; None leaves it to the client.
         headers: Sent with each request.
-        clients: The clients that hold the connections.
+        max_connections: The most connections of one event loop; more requests wait for one.
 
     Raises:
-        ConfigurationError: There is no model, `base_url` is not an address, `timeout` no time, or a header no text.
+        ConfigurationError: There is no model, `base_url` is not an address, `timeout` no time, a header no text, or
+            `max_connections` no whole number above 0.
     """
+
+    _clients: LoopLocal[Any]
 
     def __init__(
         self,
@@ -122,7 +135,7 @@ class Adapter(ABC):
         base_url: str,
         timeout: Duration | None,
         headers: Mapping[str, str] | None,
-        clients: ClientOfLoop[Any],
+        max_connections: int,
     ) -> None:
         check_setting("model", model, str)
         if not model.strip():
@@ -133,7 +146,10 @@ class Adapter(ABC):
         self._headers: Mapping[str, str] = {**login, **checked_headers(headers)}
         self._secrets = (*secrets, *secrets_in_url(base_url), *secrets_in_headers(headers))
         self._timeout = to_seconds(timeout, "timeout")
-        self._clients = clients
+        check_setting("max_connections", max_connections, int, least=1)
+        self._limits = httpx2.Limits(
+            max_connections=max_connections, max_keepalive_connections=min(max_connections, _MOST_IDLE_CONNECTIONS)
+        )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r}, base_url={self.base_url!r})"
@@ -345,43 +361,6 @@ def is_loopback(url: str) -> bool:
         return False
 
 
-class ClientOfLoop(Generic[ClientT]):
-    """A client for each event loop, made at its first use: connections belong to the loop that opened them.
-
-    Args:
-        make: Makes one; nothing is opened yet.
-        close: Closes one, and may be called again.
-        is_closed: True where one is closed; the next use makes another.
-    """
-
-    def __init__(
-        self,
-        make: Callable[[], ClientT],
-        *,
-        close: Callable[[ClientT], Awaitable[None]],
-        is_closed: Callable[[ClientT], bool],
-    ) -> None:
-        self._make = make
-        self._close = close
-        self._is_closed = is_closed
-        self._run_client: RunVar[ClientT] = RunVar("client")
-
-    def get(self) -> ClientT:
-        """Return the client of the running event loop."""
-        client = self._run_client.get(None)
-        if client is None or self._is_closed(client):
-            client = self._make()
-            self._run_client.set(client)
-        return client
-
-    async def aclose(self) -> None:
-        """Close the client of the running event loop, if there is one; cancellation waits for it."""
-        client = self._run_client.get(None)
-        if client is not None:
-            with anyio.CancelScope(shield=True):
-                await self._close(client)
-
-
 class Send(Protocol):
     """Posts a body through an SDK's client."""
 
@@ -495,9 +474,9 @@ class Exchange:
         Raises:
             ProviderError: Or a subclass; the connection is closed.
         """
-        async with self._translate_errors(timeout):
+        async with self._translate_errors(timeout) as progress:
             with anyio.fail_after(timeout):
-                response = await self.send(body, streams=False, timeout=timeout)
+                response = await self._send(body, progress, streams=False, timeout=timeout)
                 content = await read_bounded(response)
             request_id = request_id_of(response.headers)
             check_json_parts(content)
@@ -523,9 +502,9 @@ class Exchange:
             ProviderError: Or a subclass; the connection is closed.
         """
         deadline = None if timeout is None else anyio.current_time() + timeout
-        async with self._translate_errors(timeout):
+        async with self._translate_errors(timeout) as progress:
             with anyio.fail_after(timeout):
-                response = await self.send(body, streams=True, timeout=timeout)
+                response = await self._send(body, progress, streams=True, timeout=timeout)
             async with closed_with(response) as pieces:
                 content_type = response.headers.get("content-type", "no content type")
                 if "html" in content_type:
@@ -538,14 +517,30 @@ class Exchange:
                 except (ValueError, ArithmeticError, RecursionError) as error:
                     raise self.failures().not_an_answer(str(error), request_id=request_id) from error
 
-    @asynccontextmanager
-    async def _translate_errors(self, timeout: float | None) -> AsyncGenerator[None]:
+    async def _send(
+        self, body: bytes, progress: RequestProgress, *, streams: bool, timeout: float | None
+    ) -> httpx2.Response:
+        token = request_progress.set(progress)
         try:
-            yield
+            return await self.send(body, streams=streams, timeout=timeout)
+        finally:
+            request_progress.reset(token)
+
+    @asynccontextmanager
+    async def _translate_errors(self, timeout: float | None) -> AsyncGenerator[RequestProgress]:
+        progress = RequestProgress()
+        deadline = math.inf if timeout is None else anyio.current_time() + timeout
+        try:
+            yield progress
         except TimeoutError as error:
-            raise self.failures().late(timeout or 0) from error
+            late_by = anyio.current_time() - deadline
+            raise self.failures().late(timeout or 0, stage=progress.stage, late_by=late_by) from error
         except (httpx2.HTTPError, ValueError, ArithmeticError, RecursionError, self.raised) as error:
             failures = self.failures()
+            stage = stage_of(error)
+            if stage is not None:
+                late_by = anyio.current_time() - deadline
+                raise failures.late(timeout, stage=stage, late_by=late_by) from failures.cause_of(error)
             raise failures.of(error) from failures.cause_of(error)
 
     def _make_no_answer(self, response: httpx2.Response) -> Exception:

@@ -7,6 +7,7 @@ whose roles alternate. JSON from a server is read with nothing taken for granted
 from __future__ import annotations
 
 import math
+import time
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar, cast
@@ -22,6 +23,9 @@ _MOST = 2**53  # larger numbers are not counted, and not exact in JSON
 ItemT = TypeVar("ItemT")
 EncodedT = TypeVar("EncodedT")
 _MOST_KEPT_BYTES = 32 * 2**20
+_ENTRY_BYTES = 1024  # the least that an item and its entry take as objects
+_OBJECT_FACTOR = 3  # the size of an item and its encoding together, by that of the encoding
+_GENERATION_SECONDS = 60.0
 USER = b"user"
 BEGINNING_LEFT_OUT = "[The beginning of the conversation is left out.]"
 """The user's message where a transcript begins with the model."""
@@ -81,13 +85,15 @@ def usage_details(**counts: int | None) -> Mapping[str, int] | None:
 class EncodedOnce(Generic[ItemT, EncodedT]):
     """Keeps what items were encoded as, by identity: messages and definitions are not changed once they are made.
 
-    An item is kept alive with its encoding. Items not used recently are dropped when the cache is full; nothing is lost
-    by that but the time to encode it again.
+    An item is kept alive with its encoding, and both are counted. Items not used recently are dropped when the cache is
+    full, and those that no request of the last two minutes used by the next request; nothing is lost by that but the
+    time to encode them again.
 
     Args:
         encode: Encodes an item; must give the same for the same item.
         size_of: The bytes that an encoding holds.
         most_bytes: The size of the cache; half of it is dropped at once.
+        clock: Tells the time, in seconds.
     """
 
     def __init__(
@@ -96,6 +102,7 @@ class EncodedOnce(Generic[ItemT, EncodedT]):
         *,
         size_of: Callable[[EncodedT], int],
         most_bytes: int = _MOST_KEPT_BYTES,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._encode = encode
         self._size_of = size_of
@@ -105,9 +112,13 @@ class EncodedOnce(Generic[ItemT, EncodedT]):
         self._young: dict[int, tuple[ItemT, EncodedT]] = {}
         self._old: dict[int, tuple[ItemT, EncodedT]] = {}
         self._size = 0
+        self._clock = clock
+        self._young_since = clock()
 
     def all_of(self, items: Sequence[ItemT]) -> list[EncodedT]:
         """Return the encodings in order."""
+        if self._clock() - self._young_since > _GENERATION_SECONDS:
+            self._age()
         young = self._young
         try:
             return [young[id(item)][1] for item in items]
@@ -120,10 +131,16 @@ class EncodedOnce(Generic[ItemT, EncodedT]):
         if entry is None:
             entry = self._old.get(key) or (item, self._encode(item))
             if self._size > self._most_bytes / 2:
-                self._old, self._young, self._size = self._young, {}, 0
+                self._age()
             self._young[key] = entry
-            self._size += self._size_of(entry[1])
+            self._size += _ENTRY_BYTES + _OBJECT_FACTOR * self._size_of(entry[1])
         return entry[1]
+
+    def _age(self) -> None:
+        now = self._clock()
+        is_old_in_use = now - self._young_since <= 2 * _GENERATION_SECONDS
+        self._old, self._young, self._size = (self._young if is_old_in_use else {}), {}, 0
+        self._young_since = now
 
 
 def encode_tools_once(encode: Callable[[ToolDefinition], object]) -> EncodedOnce[ToolDefinition, bytes]:

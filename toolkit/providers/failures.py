@@ -6,6 +6,7 @@ and attributes, and so have those of the HTTP clients, so they are distinguished
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Mapping
@@ -24,7 +25,7 @@ from toolkit.errors import (
     RateLimitedError,
 )
 from toolkit.foreign_text import shorten_to_line
-from toolkit.http_replies import ReplyTooLargeError
+from toolkit.http_replies import ReplyTooLargeError, Stage
 from toolkit.providers.encoding import as_items, as_text
 from toolkit.redaction import cut_causes, without_secrets
 
@@ -54,6 +55,11 @@ _QUOTA_CODES = {"insufficient_quota", "billing_hard_limit_reached"}
 _CUT_OFF = {"ReadError", "WriteError", "RemoteProtocolError"}
 _REQUEST_ID_HEADERS = ("x-request-id", "request-id", "x-goog-request-id")
 _LONGEST_MESSAGE = 500
+_NOTICEABLE_DELAY = 0.5
+_LONGEST_PAUSE = 30.0
+_STAGES: dict[str, Stage] = {"PoolTimeout": "queued", "ConnectTimeout": "connecting", "ReadTimeout": "sent"}
+
+_logger = logging.getLogger("toolkit.providers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,13 +113,35 @@ class Failures:
         cut_causes(holder, self.without_secrets)
         return error if holder.__cause__ is error else None
 
-    def late(self, seconds: float | None) -> ProviderTimeoutError:
-        """Return the error of a request that took too long."""
-        if seconds is None:
+    def late(self, seconds: float | None, *, stage: Stage | None = None, late_by: float = 0.0) -> ProviderTimeoutError:
+        """Return the error of a request that took too long.
+
+        Args:
+            seconds: The time that it had; None where the client set it.
+            stage: How far it came.
+            late_by: Seconds by which this process noticed the timeout late: then it is asked to wait as long.
+        """
+        within = "in time" if seconds is None else f"within {seconds:g} s"
+        if stage == "queued":
+            message = (
+                f"no connection to {self.url} became free {within}: all that max_connections allows are in use by "
+                "other requests of this event loop"
+            )
+        elif stage == "connecting":
+            message = f"no connection to {self.url} {within}: is the server running, and is base_url right?"
+        elif seconds is None:
             message = f"no answer from {self.url} in time: is the server busy? Or set a longer timeout"
         else:
             message = f"no complete answer from {self.url} within {seconds:g} s"
-        return ProviderTimeoutError(self.provider, message, is_retryable=True)
+        if late_by < _NOTICEABLE_DELAY:
+            return ProviderTimeoutError(self.provider, message, is_retryable=True)
+        message += (
+            f"; this process noticed it {late_by:.1f} s late, so its event loop was held up, and the server may have "
+            "answered in time"
+        )
+        _logger.warning("%s: %s", self.provider, message)
+        pause = min(late_by, _LONGEST_PAUSE)
+        return ProviderTimeoutError(self.provider, message, is_retryable=True, retry_after=pause)
 
     def unreachable(self, cause: Exception) -> ProviderError:
         """Return the error of a connection that could not be made, or was cut."""
@@ -245,6 +273,17 @@ class Failures:
     def without_secrets(self, text: str) -> str:
         """Return a server's text without secrets."""
         return without_secrets(text, [secret for secret in self.secrets if secret != NO_KEY])
+
+
+def stage_of(error: Exception) -> Stage | None:
+    """Return how far the request of a timeout came, by the kind of that or of its cause; None for another error."""
+    found: BaseException | None = error
+    while found is not None:
+        stage = _STAGES.get(type(found).__name__)
+        if stage is not None:
+            return stage
+        found = found.__cause__
+    return None
 
 
 def request_id_of(headers: Mapping[str, str]) -> str | None:

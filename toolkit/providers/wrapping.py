@@ -8,13 +8,12 @@ import math
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from threading import Lock
 
 import anyio
 import anyio.lowlevel
-from anyio.lowlevel import RunVar
 
 from toolkit.calls.caching import Cache, MemoryCache
 from toolkit.chat import ChatRequest, ChatResponse, Provider, ResponseDone, StreamEvent, Usage
@@ -29,6 +28,7 @@ from toolkit.chat.provider import (
 from toolkit.errors import ConfigurationError, ProviderError, RateLimitedError
 from toolkit.json_text import digest_json, write_json
 from toolkit.redaction import digest_of, replace_fields, without_keys
+from toolkit.runtime.workers import enter_gate
 from toolkit.settings import Duration, check_setting, describe_value, to_seconds
 
 _WHOLE = ("end_turn", "tool_use", "stop_sequence")
@@ -234,7 +234,7 @@ class RateLimitedProvider(ProviderWrapper):
         requests: How many in `per`; None sets no limit.
         tokens: How many in `per`, input and output together; None sets no limit.
         per: The time that both are counted in; a minute, as most vendors have it.
-        concurrency: How many requests at once; None sets no limit.
+        concurrency: How many requests at once, over all threads; None sets no limit.
         estimate: Tells the tokens of a request before it is made.
 
     Raises:
@@ -261,7 +261,7 @@ class RateLimitedProvider(ProviderWrapper):
         self._concurrency = concurrency
         self._open_at = 0.0
         self._lock = Lock()
-        self._lines: RunVar[_Line] = RunVar("line")
+        self._places, self._head_of_line = object(), object()
 
     async def generate(self, request: ChatRequest) -> ChatResponse:
         """Return the answer, when it is this request's turn."""
@@ -280,21 +280,24 @@ class RateLimitedProvider(ProviderWrapper):
 
     @asynccontextmanager
     async def _await_turn(self, request: ChatRequest) -> AsyncGenerator[Spent]:
-        line = self._lines.get(None)
-        if line is None:
-            line = _Line(self._concurrency)
-            self._lines.set(line)
-        async with line.places:
+        leave_place = None if self._concurrency is None else await enter_gate(self._places, self._concurrency)
+        try:
             # The first in the line keeps it while it waits; it is handed on in the order of asking.
-            async with line.head:
+            leave_line = await enter_gate(self._head_of_line)
+            try:
                 spent = Spent(self._estimate(request))
                 while (wait := self._count_request(spent)) > 0:  # noqa: ASYNC110 - no event tells that time has passed
                     await anyio.sleep(wait)
+            finally:
+                leave_line()
             try:
                 yield spent
             except RateLimitedError as error:
                 self._open_at = max(self._open_at, time.monotonic() + (error.retry_after or 0.0))
                 raise
+        finally:
+            if leave_place is not None:
+                leave_place()
 
     def _count_request(self, spent: Spent) -> float:
         """Count a request from now on, or return the seconds after which to ask again."""
@@ -305,16 +308,6 @@ class RateLimitedProvider(ProviderWrapper):
                 self._requests.count(Spent(1), now)
                 self._tokens.count(spent, now)
             return wait
-
-
-class _Line:
-    """The line in which the requests of one event loop wait."""
-
-    def __init__(self, concurrency: int | None) -> None:
-        self.places: AbstractAsyncContextManager[object] = (
-            nullcontext() if concurrency is None else anyio.Semaphore(concurrency)
-        )
-        self.head = anyio.Lock()
 
 
 @dataclass(slots=True)

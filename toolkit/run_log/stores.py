@@ -19,6 +19,8 @@ from toolkit.errors import ConfigurationError
 from toolkit.private_files import make_private
 
 _RUN_FILE = re.compile(r"\d{8}T\d{12}Z-(?P<run_id>[0-9a-zA-Z]{8,64})\.jsonl")
+_MOST_OPEN_FILES = 100
+_MOST_FOUND = 100
 _TAIL_BYTES = 64 * 1024
 _BUFFER_BYTES = 1024 * 1024
 _APPLICATION_ID = 0x746B_7275  # "tkru", by which the file is known as ours
@@ -121,14 +123,18 @@ class FolderStore:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._open: dict[str, int] = {}
-        self._files: dict[str, Path] = {}
+        self._open: dict[str, int] = {}  # descriptors, those used last at the end
+        self._written: dict[str, Path] = {}  # the files of the runs that are being written
+        self._found: dict[str, Path] = {}  # some of those that were looked for
 
     def append(self, run_id: str, lines: bytes) -> None:
         """Write lines at the end of a run's file, all or none."""
-        descriptor = self._open.get(run_id)
+        descriptor = self._open.pop(run_id, None)
         if descriptor is None:
-            descriptor = self._open[run_id] = self._open_file(run_id)
+            if len(self._open) >= _MOST_OPEN_FILES:
+                os.close(self._open.pop(next(iter(self._open))))
+            descriptor = self._open_file(run_id)
+        self._open[run_id] = descriptor
         end = os.fstat(descriptor).st_size
         try:
             while lines:
@@ -141,12 +147,14 @@ class FolderStore:
     def touch(self, run_ids: Iterable[str]) -> None:
         """Set the times of the runs' files to now."""
         for run_id in run_ids:
-            if run_id in self._open:
+            file = self._written.get(run_id)
+            if file is not None:
                 with suppress(OSError):
-                    os.utime(self._find_file(run_id) or self.path)
+                    os.utime(file)
 
     def close_run(self, run_id: str) -> None:
         """Close a run's file."""
+        self._written.pop(run_id, None)
         descriptor = self._open.pop(run_id, None)
         if descriptor is not None:
             with suppress(OSError):
@@ -158,7 +166,6 @@ class FolderStore:
         for file in sorted(self._list_files(), key=lambda file: file.name, reverse=True):
             run = _describe_file(file)
             if run is not None:
-                self._files[run.id] = file
                 found.append(run)
         return found
 
@@ -219,20 +226,22 @@ class FolderStore:
             file = self.path / f"{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}-{run_id}.jsonl"
         make_private(file)
         descriptor = os.open(file, os.O_RDWR | os.O_APPEND)
-        self._files[run_id] = file
+        self._written[run_id] = file
         size = os.fstat(descriptor).st_size
         if size and os.pread(descriptor, 1, size - 1) != b"\n":
             os.write(descriptor, b"\n")  # a process before was killed in the middle of a line
         return descriptor
 
     def _find_file(self, run_id: str) -> Path | None:
-        known = self._files.get(run_id)
+        known = self._written.get(run_id) or self._found.get(run_id)
         if known is not None and known.exists():
             return known
         for file in self._list_files():
             found = _RUN_FILE.fullmatch(file.name)
             if found is not None and found["run_id"] == run_id:
-                self._files[run_id] = file
+                if len(self._found) >= _MOST_FOUND:
+                    self._found.clear()
+                self._found[run_id] = file
                 return file
         return None
 

@@ -8,14 +8,22 @@ run: it counts while the body runs, pauses while the body waits, and cancels lat
 from __future__ import annotations
 
 import asyncio
+import atexit
+import logging
 import math
+import os
 import sys
+import time
 import types
+import weakref
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
+from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
 from functools import cache, partial
 from types import TracebackType
-from typing import Any, Generic, ParamSpec, Protocol, Self, TypeAlias, TypeVar, TypeVarTuple
+from typing import Any, ClassVar, Generic, ParamSpec, Protocol, Self, TypeAlias, TypeVar, TypeVarTuple
+from weakref import WeakSet
 
 import anyio
 import anyio.to_thread
@@ -29,6 +37,8 @@ if sys.version_info < (3, 12):
 
     _current_tasks: dict[object, asyncio.Task[Any]] = vars(asyncio.tasks)["_current_tasks"]
 
+
+_logger = logging.getLogger("toolkit.runtime")
 
 AsyncioCancelledError = asyncio.CancelledError
 
@@ -216,23 +226,123 @@ def is_on_asyncio() -> bool:
 _detached: set[asyncio.Task[None]] = set()  # asyncio itself has only weak references to its tasks
 
 
-async def at_loop_end(close: Callable[[], Awaitable[None] | None]) -> AsyncGenerator[None]:
-    """Have `close` called when this event loop ends; the caller must keep a reference to the result.
+T = TypeVar("T")
 
-    At its end a loop closes each asynchronous generator that was begun in it.
+
+class LoopLocal(Generic[T]):
+    """A value for each event loop, made at its first use there.
+
+    It is closed and deleted when that loop ends, by `aclose`, and when this is collected: nothing else of the process
+    refers to it, so that a loop that is over is collected with all that belonged to it.
+
+    Args:
+        make: Makes one, in the loop. It must not hold the owner of this, which would be collected late.
+        close: Closes one, in its loop, in a task that is not cancelled; None where nothing is to be closed.
     """
-    generator = _close_at_end(close)
-    await anext(generator)
-    return generator
+
+    def __init__(self, make: Callable[[], T], close: Callable[[T], Awaitable[None]] | None = None) -> None:
+        self._make = make
+        self._close = close
+        self._values: dict[object, T] = {}
+        self._starters: dict[object, Callable[[AsyncCall], None]] = {}
+        if close is not None:
+            weakref.finalize(self, _close_elsewhere, self._values, self._starters, close).atexit = False
+
+    def get(self) -> T:
+        """Return the value of the running event loop."""
+        loop = _find_loop()
+        value = self._values.get(loop)
+        if value is None:
+            value = self._make()
+            _LoopEnd.of(loop).values.add(self)
+            if self._close is not None:
+                self._starters[loop] = _make_outside_starter()
+            self._values[loop] = value
+        return value
+
+    def find(self) -> T | None:
+        """Return the value of the running event loop; None where there is none yet."""
+        return self._values.get(_find_loop())
+
+    async def aclose(self) -> None:
+        """Close and delete the value of the running event loop, if there is one; cancellation waits for it."""
+        loop = _find_loop()
+        value = self._values.get(loop)
+        self.forget(loop)
+        if value is not None and self._close is not None:
+            with anyio.CancelScope(shield=True):
+                await self._close(value)
+
+    def forget(self, loop: object) -> None:
+        """Delete the value of a loop."""
+        self._values.pop(loop, None)
+        self._starters.pop(loop, None)
 
 
-async def _close_at_end(close: Callable[[], Awaitable[None] | None]) -> AsyncGenerator[None]:
+def _close_elsewhere(
+    values: dict[object, T], starters: dict[object, Callable[[AsyncCall], None]], close: Callable[[T], Awaitable[None]]
+) -> None:
+    """Have the values closed, each in its event loop; called in any thread."""
+    for loop, value in tuple(values.items()):
+        starters[loop](partial(_close_safely, partial(close, value)))
+
+
+async def _close_safely(close: AsyncCall) -> None:
     try:
-        yield
-    finally:
-        closed = close()
-        if closed is not None:
-            await closed
+        with anyio.CancelScope(shield=True):
+            await close()
+    except Exception:
+        _logger.exception("something that belongs to an event loop can't be closed")
+
+
+def _make_outside_starter() -> Callable[[AsyncCall], None]:
+    """Return a `start_detached` into the running event loop from any thread, which does nothing once that has ended."""
+    wake, start = loop_waker(), detached_starter()
+
+    def start_from_outside(call: AsyncCall) -> None:
+        wake(partial(start, call))
+
+    return start_from_outside
+
+
+class _LoopEnd:
+    """The end of one event loop: at it, a loop closes each asynchronous generator that was begun in it."""
+
+    _of_loops: ClassVar[dict[object, _LoopEnd]] = {}
+
+    def __init__(self, loop: object) -> None:
+        self.values: WeakSet[LoopLocal[Any]] = WeakSet()
+        self._loop = loop
+        self._generator = self._close_at_end()
+        with suppress(StopIteration):  # as a step that waits for nothing ends
+            self._generator.__anext__().__await__().send(None)
+
+    @classmethod
+    def of(cls, loop: object) -> _LoopEnd:
+        end = cls._of_loops.get(loop)
+        if end is None:
+            for other in tuple(cls._of_loops):
+                if isinstance(other, asyncio.AbstractEventLoop) and other.is_closed():
+                    cls._of_loops[other]._forget_all()  # it was closed without an end of its generators
+            end = cls._of_loops[loop] = cls(loop)
+        return end
+
+    async def _close_at_end(self) -> AsyncGenerator[None]:
+        try:
+            yield
+        finally:
+            for local in tuple(self.values):
+                await _close_safely(local.aclose)
+            self._forget_all()
+
+    def _forget_all(self) -> None:
+        self._of_loops.pop(self._loop, None)
+        for local in tuple(self.values):
+            local.forget(self._loop)
+
+
+def _find_loop() -> object:
+    return asyncio.get_running_loop() if is_on_asyncio() else current_token().native_token
 
 
 def start_detached(call: AsyncCall) -> None:
@@ -389,7 +499,6 @@ except ModuleNotFoundError:  # it comes with trio
     _event_loop_name = None
 
 
-T = TypeVar("T")
 Given = TypeVarTuple("Given")
 
 
@@ -399,6 +508,77 @@ def context_for_thread() -> Context:
     if _event_loop_name is not None:
         context.run(_event_loop_name.set, None)
     return context
+
+
+_IDLE_LOOP_SECONDS = 60.0
+_idle_loops: deque[tuple[asyncio.Runner, float]] = deque()  # those used last are at the end, with the time of that
+_parents_loops: list[object] = []
+
+
+def run_in_own_loop(call: Callable[[], Awaitable[T]]) -> T:
+    """Run a call in an event loop that nothing else uses meanwhile, in this thread, and return its result.
+
+    The loop is used again, by whichever thread calls this next, so that connections and processes in it live on; it
+    ends when it has been idle for a minute and another one comes back, and at the exit of the interpreter. Tasks that
+    the call leaves are cancelled. On asyncio.
+    """
+    try:
+        runner, _ = _idle_loops.pop()
+    except IndexError:
+        runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+    results: list[T] = []
+
+    async def run() -> None:  # a result of its own would be made a text of by the handling of interrupts
+        results.append(await call())
+
+    is_intact = True
+    try:
+        runner.run(run(), context=context_for_thread())
+        return results.pop()
+    except BaseException as error:
+        is_intact = isinstance(error, Exception)
+        raise
+    finally:
+        loop = runner.get_loop()
+        _cancel_left_tasks(loop)
+        now = time.monotonic()
+        if is_intact:
+            _idle_loops.append((runner, now))
+        else:
+            _close_loop(loop)
+        while _idle_loops and _idle_loops[0][1] < now - _IDLE_LOOP_SECONDS:
+            _close_loop(_idle_loops.popleft()[0].get_loop())
+
+
+def _cancel_left_tasks(loop: asyncio.AbstractEventLoop) -> None:
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    if left:
+        loop.run_until_complete(asyncio.wait(left))
+
+
+def _close_loop(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        loop.close()
+
+
+@atexit.register
+def _close_idle_loops() -> None:
+    while _idle_loops:
+        _close_loop(_idle_loops.pop()[0].get_loop())
+
+
+def _leave_loops_to_parent() -> None:
+    """Forget the idle loops in a forked process without closing them: they share the kernel's objects."""
+    _parents_loops.extend(_idle_loops)
+    _idle_loops.clear()
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_leave_loops_to_parent)
 
 
 @types.coroutine
@@ -476,6 +656,7 @@ class OwnerLoop:
 
     def __init__(self) -> None:
         self._token = current_token()
+        self._loop = asyncio.get_running_loop() if is_on_asyncio() else None
         self._wake = loop_waker()
         self._start = detached_starter()
         self._context = copy_context()
@@ -493,7 +674,8 @@ class OwnerLoop:
         def start() -> None:
             self._context.copy().run(self._start, owner_call.run)
 
-        if self._wake(start):
+        # A loop between two runs of `run_in_own_loop` takes what it is to call, and may never call it.
+        if (self._loop is None or self._loop.is_running()) and self._wake(start):
             try:
                 await owner_call.ended.wait()
             finally:

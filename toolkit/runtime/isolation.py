@@ -34,7 +34,6 @@ from types import ModuleType
 from typing import Any, BinaryIO, NoReturn
 
 import anyio
-from anyio.lowlevel import RunVar
 from anyio.streams.buffered import BufferedByteReceiveStream
 from pydantic import ValidationError
 
@@ -47,6 +46,7 @@ from toolkit.errors import (
     ToolError,
     ToolFailedError,
 )
+from toolkit.runtime.backend import LoopLocal
 from toolkit.runtime.processes import NO_PATIENCE, SupervisedProcess, describe_end
 from toolkit.schema import function_schema
 from toolkit.schema.nodes import is_object
@@ -141,11 +141,7 @@ async def run_isolated(
         "arguments": arguments,
         "is_raw": is_raw,
     }
-    pool = _process_pools.get(None)
-    if pool is None:
-        pool = _WorkerPool()
-        _process_pools.set(pool)
-    return _read_isolated_reply(await pool.ask(request, waiting), function)
+    return _read_isolated_reply(await _process_pools.get().ask(request, waiting), function)
 
 
 class _UnguardedMainExit(SystemExit):
@@ -290,7 +286,7 @@ class _Exchange:
         )
 
 
-_process_pools: RunVar[_WorkerPool] = RunVar("toolkit_isolation")
+_process_pools = LoopLocal(_WorkerPool)
 
 
 MESSAGE_LENGTH = struct.Struct(">Q")

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,9 +29,9 @@ from typing import IO, Literal, Self
 
 import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream, Process
-from anyio.lowlevel import RunVar, checkpoint
+from anyio.lowlevel import checkpoint
 
-from toolkit.runtime.backend import at_loop_end
+from toolkit.runtime.backend import LoopLocal
 
 _logger = logging.getLogger("toolkit.runtime")
 
@@ -163,7 +163,7 @@ class SupervisedProcess:
             started = cls(process, patience)
             if not keeps_orphans:  # a supervisor ends by itself, when this process is gone
                 _living[started.pid] = patience
-            await _end_with_loop(started)
+            _loop_processes.get().add(started)
         assert started is not None
         return started
 
@@ -230,7 +230,9 @@ class SupervisedProcess:
             else:
                 _logger.error("process %s does not end %g s after SIGKILL, and is left", self.pid, _REAP_SECONDS)
             _living.pop(self.pid, None)
-            _loop_processes.get(_LoopProcesses()).processes.discard(self)
+            processes = _loop_processes.find()
+            if processes is not None:
+                processes.discard(self)
 
     async def _skip_output(self) -> None:
         for stream in (self._process.stdout, self._process.stderr):
@@ -240,28 +242,12 @@ class SupervisedProcess:
                         await stream.receive()
 
 
-class _LoopProcesses:
-    """The processes of one event loop that have not been ended yet."""
-
-    def __init__(self) -> None:
-        self.processes: set[SupervisedProcess] = set()
-        self.end: AsyncGenerator[None] | None = None
-
-    async def end_all(self) -> None:
-        for process in tuple(self.processes):
-            await process.end()
+async def _end_all(processes: set[SupervisedProcess]) -> None:
+    for process in tuple(processes):
+        await process.end()
 
 
-_loop_processes: RunVar[_LoopProcesses] = RunVar("toolkit_processes")
-
-
-async def _end_with_loop(process: SupervisedProcess) -> None:
-    found = _loop_processes.get(None)
-    if found is None:
-        found = _LoopProcesses()
-        _loop_processes.set(found)
-        found.end = await at_loop_end(found.end_all)
-    found.processes.add(process)
+_loop_processes: LoopLocal[set[SupervisedProcess]] = LoopLocal(set[SupervisedProcess], _end_all)
 
 
 class BlockingProcess:

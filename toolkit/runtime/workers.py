@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections import deque
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections import Counter, deque
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import Context, ContextVar
 from itertools import count
@@ -26,13 +26,13 @@ from threading import Lock
 from typing import Any, Generic, TypeVar
 
 import anyio
-from anyio.lowlevel import RunVar, checkpoint_if_cancelled
+from anyio.lowlevel import checkpoint_if_cancelled
 
 from toolkit.chat.output import to_output
 from toolkit.errors import ToolCancelledError, ToolFailedError
 from toolkit.runtime.backend import (
+    LoopLocal,
     LoopWaker,
-    at_loop_end,
     context_for_thread,
     is_in_event_loop,
     keep_cancelling,
@@ -116,6 +116,8 @@ async def run_in_worker(
     *,
     on_abandoned: Callable[[], None] | None = None,
     workers: int = 40,
+    owner: object = None,
+    is_for_people: bool = False,
     waiting: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> T:
     """Call a function in a worker thread of this event loop, with a copy of the current context.
@@ -129,17 +131,17 @@ async def run_in_worker(
         call: Takes no arguments: they are bound to it.
         on_abandoned: Called in the event loop, once, when the thread is abandoned; must not raise.
         workers: How many threads may run in this event loop at the same time, the abandoned ones counted.
+        owner: Who calls, such as a tool: the abandoned threads of one owner occupy at most half of the places.
+        is_for_people: True where the function waits for a person: such threads have places of their own.
         waiting: Entered while this waits for a place.
 
     Raises:
-        ToolFailedError: All slots are occupied by abandoned threads, so that waiting could take forever.
+        ToolFailedError: All slots, or the owner's, are occupied by abandoned threads: waiting could take forever.
     """
     await checkpoint_if_cancelled()
-    pool = _worker_pools.get(None)
-    if pool is None:
-        pool = await _open_thread_pool()
-    await pool.take_place(workers, waiting)
-    job = _ThreadJob(pool, call)
+    pool = (_pools_for_people if is_for_people else _worker_pools).get()
+    await pool.take_place(workers, owner, waiting)
+    job = _ThreadJob(pool, call, owner)
     cancelled = anyio.get_cancelled_exc_class()  # asked here: where this is closed, its event loop may have ended
     try:
         pool.start(job)
@@ -159,7 +161,7 @@ async def run_in_worker(
 
 def abandoned_count() -> int:
     """Return how many abandoned threads of this event loop still run."""
-    pool = _worker_pools.get(None)
+    pool = _worker_pools.find()
     return 0 if pool is None else pool.abandoned
 
 
@@ -170,7 +172,7 @@ def is_worker_thread() -> bool:
 
 def worker_loop_thread() -> int | None:
     """Return the thread of the event loop that this code's worker thread belongs to; None where this is in none."""
-    return _here.job.pool.thread if is_worker_thread() else None
+    return _here.job.loop_thread if is_worker_thread() else None
 
 
 def call_in_loop(function: Callable[..., Any], *args: Any) -> Any:
@@ -232,8 +234,10 @@ class _LoopRequest:
 class _ThreadJob(Generic[T]):
     """One call on its way through a thread."""
 
-    def __init__(self, pool: _ThreadPool, call: Callable[[], T]) -> None:
+    def __init__(self, pool: _ThreadPool, call: Callable[[], T], owner: object) -> None:
         self.pool = pool
+        self.owner = owner
+        self.loop_thread = threading.get_ident()
         self.is_over = False
         self.is_abandoned = False
         self.has_begun = False
@@ -277,7 +281,7 @@ class _ThreadJob(Generic[T]):
         if request is not None:
             request.refuse()
         if self.is_left:
-            self.pool.count_abandoned()
+            self.pool.count_abandoned(self.owner)
         if watcher is not None:
             watcher()
         return self.is_left
@@ -298,7 +302,9 @@ class _ThreadJob(Generic[T]):
         self.is_over = True
         if self.is_abandoned and inspect.iscoroutine(self._value):
             self._value.close()
-        self.pool.free_place(was_abandoned=self.is_left)
+        if self.is_left:
+            self.pool.forget_abandoned(self.owner)
+        self.pool.free_place()
         self._news.set()
 
     def _tell_news(self) -> None:
@@ -359,9 +365,8 @@ class _ThreadPool:
 
     def __init__(self) -> None:
         self.wake = loop_waker()
-        self.thread = threading.get_ident()
         self.abandoned = 0
-        self.end: AsyncGenerator[None] | None = None
+        self._abandoned_of: Counter[object] = Counter()
         self._taken = 0
         self._waiters: deque[_PlaceWaiter] = deque()
         self._jobs: SimpleQueue[_ThreadJob[Any] | None] = SimpleQueue()
@@ -369,7 +374,10 @@ class _ThreadPool:
         self._idle = 0  # threads that wait for a job, less the jobs that are on their way to them
         self._is_closed = False
 
-    async def take_place(self, workers: int, waiting: Callable[[], AbstractContextManager[object]]) -> None:
+    async def take_place(
+        self, workers: int, owner: object, waiting: Callable[[], AbstractContextManager[object]]
+    ) -> None:
+        self._check_share(workers, owner)
         if self._taken < workers:
             self._taken += 1
             return
@@ -385,16 +393,24 @@ class _ThreadPool:
                     f"Not started: all {workers} worker threads are occupied by earlier calls that were cancelled or "
                     "timed out but still run. Try again later."
                 )
+            self._check_share(workers, owner)
             is_taken = True
         finally:
             if not waiter.has_place:
                 self._waiters.remove(waiter)
             elif not is_taken:  # cancelled in the moment that it came
-                self.free_place(was_abandoned=False)
+                self.free_place()
 
-    def free_place(self, *, was_abandoned: bool) -> None:
+    def _check_share(self, workers: int, owner: object) -> None:
+        share = (workers + 1) // 2
+        if share < workers and self._abandoned_of[owner] >= share:
+            raise ToolFailedError(
+                f"Not started: {share} earlier calls of this tool that were cancelled or timed out still run, and it "
+                f"may not occupy more of the {workers} worker threads. Try again later."
+            )
+
+    def free_place(self) -> None:
         self._taken -= 1
-        self.abandoned -= was_abandoned
         for waiter in tuple(self._waiters):
             if self._taken < waiter.workers:
                 self._taken += 1
@@ -402,8 +418,17 @@ class _ThreadPool:
                 waiter.has_place = True
                 waiter.changed.set()
 
-    def count_abandoned(self) -> None:
+    def forget_abandoned(self, owner: object) -> None:
+        self.abandoned -= 1
+        if owner is not None:
+            self._abandoned_of[owner] -= 1
+            if not self._abandoned_of[owner]:
+                del self._abandoned_of[owner]
+
+    def count_abandoned(self, owner: object) -> None:
         self.abandoned += 1
+        if owner is not None:
+            self._abandoned_of[owner] += 1
         for waiter in self._waiters:
             if self.abandoned >= waiter.workers:
                 waiter.changed.set()
@@ -422,7 +447,7 @@ class _ThreadPool:
             job.end()
             raise
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Let the idle threads end, and those that run when they become idle."""
         with self._lock:
             self._is_closed = True
@@ -453,15 +478,9 @@ class _ThreadPool:
         return self._jobs.get()  # all that wait are expected by a job, this one too
 
 
-_worker_pools: RunVar[_ThreadPool] = RunVar("toolkit_workers")
+_worker_pools = LoopLocal(_ThreadPool, _ThreadPool.close)
+_pools_for_people = LoopLocal(_ThreadPool, _ThreadPool.close)
 _here = threading.local()
-
-
-async def _open_thread_pool() -> _ThreadPool:
-    pool = _ThreadPool()
-    _worker_pools.set(pool)
-    pool.end = await at_loop_end(pool.close)
-    return pool
 
 
 def _probe_loop() -> None: ...

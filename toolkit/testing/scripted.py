@@ -145,17 +145,20 @@ class ScriptedProvider:
     Args:
         replies: The replies, one a request. Several calls in one reply are an `AssistantMessage`.
         repeats: True where it starts again after the last reply; otherwise one more request is an error.
+        keep_requests: False where nothing reads `requests`, which grow with each request.
 
     Attributes:
         requests: The requests, with the transcript as it was then.
     """
 
-    def __init__(self, replies: Iterable[ScriptedReply], *, repeats: bool = False) -> None:
+    def __init__(self, replies: Iterable[ScriptedReply], *, repeats: bool = False, keep_requests: bool = True) -> None:
         if isinstance(replies, str):
             raise ConfigurationError(f"a script is a list of replies, such as [{replies!r}], and not one text")
         self._replies = list(replies)
         self._repeats = repeats
+        self._keeps_requests = keep_requests
         self._position = 0
+        self._count = 0
         self.requests: list[ChatRequest] = []
 
     @property
@@ -189,12 +192,13 @@ class ScriptedProvider:
                 yield event
 
     def _play_next(self, request: ChatRequest) -> ChatResponse:
-        # The request's messages are the loop's live list.
-        self.requests.append(frozen(request))
+        self._count += 1
+        if self._keeps_requests:  # the request's messages are the loop's live list
+            self.requests.append(frozen(request))
         if self._position == len(self._replies):
             if not self._repeats or not self._replies:
                 raise ConfigurationError(
-                    f"the script has {len(self._replies)} replies, and this is request {len(self.requests)}"
+                    f"the script has {len(self._replies)} replies, and this is request {self._count}"
                 )
             self._position = 0
         reply: object = self._replies[self._position]

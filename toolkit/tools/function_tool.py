@@ -603,6 +603,7 @@ def _compose_threaded(call: _CallFunction, convert: _Convert) -> Execute:
             partial(begin, arguments, context),
             on_abandoned=context.leave_running,
             workers=context.sync_workers,
+            owner=call,
             waiting=partial(context.waiting_for, _THREAD),
         )
         return convert(await value if inspect.isawaitable(value) else value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, Mapping
+from functools import partial
 from typing import Any, Literal, TypedDict, cast, get_args
 
 import httpx2
@@ -20,8 +21,8 @@ from toolkit.chat import ChatRequest, ChatResponse, ResponseDone, StreamEvent, U
 from toolkit.chat.provider import closing
 from toolkit.http_replies import ACCEPTED_ENCODINGS, BoundedClient
 from toolkit.providers.adapter import (
+    MOST_CONNECTIONS,
     Adapter,
-    ClientOfLoop,
     Decoder,
     Exchange,
     WholeAnswer,
@@ -40,6 +41,7 @@ from toolkit.providers.anthropic.decode import (
 from toolkit.providers.anthropic.encode import ANTHROPIC_DIALECT, CacheTime, MessagesEncoder
 from toolkit.providers.failures import Failures
 from toolkit.redaction import without_credentials
+from toolkit.runtime.backend import LoopLocal
 from toolkit.settings import Duration, check_setting
 
 _ANTHROPIC_URL = "https://api.anthropic.com"
@@ -72,6 +74,10 @@ class _AnthropicHttpClient(BoundedClient, DefaultAsyncHttpxClient):
     """The SDK's, with bounds."""
 
 
+def _make_client(limits: httpx2.Limits, **options: Any) -> AsyncAnthropic:
+    return AsyncAnthropic(http_client=_AnthropicHttpClient(limits=limits), **options)
+
+
 class AnthropicProvider(Adapter):
     """Talks to a model through Anthropic's messages: Anthropic's own, or any server that speaks them.
 
@@ -102,6 +108,7 @@ class AnthropicProvider(Adapter):
         cache: Lets the server cache the request for five minutes or an hour, so that the next request of the same
             conversation costs a tenth for it: marks the end of the tools, of the system text, and of the messages.
             None marks nothing, which is right where no second request follows.
+        max_connections: The most connections of one event loop; more requests wait for one.
         name: The name in errors.
         client: A client of your own, for a proxy or other credentials; it is not closed, and `api_key`, `base_url` and
             `headers` are its own matter.
@@ -121,6 +128,7 @@ class AnthropicProvider(Adapter):
         options: Mapping[str, Any] | None = None,
         max_tokens: int = 16_384,
         cache: CacheTime | None = None,
+        max_connections: int = MOST_CONNECTIONS,
         name: str = "anthropic",
         client: AsyncAnthropic | None = None,
     ) -> None:
@@ -135,7 +143,7 @@ class AnthropicProvider(Adapter):
             base_url=base_url or os.environ.get("ANTHROPIC_BASE_URL") or _ANTHROPIC_URL,
             timeout=timeout,
             headers=headers,
-            clients=ClientOfLoop(self._make_client, close=AsyncAnthropic.close, is_closed=AsyncAnthropic.is_closed),
+            max_connections=max_connections,
         )
         check_setting("max_tokens", max_tokens, int, least=1)
         check_setting("cache", cache, *get_args(CacheTime), None)
@@ -152,7 +160,16 @@ class AnthropicProvider(Adapter):
             variable, given = "ANTHROPIC_CUSTOM_HEADERS", self._headers
             withheld = withheld_headers(self._base_url, variable, _ANTHROPIC_HOSTS, given=given)
             self._request_headers |= dict.fromkeys(withheld, omit)
-        self._exchange = Exchange(send=self._post_body, failures=self._make_failures, raised=AnthropicError)
+        self._clients = LoopLocal(
+            partial(
+                _make_client,
+                self._limits,
+                api_key=self._api_key,
+                base_url=self._base_url,
+                default_headers=self._headers,
+            ),
+            AsyncAnthropic.close,
+        )
         self._encoder = MessagesEncoder(
             model=model,
             defaults=options or {},
@@ -200,7 +217,8 @@ class AnthropicProvider(Adapter):
             yield ResponseDone(answer)
 
     async def _encode_request(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:
-        return self._exchange, self._encoder.encode(request, streams=streams)
+        exchange = Exchange(send=self._post_body, failures=self._make_failures, raised=AnthropicError)
+        return exchange, self._encoder.encode(request, streams=streams)
 
     def _decode_answer(self, answer: WholeAnswer, request: ChatRequest) -> ChatResponse:
         names = ANTHROPIC_DIALECT.names_back(request.tools)
@@ -212,14 +230,6 @@ class AnthropicProvider(Adapter):
     def _make_decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:
         return AnthropicStreamDecoder(
             self._make_failures, ANTHROPIC_DIALECT.names_back(request.tools), request_id=request_id
-        )
-
-    def _make_client(self) -> AsyncAnthropic:
-        return AsyncAnthropic(
-            api_key=self._api_key,
-            base_url=self._base_url,
-            default_headers=self._headers,
-            http_client=_AnthropicHttpClient(),
         )
 
     async def _post_body(self, body: bytes, *, streams: bool, timeout: float | None) -> httpx2.Response:  # noqa: ARG002 - the body says it

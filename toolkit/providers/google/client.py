@@ -25,8 +25,8 @@ from toolkit.chat import ChatRequest, ChatResponse, Usage
 from toolkit.errors import ConfigurationError, ProviderAuthError
 from toolkit.http_replies import ACCEPTED_ENCODINGS, MOST_ERROR_BYTES, BoundedClient, origin_of, read_bounded
 from toolkit.providers.adapter import (
+    MOST_CONNECTIONS,
     Adapter,
-    ClientOfLoop,
     Decoder,
     Exchange,
     WholeAnswer,
@@ -39,6 +39,7 @@ from toolkit.providers.failures import Failures
 from toolkit.providers.google.decode import GeminiStreamDecoder, decode_answer, decode_gemini_usage
 from toolkit.providers.google.encode import GEMINI_DIALECT, GenerateEncoder
 from toolkit.redaction import without_credentials
+from toolkit.runtime.backend import LoopLocal
 from toolkit.settings import Duration
 
 _GEMINI = ("GOOGLE_GEMINI_BASE_URL", "https://generativelanguage.googleapis.com")
@@ -82,6 +83,7 @@ class GoogleProvider(Adapter):
         project: The project at Google Cloud; None leaves it to the SDK.
         location: The location at Google Cloud; None leaves it to the SDK.
         credentials: Of Google Cloud; None takes the default ones of this machine.
+        max_connections: The most connections of one event loop; more requests wait for one.
         name: The name in errors.
         http_client: A client of your own, for a proxy or certificates; it is not closed.
 
@@ -104,6 +106,7 @@ class GoogleProvider(Adapter):
         project: str | None = None,
         location: str | None = None,
         credentials: Credentials | None = None,
+        max_connections: int = MOST_CONNECTIONS,
         name: str = "google",
         http_client: httpx2.AsyncClient | None = None,
     ) -> None:
@@ -116,10 +119,9 @@ class GoogleProvider(Adapter):
             base_url=base_url or default_url,
             timeout=timeout,
             headers=headers,
-            clients=ClientOfLoop(
-                _make_client, close=httpx2.AsyncClient.aclose, is_closed=lambda client: client.is_closed
-            ),
+            max_connections=max_connections,
         )
+        self._clients = LoopLocal(partial(BoundedClient, limits=self._limits, timeout=None), BoundedClient.aclose)
         self._is_address_given = base_url is not None
         if self._is_vertex:
             self._check_home(has_credentials=bool(api_key or credentials))
@@ -262,10 +264,6 @@ class _DraftedError(Exception):
 class _Stop(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         raise _DraftedError(request)
-
-
-def _make_client() -> httpx2.AsyncClient:
-    return BoundedClient(timeout=None)
 
 
 def _read_settings(draft: httpx2.Request) -> Mapping[str, Any]:

@@ -19,7 +19,6 @@ from typing import IO, TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 import anyio
 import anyio.to_thread
-from anyio.lowlevel import RunVar
 
 from toolkit.chat import ChatRequest, ChatResponse, StreamEvent
 from toolkit.chat.provider import closing
@@ -27,6 +26,7 @@ from toolkit.errors import ConfigurationError, ProviderError, ProviderTimeoutErr
 from toolkit.guided import AnswerFromResults, GuidedProvider
 from toolkit.providers.local.gguf import INSTALL_COMMAND, check_gguf, read_gguf_metadata
 from toolkit.providers.openai import OpenAIProvider
+from toolkit.runtime.backend import LoopLocal
 from toolkit.runtime.processes import NO_PATIENCE, BlockingProcess, describe_end
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ class EngineProvider:
         self._start_timeout = start_timeout
         self._engine: EngineProcess | None = None
         self._client: OpenAIProvider | None = None
-        self._lock: RunVar[anyio.Lock] = RunVar("lock")
+        self._locks = LoopLocal(anyio.Lock)
 
     @property
     def model(self) -> str:
@@ -273,11 +273,7 @@ class EngineProvider:
 
     async def _start_client(self) -> OpenAIProvider:
         """Return the client of an engine that runs, starting one where there is none."""
-        lock = self._lock.get(None)
-        if lock is None:
-            lock = anyio.Lock()
-            self._lock.set(lock)
-        async with lock:
+        async with self._locks.get():
             if self._engine is not None and self._engine.exit_code is not None:
                 await self.aclose()
             if self._engine is None or self._client is None:

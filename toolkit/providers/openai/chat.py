@@ -50,7 +50,7 @@ from toolkit.chat import (
     Usage,
     UserMessage,
 )
-from toolkit.providers.adapter import Decoder, Exchange, WholeAnswer
+from toolkit.providers.adapter import MOST_CONNECTIONS, Decoder, Exchange, WholeAnswer
 from toolkit.providers.dialect import (
     Dialect,
     arguments_text,
@@ -141,6 +141,7 @@ class OpenAIProvider(OpenAIClient):
             ``max_tokens`` elsewhere.
         reasoning_field: The field in which the model's reasoning is sent back; None means ``reasoning_content``, and
             nothing at OpenAI and Azure, which refuse it. An empty text leaves it out.
+        max_connections: The most connections of one event loop; more requests wait for one.
         name: The name in errors.
         client: A client of your own, for Azure or a proxy; it is not closed, and `api_key`, `base_url` and
             `headers` are its own matter.
@@ -163,11 +164,19 @@ class OpenAIProvider(OpenAIClient):
         options: Mapping[str, Any] | None = None,
         max_tokens_field: MaxTokensField | None = None,
         reasoning_field: str | None = None,
+        max_connections: int = MOST_CONNECTIONS,
         name: str = "openai",
         client: AsyncOpenAI | None = None,
     ) -> None:
         super().__init__(
-            model, api_key=api_key, base_url=base_url, timeout=timeout, headers=headers, name=name, client=client
+            model,
+            api_key=api_key,
+            base_url=base_url,
+            timeout=timeout,
+            headers=headers,
+            max_connections=max_connections,
+            name=name,
+            client=client,
         )
         check_setting("max_tokens_field", max_tokens_field, *get_args(MaxTokensField), None)
         if reasoning_field is None and not self._is_own:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Literal, TypedDict, cast
 from urllib.parse import quote
 
@@ -20,9 +21,10 @@ from openai import (
 
 from toolkit.errors import ProviderAuthError
 from toolkit.http_replies import ACCEPTED_ENCODINGS, BoundedClient
-from toolkit.providers.adapter import Adapter, ClientOfLoop, Exchange, checked_key, is_of, key_for, withheld_headers
+from toolkit.providers.adapter import Adapter, Exchange, checked_key, is_of, key_for, withheld_headers
 from toolkit.providers.failures import Failures
 from toolkit.redaction import without_credentials
+from toolkit.runtime.backend import LoopLocal
 from toolkit.settings import Duration
 
 KeySource = str | Callable[[], Awaitable[str]]
@@ -91,6 +93,17 @@ class _OpenAIHttpClient(BoundedClient, DefaultAsyncHttpxClient):
     """The SDK's, with bounds."""
 
 
+def _make_client(limits: httpx2.Limits, **options: Any) -> AsyncOpenAI:
+    return AsyncOpenAI(http_client=_OpenAIHttpClient(limits=limits), **options)
+
+
+async def _ask_key(source: Callable[[], Awaitable[str]], provider: str) -> str:
+    given = await source()
+    if not given:
+        raise ProviderAuthError(provider, "the function that was passed as api_key gave no key")
+    return checked_key(given, provider)
+
+
 class OpenAIClient(Adapter):
     """The ground of both providers."""
 
@@ -105,6 +118,7 @@ class OpenAIClient(Adapter):
         base_url: str | None,
         timeout: Duration | None,
         headers: Mapping[str, str] | None,
+        max_connections: int,
         name: str,
         client: AsyncOpenAI | None,
     ) -> None:
@@ -118,7 +132,7 @@ class OpenAIClient(Adapter):
             base_url=base_url or os.environ.get("OPENAI_BASE_URL") or _OPENAI_URL,
             timeout=timeout,
             headers=headers,
-            clients=ClientOfLoop(self._make_client, close=AsyncOpenAI.close, is_closed=AsyncOpenAI.is_closed),
+            max_connections=max_connections,
         )
         key = api_key or key_for(
             self._base_url,
@@ -135,21 +149,15 @@ class OpenAIClient(Adapter):
             variable, given = "OPENAI_CUSTOM_HEADERS", self._headers
             withheld = withheld_headers(self._base_url, variable, _OPENAI_HOSTS, *_ACCOUNT, given=given)
             self._request_headers |= dict.fromkeys(withheld, omit)
-        self._exchange = Exchange(send=self._post_body, failures=self._make_failures, raised=OpenAIError)
-
-    def _make_client(self) -> AsyncOpenAI:
-        return AsyncOpenAI(
-            api_key=self._api_key if isinstance(self._api_key, str) else self._ask_key,
-            base_url=self._base_url,
-            default_headers=self._headers,
-            http_client=_OpenAIHttpClient(),
+        key = self._api_key if isinstance(self._api_key, str) else partial(_ask_key, self._api_key, name)
+        self._clients = LoopLocal(
+            partial(_make_client, self._limits, api_key=key, base_url=self._base_url, default_headers=self._headers),
+            AsyncOpenAI.close,
         )
 
-    async def _ask_key(self) -> str:
-        given = await cast("Callable[[], Awaitable[str]]", self._api_key)()
-        if not given:
-            raise ProviderAuthError(self.name, "the function that was passed as api_key gave no key")
-        return checked_key(given, self.name)
+    @property
+    def _exchange(self) -> Exchange:
+        return Exchange(send=self._post_body, failures=self._make_failures, raised=OpenAIError)
 
     def _get_client(self) -> AsyncOpenAI:
         return self._given_client or self._clients.get()

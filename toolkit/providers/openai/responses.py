@@ -52,7 +52,7 @@ from toolkit.chat import (
     UserMessage,
 )
 from toolkit.errors import ConfigurationError
-from toolkit.providers.adapter import Decoder, Exchange, WholeAnswer
+from toolkit.providers.adapter import MOST_CONNECTIONS, Decoder, Exchange, WholeAnswer
 from toolkit.providers.dialect import (
     Dialect,
     arguments_text,
@@ -141,6 +141,7 @@ class OpenAIResponsesProvider(OpenAIClient):
         options: Fields for each request, such as `ResponsesOptions`; `ChatRequest.options` go over them.
         seals_reasoning: True to ask for sealed reasoning; None means yes, but for the models of OpenAI that don't
             reason, which refuse to be asked.
+        max_connections: The most connections of one event loop; more requests wait for one.
         name: The name in errors.
         client: A client of your own, for Azure or a proxy; it is not closed, and `api_key`, `base_url` and
             `headers` are its own matter.
@@ -162,11 +163,19 @@ class OpenAIResponsesProvider(OpenAIClient):
         headers: Mapping[str, str] | None = None,
         options: Mapping[str, Any] | None = None,
         seals_reasoning: bool | None = None,
+        max_connections: int = MOST_CONNECTIONS,
         name: str = "openai-responses",
         client: AsyncOpenAI | None = None,
     ) -> None:
         super().__init__(
-            model, api_key=api_key, base_url=base_url, timeout=timeout, headers=headers, name=name, client=client
+            model,
+            api_key=api_key,
+            base_url=base_url,
+            timeout=timeout,
+            headers=headers,
+            max_connections=max_connections,
+            name=name,
+            client=client,
         )
         defaults: dict[str, Any] = {"store": False}
         if seals_reasoning or (seals_reasoning is None and not _WITHOUT_REASONING.match(model)):

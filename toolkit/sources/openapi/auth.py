@@ -17,12 +17,12 @@ from urllib.parse import quote
 
 import anyio
 import httpx2
-from anyio.lowlevel import RunVar
 from pydantic_core import from_json
 
 from toolkit.errors import ConfigurationError, OpenApiError, ToolFailedError
 from toolkit.http_replies import ACCEPTED_ENCODINGS, origin_of, read_bounded
 from toolkit.redaction import secrets_in_headers, without_credentials, without_secrets
+from toolkit.runtime.backend import LoopLocal
 from toolkit.schema.nodes import is_object
 from toolkit.sources.openapi.document import Document, Origin, is_url
 from toolkit.suggestions import ask_whether_meant, find_similar
@@ -154,7 +154,7 @@ class Signer:
         self._secrets = secrets
         self._token = ""
         self._until = 0.0
-        self._lock: RunVar[anyio.Lock] = RunVar("token")
+        self._locks = LoopLocal(anyio.Lock)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._auth!r}>"
@@ -211,9 +211,7 @@ class Signer:
         return RequestSignature(headers=headers)
 
     async def _get_token(self, credentials: OAuth2ClientCredentials, client: httpx2.AsyncClient) -> str:
-        lock = self._lock.get(None) or anyio.Lock()
-        self._lock.set(lock)
-        async with lock:  # so that calls at once ask for one token
+        async with self._locks.get():  # so that calls at once ask for one token
             if not self._token or time.monotonic() > self._until:
                 await self._renew_token(credentials, client)
             return self._token

@@ -28,7 +28,14 @@ from referencing.jsonschema import DRAFT202012
 
 from toolkit.checked_yaml import YamlTooLargeError, load_yaml
 from toolkit.errors import ConfigurationError, OpenApiError
-from toolkit.http_replies import ACCEPTED_ENCODINGS, ReplyTooLargeError, hide_urls, origin_of, read_bounded
+from toolkit.http_replies import (
+    ACCEPTED_ENCODINGS,
+    ReplyTooLargeError,
+    hide_urls,
+    origin_of,
+    read_bounded,
+    shared_trust,
+)
 from toolkit.redaction import without_credentials
 from toolkit.schema.nodes import is_array, is_object
 
@@ -354,7 +361,7 @@ async def _fetch_in_time(url: str, reading: Reading, origin: Origin | None) -> t
     try:
         # For all of it: a server that sends a byte now and then would keep any other timeout from ending.
         with anyio.fail_after(reading.seconds_to_fetch):
-            async with httpx2.AsyncClient(timeout=reading.timeout) as client:
+            async with httpx2.AsyncClient(timeout=reading.timeout, verify=shared_trust()) as client:
                 hide_urls(client)
                 return await _fetch_content(client, url, name, origin)
     except TimeoutError as error:
