@@ -13,7 +13,14 @@ pytest.importorskip("langchain_core", reason="langchain-core is not installed: u
 
 import anyio.lowlevel
 from langchain_core.messages import ToolMessage
-from langchain_core.tools import BaseTool, InjectedToolArg, ToolException, tool as langchain_tool
+from langchain_core.tools import (
+    BaseTool,
+    InjectedToolArg,
+    InjectedToolCallId,
+    Tool,
+    ToolException,
+    tool as langchain_tool,
+)
 
 from toolkit.interop import from_langchain, to_langchain
 
@@ -103,6 +110,41 @@ async def test_no_model_gives_what_langchain_injects() -> None:
     assert "user: unknown" in result.text
     provider = ScriptedProvider([ToolCall("1", "mine", '{"what": "hat"}')])
     assert (await tool_loop(provider, tools, "Take the hat.")).text == "hat of me"
+
+
+@pytest.mark.anyio
+async def test_the_oldest_kind_of_tool_takes_one_text() -> None:
+    def search(text: str) -> str:
+        return f"found {text}"
+
+    found = Tool("search", search, "Search.")
+    tools = ToolRegistry(from_langchain(found))
+    assert tools.definitions()[0].parameters == {
+        "type": "object",
+        "properties": {"tool_input": {"type": "string"}},
+        "required": ["tool_input"],
+        "additionalProperties": False,
+    }
+    result = await tools.execute(ToolCall("1", "search", '{"tool_input": "hats"}'))
+    assert result.text == "found hats"
+
+
+@pytest.mark.anyio
+async def test_a_tool_that_only_langchains_agents_can_call_is_refused_and_the_id_of_a_call_is_given() -> None:
+    @langchain_tool
+    def mine(what: str, user: Annotated[str, InjectedToolArg]) -> str:
+        """Take it."""
+        return f"{what} of {user}"
+
+    @langchain_tool
+    def numbered(what: str, call_id: Annotated[str, InjectedToolCallId]) -> str:
+        """Take it."""
+        return f"{what} by {call_id}"
+
+    with pytest.raises(ConfigurationError, match="the tool mine of LangChain needs user, which only its own agents"):
+        from_langchain([mine])
+    result = await ToolRegistry(from_langchain(numbered)).execute(ToolCall("7", "numbered", '{"what": "hat"}'))
+    assert result.text == "hat by 7"
 
 
 def test_what_is_no_tool_is_named() -> None:

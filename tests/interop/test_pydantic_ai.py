@@ -34,6 +34,7 @@ from pydantic_ai.messages import (
     ToolReturnPart,
 )
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.toolsets import FunctionToolset
 
 from toolkit.interop import from_pydantic_ai, to_pydantic_ai
 
@@ -159,3 +160,15 @@ def test_one_tool_is_taken_as_several_are() -> None:
     assert found.definition.name == "add"
     assert [theirs.name for theirs in to_pydantic_ai([again, found])] == ["again", "add"]
     assert [theirs.name for theirs in to_pydantic_ai(again)] == ["again"]
+
+
+def test_the_tools_of_a_toolset_come_in_beside_others() -> None:
+    def remove(path: str) -> str:
+        """Remove it."""
+        return path
+
+    toolset = FunctionToolset([Tool(remove, name="delete")], requires_approval=True)
+    first, second = from_pydantic_ai([toolset, Tool(add)])
+    assert (first.definition.name, second.definition.name) == ("delete", "add")
+    assert (first.options.requires_approval, second.options.requires_approval) == (True, False)
+    assert [found.definition.name for found in from_pydantic_ai(toolset)] == ["delete"]

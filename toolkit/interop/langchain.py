@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import base64
+import inspect
 import json
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, cast, overload
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, cast, get_type_hints, overload
 from uuid import uuid4
 
 from anyio.from_thread import start_blocking_portal
 from langchain_core.messages import ToolMessage
-from langchain_core.tools import BaseTool, StructuredTool, ToolException
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import BaseTool, InjectedToolCallId, StructuredTool, Tool, ToolException
 
 from toolkit.calls.context import ToolContext
 from toolkit.calls.registration import Ctx
@@ -25,11 +27,14 @@ from toolkit.chat import (
     ToolResult,
 )
 from toolkit.chat.output import ToolOutput, to_output
+from toolkit.errors import ConfigurationError
 from toolkit.interop.conversions import OneOrMore, read_registry, read_tools
 from toolkit.tool_names import legal_names
 from toolkit.tools.decorators import tool_from_schema_with_ctx
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.registry import ToolRegistry
+
+_GIVEN_BY_LANGCHAIN = ("run_manager", "callbacks")
 
 
 def from_langchain(tools: BaseTool | Iterable[BaseTool]) -> list[FunctionTool[object, ..., Any]]:
@@ -41,6 +46,9 @@ def from_langchain(tools: BaseTool | Iterable[BaseTool]) -> list[FunctionTool[ob
 
     An error that a tool reports is an error result; its artifact is in the `details`. A tool that is only sync runs in
     a worker thread; LangChain's own async code needs asyncio.
+
+    Raises:
+        ConfigurationError: A tool needs an argument that only LangChain's own agents inject, such as their state.
     """
     found = read_tools(tools, BaseTool, "a tool of LangChain")  # type: ignore[type-abstract]  # only looked at
     names = legal_names([tool.name for tool in found])
@@ -70,12 +78,16 @@ def to_langchain(tools: OneOrMore[Any], ctx: Any = None) -> list[BaseTool]:
 
 def _import_langchain_tool(tool: BaseTool, name: str) -> FunctionTool[object, ..., Any]:
     schema: Any = tool.tool_call_schema
+    if isinstance(tool, Tool) and tool.args_schema is None:  # takes one text, and has the schema of no function
+        schema = {"type": "object", "properties": tool.args, "required": [*tool.args], "additionalProperties": False}
     if isinstance(schema, dict):
         parameters = {**cast("dict[str, Any]", schema)}
     else:
         # What LangChain injects is no part of the schema, and no model may give it.
         parameters = {"additionalProperties": False, **schema.model_json_schema()}
     parameters.pop("description", None)  # the tool's own once more
+    offered: Any = parameters.get("properties", {})
+    _refuse_injected(tool, offered)
 
     def call_of(context: ToolContext[object], arguments: dict[str, Any]) -> Any:
         return {"type": "tool_call", "id": context.call_id or uuid4().hex, "name": tool.name, "args": arguments}
@@ -92,8 +104,35 @@ def _import_langchain_tool(tool: BaseTool, name: str) -> FunctionTool[object, ..
     )
 
 
+def _refuse_injected(tool: BaseTool, offered: Mapping[str, Any]) -> None:
+    """Refuse a tool whose function needs what neither a model nor this adapter gives."""
+    if isinstance(tool, Tool):
+        return
+    own = tool.func or tool.coroutine if isinstance(tool, StructuredTool) else getattr(tool, "_run", None)
+    if own is None:
+        return
+    hints = get_type_hints(own, include_extras=True)
+    missing = [
+        name
+        for name, parameter in inspect.signature(own).parameters.items()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        and not (name in offered or name in _GIVEN_BY_LANGCHAIN or _is_given(hints.get(name)))
+    ]
+    if missing:
+        raise ConfigurationError(
+            f"the tool {tool.name} of LangChain needs {', '.join(missing)}, which only its own agents inject: give "
+            "defaults to the function, or wrap it in one that knows these values"
+        )
+
+
+def _is_given(hint: Any) -> bool:
+    kinds = [mark if isinstance(mark, type) else type(mark) for mark in getattr(hint, "__metadata__", ())]
+    return hint is RunnableConfig or any(issubclass(kind, InjectedToolCallId) for kind in kinds)
+
+
 def _is_async(tool: BaseTool) -> bool:
-    if isinstance(tool, StructuredTool):
+    if isinstance(tool, (StructuredTool, Tool)):
         return tool.coroutine is not None
     return getattr(type(tool), "_arun", None) is not getattr(BaseTool, "_arun", None)  # what subclasses override
 

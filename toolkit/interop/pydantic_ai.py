@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterable
-from typing import Any, overload
+from collections.abc import Iterable, Mapping
+from typing import Any, cast, overload
 from uuid import uuid4
 
 from pydantic import ValidationError
@@ -13,6 +13,7 @@ from pydantic_ai import RunContext, Tool
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 from pydantic_ai.messages import AudioUrl, BinaryContent, DocumentUrl, FileUrl, ImageUrl, ToolReturn
 from pydantic_ai.models.test import TestModel
+from pydantic_ai.toolsets import FunctionToolset
 from pydantic_ai.usage import RunUsage
 
 from toolkit.calls.context import ToolContext
@@ -36,8 +37,10 @@ from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.registry import ToolRegistry
 
 
-def from_pydantic_ai(tools: Tool[Any] | Iterable[Tool[Any]]) -> list[FunctionTool[Any, ..., Any]]:
-    """Return Pydantic AI's tools as tools of ours; those that need approval there need it here.
+def from_pydantic_ai(
+    tools: Tool[Any] | FunctionToolset[Any] | Iterable[Tool[Any] | FunctionToolset[Any]],
+) -> list[FunctionTool[Any, ..., Any]]:
+    """Return the tools of Pydantic AI, and of its toolsets, as tools of ours; those that need approval need it here.
 
     ::
 
@@ -47,7 +50,13 @@ def from_pydantic_ai(tools: Tool[Any] | Iterable[Tool[Any]]) -> list[FunctionToo
     a model that never answers. `ModelRetry` and `ToolFailed` are error results. What a tool has as ``prepare`` is not
     asked: it decides by a request, and here the registry's scope does.
     """
-    found = read_tools(tools, Tool, "a tool of Pydantic AI")
+    given: Any = [tools] if isinstance(tools, (Tool, FunctionToolset)) else tools
+    if isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping, ToolRegistry)):
+        members: list[Any] = list(cast("Iterable[Any]", given))
+        given = [
+            each for one in members for each in (one.tools.values() if isinstance(one, FunctionToolset) else [one])
+        ]
+    found = read_tools(given, Tool, "a tool of Pydantic AI")
     names = legal_names([tool.name for tool in found])
     return [_import_pydantic_tool(tool, name) for tool, name in zip(found, names, strict=True)]
 

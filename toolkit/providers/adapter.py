@@ -476,7 +476,7 @@ class Exchange:
         """
         async with self._translate_errors(timeout) as progress:
             with anyio.fail_after(timeout):
-                response = await self._send(body, progress, streams=False, timeout=timeout)
+                response = await self._send_body(body, progress, streams=False, timeout=timeout)
                 content = await read_bounded(response)
             request_id = request_id_of(response.headers)
             check_json_parts(content)
@@ -504,7 +504,7 @@ class Exchange:
         deadline = None if timeout is None else anyio.current_time() + timeout
         async with self._translate_errors(timeout) as progress:
             with anyio.fail_after(timeout):
-                response = await self._send(body, progress, streams=True, timeout=timeout)
+                response = await self._send_body(body, progress, streams=True, timeout=timeout)
             async with closed_with(response) as pieces:
                 content_type = response.headers.get("content-type", "no content type")
                 if "html" in content_type:
@@ -517,7 +517,7 @@ class Exchange:
                 except (ValueError, ArithmeticError, RecursionError) as error:
                     raise self.failures().not_an_answer(str(error), request_id=request_id) from error
 
-    async def _send(
+    async def _send_body(
         self, body: bytes, progress: RequestProgress, *, streams: bool, timeout: float | None
     ) -> httpx2.Response:
         token = request_progress.set(progress)

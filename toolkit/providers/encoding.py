@@ -118,7 +118,7 @@ class EncodedOnce(Generic[ItemT, EncodedT]):
     def all_of(self, items: Sequence[ItemT]) -> list[EncodedT]:
         """Return the encodings in order."""
         if self._clock() - self._young_since > _GENERATION_SECONDS:
-            self._age()
+            self._drop_oldest()
         young = self._young
         try:
             return [young[id(item)][1] for item in items]
@@ -131,12 +131,12 @@ class EncodedOnce(Generic[ItemT, EncodedT]):
         if entry is None:
             entry = self._old.get(key) or (item, self._encode(item))
             if self._size > self._most_bytes / 2:
-                self._age()
+                self._drop_oldest()
             self._young[key] = entry
             self._size += _ENTRY_BYTES + _OBJECT_FACTOR * self._size_of(entry[1])
         return entry[1]
 
-    def _age(self) -> None:
+    def _drop_oldest(self) -> None:
         now = self._clock()
         is_old_in_use = now - self._young_since <= 2 * _GENERATION_SECONDS
         self._old, self._young, self._size = (self._young if is_old_in_use else {}), {}, 0

@@ -131,7 +131,7 @@ async def run_in_worker(
         call: Takes no arguments: they are bound to it.
         on_abandoned: Called in the event loop, once, when the thread is abandoned; must not raise.
         workers: How many threads may run in this event loop at the same time, the abandoned ones counted.
-        owner: Who calls, such as a tool: the abandoned threads of one owner occupy at most half of the places.
+        owner: The caller, such as a tool: the abandoned threads of one owner occupy at most half of the places.
         is_for_people: True where the function waits for a person: such threads have places of their own.
         waiting: Entered while this waits for a place.
 

@@ -195,7 +195,7 @@ class OpenAIProvider(OpenAIClient):
         return not self._is_own
 
     async def _encode_request(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:
-        return self._exchange, self._encoder.encode(request, streams=streams)
+        return self._make_exchange(), self._encoder.encode(request, streams=streams)
 
     def _decode_answer(self, answer: WholeAnswer, request: ChatRequest) -> ChatResponse:
         reading = self._encoder.reading_of(request)

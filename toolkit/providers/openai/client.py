@@ -155,8 +155,7 @@ class OpenAIClient(Adapter):
             AsyncOpenAI.close,
         )
 
-    @property
-    def _exchange(self) -> Exchange:
+    def _make_exchange(self) -> Exchange:
         return Exchange(send=self._post_body, failures=self._make_failures, raised=OpenAIError)
 
     def _get_client(self) -> AsyncOpenAI:

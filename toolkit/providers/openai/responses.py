@@ -183,7 +183,7 @@ class OpenAIResponsesProvider(OpenAIClient):
         self._encoder = ResponsesEncoder(model=model, defaults=defaults, options=options or {}, is_openai=self._is_own)
 
     async def _encode_request(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:
-        return self._exchange, self._encoder.encode(request, streams=streams)
+        return self._make_exchange(), self._encoder.encode(request, streams=streams)
 
     def _decode_answer(self, answer: WholeAnswer, request: ChatRequest) -> ChatResponse:
         names = RESPONSES_DIALECT.names_back(request.tools)
