@@ -1,13 +1,17 @@
 """Tools from a YAML file."""
 
+import inspect
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from toolkit import ConfigurationError, ToolCall
+from toolkit import ConfigurationError, FunctionTool, ToolCall
+from toolkit.calls.registration import EnvVar, ToolOptionKeywords, ToolRetryConfig
 from toolkit.errors import PluginError
-from toolkit.tool_config import load_tools
+from toolkit.sources.plugin import plugin_tools
+from toolkit.tool_config import PluginConfig, load_tools
 
 PLUGIN = """
 import json, sys
@@ -82,6 +86,34 @@ BAD = {
         "tools: {plugins: [{args: [a]}]}",
         r"tools\.plugins\[0\]\.path: required, but missing\. Give a string",
     ),
+    "a key twice": (
+        "tools:\n  preset: none\n  preset: all",
+        r"tools\.yaml can't be read: the key 'preset' is there twice, in line 2 and in line 3",
+    ),
+    "a key twice in a plugin": (
+        "tools: {plugins: [{path: a, timeout: 1, 'timeout': 2}]}",
+        r"the key 'timeout' is there twice, in line 1 and in line 1",
+    ),
+    "a key that is a boolean": (
+        "tools: {plugins: [{path: a, env: {on: b}}]}",
+        r"the key 'on' in line 1 is true or false to YAML: write it in quotes",
+    ),
+    "a word that is a boolean": (
+        "tools: {preset: off}",
+        r"tools\.preset: got false, but it must be one of (.|\n)*YAML reads yes, no, on and off as true and false: ",
+    ),
+    "a word in a list that is a boolean": (
+        "tools: {plugins: [{path: a, args: [no]}]}",
+        r"plugins\[0\]\.args\[0\]: got false, but it must be a string\.\nYAML reads yes, no, on and off as true",
+    ),
+    "an option that a tool has not": (
+        "tools: {plugins: [{path: a, max_usage_counts: 1}]}",
+        r'max_usage_counts: unknown\. Did you mean "max_usage_count"',
+    ),
+    "an option that can't be": (
+        "tools: {plugins: [{path: a, max_usage_count: 0}]}",
+        r"max_usage_count: got the number 0, but it must be an integer greater than 0",
+    ),
     "a variable that is not set": (
         "tools: {plugins: [{path: a, args: [b, '${NOT_SET}']}]}",
         r"tools\.plugins\.0\.args\.1 needs the environment variable NOT_SET, which is not set: set it, or write ",
@@ -107,3 +139,56 @@ def test_a_value_that_is_not_what_its_tag_says_is_an_error_of_ours(value: str, t
     file.write_text(f"tools: {value}\n")
     with pytest.raises(ConfigurationError, match=r"tools\.yaml can't be read"):
         load_tools(file)
+
+
+def test_a_merge_of_two_mappings_is_no_key_that_is_there_twice(tmp_path: Path) -> None:
+    file = tmp_path / "tools.yaml"
+    file.write_text("a: &a {preset: none}\nb: &b {work_dir: x}\ntools:\n  <<: *a\n  <<: *b\n")
+    load_tools(file)
+
+
+def test_a_plugin_takes_every_option_of_the_call_but_functions() -> None:
+    call = {*inspect.signature(plugin_tools).parameters} - {"options"}
+    options = ToolOptionKeywords.__optional_keys__
+    assert options > {"requires_approval", "strict"}
+    assert set(PluginConfig.model_fields) == (call | options | {"prefix"}) - {"preview", "cache_key"}
+
+
+@pytest.mark.anyio
+@pytest.mark.real
+async def test_options_of_a_plugin_are_those_of_its_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOWN", "shown")
+    monkeypatch.setenv("HIDDEN", "hidden")
+    (tmp_path / "sub").mkdir()
+    seen = "str([os.environ.get('SHOWN'), os.environ.get('HIDDEN'), os.getcwd()])"
+    code = PLUGIN.replace('" ".join(sys.argv[1:])', seen)
+    (tmp_path / "sub" / "here.py").write_text(code.replace("import json", "import os, json"), encoding="utf-8")
+    file = written(
+        tmp_path,
+        """
+        tools:
+          plugins:
+            - path: PYTHON
+              args: [here.py]
+              cwd: sub
+              env_allowlist: [SHOWN]
+              describe_timeout: 20
+              requires_approval: unsaid
+              max_usage_count: 1
+              usage_scope: process
+              retry: {max_retries: 2}
+              tags: [read]
+              metadata: {owner: ops}
+              timeout: null
+              env_vars: [{name: SHOWN}]
+        """,
+    )
+    async with load_tools(file) as registry:
+        options = cast("FunctionTool[object, ..., Any]", registry.get("say")).options
+        said = await registry.execute(ToolCall("1", "say", "{}"))
+        again = await registry.execute(ToolCall("2", "say", "{}"))
+    assert said.text == str(["shown", None, str(tmp_path / "sub")])
+    assert again.is_error
+    assert (options.requires_approval, options.max_usage_count, options.timeout) == ("unsaid", 1, None)
+    assert (options.tags, options.metadata["owner"], options.env_vars) == ({"read"}, "ops", (EnvVar("SHOWN"),))
+    assert options.retry == ToolRetryConfig(max_retries=2)

@@ -6,7 +6,7 @@ Without bounds, a few lines can expand to more than any memory holds, or take ve
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,6 +14,8 @@ from toolkit.errors import ConfigurationError, InvalidArgumentsError
 from toolkit.schema import function_schema
 
 _MOST_FILE_BYTES = 1_000_000
+_BOOLEAN_WORDS = "YAML reads yes, no, on and off as true and false: write them in quotes where they are words."
+_BOOLEAN_MET = re.compile(r": got (?:the boolean )?(?:true|false)\b")
 
 
 def read_yaml_file(path: Path, *, needed_by: str, extra: str = "config", most_parts: int = 10_000) -> Any:
@@ -26,7 +28,8 @@ def read_yaml_file(path: Path, *, needed_by: str, extra: str = "config", most_pa
         most_parts: How many values and keys the file may hold.
 
     Raises:
-        ConfigurationError: It can't be read, has more than a million bytes, or is no YAML.
+        ConfigurationError: It can't be read, has more than a million bytes, is no YAML, or has a key that is there
+            twice or that YAML takes for true or false.
         ModuleNotFoundError: PyYAML is not installed.
     """
     try:
@@ -38,7 +41,7 @@ def read_yaml_file(path: Path, *, needed_by: str, extra: str = "config", most_pa
     try:
         if path.stat().st_size > _MOST_FILE_BYTES:
             raise ConfigurationError(f"{path} can't be read: it has more than {_MOST_FILE_BYTES:,} bytes")
-        return load_yaml(path.read_text(encoding="utf-8"), most_parts=most_parts)
+        return load_yaml(path.read_text(encoding="utf-8"), most_parts=most_parts, has_clear_keys=True)
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise ConfigurationError(f"{path} can't be read: {error}") from error
 
@@ -65,6 +68,8 @@ def check_sections(sections: Mapping[str, Any], reader: Callable[..., None], pat
         return function_schema(reader).arguments.parse(sections)
     except InvalidArgumentsError as error:
         _, *problems, _ = error.message.split("\n")  # without the hint that is only for a model
+        if any(_BOOLEAN_MET.search(problem) for problem in problems):
+            problems.append(_BOOLEAN_WORDS)
         raise ConfigurationError("\n".join([f"{path} can't be used:", *problems])) from error
 
 
@@ -77,29 +82,39 @@ class YamlTooLargeError(ValueError):
     """A document is nested too deeply, or expands to too much."""
 
 
-def load_yaml(text: str, loader: type[Any] | None = None, *, most_parts: int = 100_000) -> Any:
+class UnclearKeyError(ValueError):
+    """A key of a mapping is there twice, or is a word that YAML takes for true or false."""
+
+
+def load_yaml(
+    text: str, loader: type[Any] | None = None, *, most_parts: int = 100_000, has_clear_keys: bool = False
+) -> Any:
     """Return the value of a YAML document, of safe types only.
 
     Args:
         text: The document.
         loader: A safe loader of PyYAML's; None takes its own.
         most_parts: How many values and keys it may hold, those that aliases and merges repeat counted each time.
+        has_clear_keys: True refuses keys that are there twice, of which YAML takes the last, and keys such as ``on``,
+            which YAML takes for true.
 
     Raises:
         YamlTooLargeError: It contains more, has more than 10,000 aliases, or is nested more than 200 deep.
+        UnclearKeyError: A key is unclear.
         yaml.YAMLError: It is no YAML.
         ValueError: A value in it can't be.
     """
     import yaml  # noqa: PLC0415 - an extra
 
     safe = cast("Any", loader or getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    _check_events(text, safe, most_parts)
-    root = yaml.compose(text, safe)
-    if root is None:
-        return None
-    _check_size(root, most_parts)
     made = safe("")
     try:
+        root = _compose(text, safe, made, most_parts)
+        if root is None:
+            return None
+        for node in _check_size(root, most_parts):
+            if has_clear_keys:
+                _check_keys(node)
         return made.construct_document(root)
     except (yaml.YAMLError, ValueError):
         raise
@@ -109,8 +124,43 @@ def load_yaml(text: str, loader: type[Any] | None = None, *, most_parts: int = 1
         made.dispose()
 
 
-def _check_events(text: str, loader: Any, most_parts: int) -> None:
-    """Read the document piece by piece, which ends at the first that is too much."""
+def _compose(text: str, loader: Any, resolver: Any, most_parts: int) -> Any:
+    """Return the root of a document, of which nothing is read behind the first thing that is too much."""
+    from yaml.composer import Composer  # noqa: PLC0415 - an extra
+
+    events = _check_events(text, loader, most_parts)
+
+    class CheckedComposer(Composer):
+        """Composes the events, which are all that it has of a loader, besides the meaning of words."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._following: Any = next(events)
+
+        def peek_event(self) -> Any:
+            return self._following
+
+        def get_event(self) -> Any:
+            event, self._following = self._following, next(events, None)
+            return event
+
+        def check_event(self, *choices: Any) -> bool:
+            return isinstance(self._following, choices)
+
+        def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
+            return resolver.resolve(kind, value, implicit)
+
+        def descend_resolver(self, parent: Any, index: Any) -> None:
+            resolver.descend_resolver(parent, index)
+
+        def ascend_resolver(self) -> None:
+            resolver.ascend_resolver()
+
+    composer: Any = CheckedComposer()
+    return composer.get_single_node()
+
+
+def _check_events(text: str, loader: Any, most_parts: int) -> Iterator[Any]:
     import yaml  # noqa: PLC0415 - an extra
 
     depth = aliases = 0
@@ -127,10 +177,15 @@ def _check_events(text: str, loader: Any, most_parts: int) -> None:
             raise YamlTooLargeError(f"it is nested more than {_DEEPEST} deep")
         if parts > 2 * most_parts or aliases > _MOST_ALIASES:
             raise YamlTooLargeError(f"it holds more than {most_parts:,} values, or {_MOST_ALIASES:,} aliases")
+        yield event
 
 
-def _check_size(root: Any, most_parts: int) -> None:
-    """Count the expanded size of a document, each node once however often it is referenced; a cycle has no end."""
+def _check_size(root: Any, most_parts: int) -> Iterator[Any]:
+    """Count the expanded size of a document, each node once however often it is referenced; a cycle has no end.
+
+    Yields:
+        Each mapping, behind what is in it.
+    """
     import yaml  # noqa: PLC0415 - an extra
 
     sizes: dict[int, int] = {}
@@ -145,6 +200,8 @@ def _check_size(root: Any, most_parts: int) -> None:
             sizes[id(node)] = size = 1 + sum(sizes[id(child)] for child in _children_of(node))
             if size > 2 * most_parts:
                 raise YamlTooLargeError(f"its aliases stand for more than {most_parts:,} values")
+            if isinstance(node, yaml.MappingNode):
+                yield node
         elif id(node) not in sizes:
             if id(node) in open_nodes:
                 raise YamlTooLargeError("an alias refers to a node that contains it")
@@ -156,3 +213,16 @@ def _check_size(root: Any, most_parts: int) -> None:
 def _children_of(node: Any) -> list[Any]:
     value = node.value
     return [part for pair in value for part in pair] if node.id == "mapping" else list(value)
+
+
+def _check_keys(mapping: Any) -> None:
+    lines: dict[tuple[str, str], int] = {}
+    for key, _ in mapping.value:
+        if key.id != "scalar" or key.tag == "tag:yaml.org,2002:merge":
+            continue
+        line = key.start_mark.line + 1
+        if key.tag == "tag:yaml.org,2002:bool" and key.value.lower() not in ("true", "false"):
+            raise UnclearKeyError(f"the key '{key.value}' in line {line} is true or false to YAML: write it in quotes")
+        if (before := lines.get((key.tag, key.value))) is not None:
+            raise UnclearKeyError(f"the key '{key.value}' is there twice, in line {before} and in line {line}")
+        lines[key.tag, key.value] = line

@@ -11,10 +11,12 @@
         - path: ./plugins/weather
           args: ["--key", "${WEATHER_KEY}", "--units", "${UNITS:-metric}"]
           prefix: weather
+          requires_approval: true   # and each other option of `plugin_tools` that is no function
 
-Paths count from the folder of the file. ``${NAME}`` and ``${NAME:-default}`` in any text are replaced by variables of
-the environment, after the file has been read as YAML: their values can't change its structure. The default replaces
-a variable that is not set or is empty. Other keys of the file are ignored.
+Paths count from the folder of the file, and those of a plugin with a ``cwd`` from that. ``${NAME}`` and
+``${NAME:-default}`` in any text are replaced by variables of the environment, after the file has been read as YAML:
+their values can't change its structure. The default replaces a variable that is not set or is empty. Other keys of the
+file are ignored.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from toolkit.calls.registration import EnvVar, ToolRetryConfig
 from toolkit.checked_yaml import check_sections, read_yaml_file
 from toolkit.errors import ConfigurationError, DuplicateToolError
 from toolkit.schema.nodes import is_array, is_object
@@ -38,16 +41,65 @@ __all__ = ["ToolConfig", "load_tools"]
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
-class PluginConfig(BaseModel):
-    """One plugin: the arguments of `toolkit.sources.plugin.plugin_tools`."""
+class _RetryOptions(BaseModel):
+    """The settings of `ToolRetryConfig`, without its function."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    max_retries: Annotated[int, Field(ge=0)] = 3
+    initial_backoff: Annotated[float, Field(ge=0)] = 0.1
+    max_backoff: Annotated[float, Field(ge=0)] = 5.0
+    backoff_multiplier: Annotated[float, Field(ge=0)] = 2.0
+    jitter: Annotated[float, Field(ge=0, le=1)] = 0.5
+
+
+class _PluginOptions(BaseModel):
+    """The options of a plugin's tools, as far as YAML has them: `ToolOptions` without functions."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    label: str = ""
+    retry: _RetryOptions | None = None
+    timeout: Annotated[float, Field(gt=0)] | None = None
+    strict: bool = False
+    argument_repair: bool | None = None
+    requires_approval: bool | Literal["unsaid"] = False
+    sequential: bool = False
+    concurrency: Annotated[int, Field(gt=0)] | None = None
+    lock: str | None = None
+    isolation: Literal["process"] | None = None
+    idempotent: bool = False
+    on_crash: Literal["tell", "rerun", "resume"] | None = None
+    result_as_answer: bool = False
+    max_usage_count: Annotated[int, Field(gt=0)] | None = None
+    usage_scope: Literal["run", "process"] = "run"
+    max_output_chars: Annotated[int, Field(gt=0)] | None = None
+    keep_output: Literal["head", "tail", "both"] | None = None
+    env_vars: list[EnvVar] = Field(default_factory=list[EnvVar])
+    cache: bool | None = None
+    should_cache: bool | None = None
+    run_in_thread: bool = True
+    tags: list[str] = Field(default_factory=list[str])
+    metadata: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+class PluginConfig(_PluginOptions):
+    """One plugin: the arguments of `toolkit.sources.plugin.plugin_tools`, and a prefix for the names of its tools."""
 
     path: str
     args: list[str] = Field(default_factory=list[str])
     env: dict[str, str] = Field(default_factory=dict[str, str])
-    timeout: Annotated[float, Field(gt=0)] | None = None
+    env_allowlist: list[str] | None = Field(default_factory=list[str])
+    cwd: str = "."
+    describe_timeout: Annotated[float, Field(gt=0)] = 5.0
     prefix: str | None = None
+
+    def list_options(self) -> dict[str, Any]:
+        """Return the options of its tools that the file gives."""
+        given = {name: getattr(self, name) for name in _PluginOptions.model_fields if name in self.model_fields_set}
+        if self.retry is not None:
+            given["retry"] = ToolRetryConfig(**self.retry.model_dump(exclude_unset=True))
+        return given
 
 
 class ToolConfig(BaseModel):
@@ -100,9 +152,16 @@ async def _open_tools(config: ToolConfig, folder: Path) -> AsyncGenerator[ToolRe
         registry |= ToolRegistry(coding_tools(folder / config.work_dir, config.preset))
     async with AsyncExitStack() as plugins:
         for plugin in config.plugins:
-            options: Any = {} if plugin.timeout is None else {"timeout": plugin.timeout}
             tools = await plugins.enter_async_context(
-                plugin_tools(plugin.path, plugin.args, env=plugin.env, cwd=folder, **options)
+                plugin_tools(
+                    plugin.path,
+                    plugin.args,
+                    env=plugin.env,
+                    env_allowlist=plugin.env_allowlist,
+                    cwd=folder / plugin.cwd,
+                    describe_timeout=plugin.describe_timeout,
+                    **plugin.list_options(),
+                )
             )
             more = ToolRegistry(tools)
             try:
