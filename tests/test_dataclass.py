@@ -12,13 +12,13 @@ import pytest
 
 from toolkit import ToolLoopConfig
 from toolkit.chat import TextBlock, ToolCall, ToolResult
-from toolkit.dataclass import dataclass
+from toolkit.dataclass import dataclass, maker_of
 
 T = TypeVar("T")
 
 
-def made_by(make: Any, *, frozen: bool) -> Any:
-    @make(frozen=frozen, slots=True)
+def made_by(make: Any, *, frozen: bool, slots: bool = True) -> Any:
+    @make(frozen=frozen, slots=slots)
     class Point:
         """A place."""
 
@@ -31,9 +31,10 @@ def made_by(make: Any, *, frozen: bool) -> Any:
     return Point
 
 
+@pytest.mark.parametrize("slots", [True, False])
 @pytest.mark.parametrize("frozen", [True, False])
-def test_it_compares_hashes_and_shows_itself_as_usual(frozen: bool) -> None:
-    ours, theirs = made_by(dataclass, frozen=frozen), made_by(dataclasses.dataclass, frozen=frozen)
+def test_it_compares_hashes_and_shows_itself_as_usual(frozen: bool, slots: bool) -> None:
+    ours, theirs = [made_by(make, frozen=frozen, slots=slots) for make in (dataclass, dataclasses.dataclass)]
     for kind in (ours, theirs):
         assert kind(1, "a") == kind(1, "a", note="other")
         assert kind(1) != kind(2)
@@ -49,14 +50,15 @@ def test_it_compares_hashes_and_shows_itself_as_usual(frozen: bool) -> None:
             ours(1).x = 2
 
 
+@pytest.mark.parametrize("slots", [True, False])
 @pytest.mark.parametrize("make", [dataclass, dataclasses.dataclass], ids=["ours", "theirs"])
-def test_a_frozen_class_with_slots_takes_its_fields_as_usual(make: Any) -> None:
-    @make(frozen=True, slots=True)
+def test_a_frozen_class_takes_its_fields_as_usual(make: Any, slots: bool) -> None:
+    @make(frozen=True, slots=slots)
     class Base:
         x: int
         made: list[int] = field(default_factory=list[int])
 
-    @make(frozen=True, slots=True)
+    @make(frozen=True, slots=slots)
     class Made(Base):
         y: int = 0
         _: KW_ONLY
@@ -77,6 +79,30 @@ def test_a_frozen_class_with_slots_takes_its_fields_as_usual(make: Any) -> None:
         Made()
     with pytest.raises(TypeError, match="unexpected keyword argument 'mark'"):
         make_one(1, mark="n")
+
+
+@pytest.mark.parametrize("slots", [True, False])
+def test_a_maker_makes_what_a_call_of_the_class_makes(slots: bool) -> None:
+    @dataclass(frozen=True, slots=slots)
+    class Made:
+        x: int
+        made: list[int] = field(default_factory=list[int])
+        _: KW_ONLY
+        note: str = ""
+        double: int = field(default=0, init=False)
+
+        def __post_init__(self) -> None:
+            object.__setattr__(self, "double", 2 * self.x)
+
+    make = maker_of(Made)
+    made = make(1, note="n")
+    assert (type(made), made, made.made, made.double) == (Made, Made(1, note="n"), [], 2)
+    assert make(1).made is not make(1).made
+    with pytest.raises(FrozenInstanceError):
+        setattr(made, "x", 2)  # noqa: B010 - a checker knows that it is frozen
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'"):
+        maker: Any = make
+        maker()
 
 
 def test_one_that_holds_itself_can_be_shown() -> None:

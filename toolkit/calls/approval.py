@@ -16,7 +16,7 @@ from toolkit.calls.events import ApprovalRequested
 from toolkit.calls.prepare import Ready, Refused, error_result, permit, write_preview
 from toolkit.chat import ToolCall, ToolDefinition, ToolResult
 from toolkit.chat.request import copy_definition
-from toolkit.dataclass import dataclass
+from toolkit.dataclass import dataclass, maker_of
 from toolkit.errors import InvalidArgumentsError, ToolDeniedError
 from toolkit.runtime.workers import run_in_worker
 from toolkit.settings import Settings, check_fields
@@ -68,7 +68,7 @@ Verdict: TypeAlias = Approve | Deny | Abort | Defer
 """The outcome of an answer: a `Modify` has changed the call, or denied it where the arguments are wrong."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ApprovalRequest:
     """One call that asks to run.
 
@@ -121,6 +121,7 @@ class ApprovalRequest:
 ApprovalHook: TypeAlias = Callable[[ApprovalRequest], Approval | bool | str | Awaitable[Approval | bool | str]]
 """Decides on a call: with one of the answers, True (approve), False (deny) or a reason to deny. Raising denies."""
 
+_make_event, _make_request = maker_of(ApprovalRequested), maker_of(ApprovalRequest)
 _APPROVE = Approve()
 _DEFERRED = "The decision on this call was put off, so it was not run."
 _MOST_APPROVERS = 200  # threads of one event loop, beside those of the tools
@@ -200,8 +201,8 @@ async def _ask_approver(
     arguments, written = ready.show_arguments()
     options = ready.registration.options
     if policy.observer is not None:
-        await policy.observer.emit(
-            ApprovalRequested(
+        left = policy.observer.emit(
+            _make_event(
                 call_id=call.id,
                 tool_name=call.name,
                 label=options.label,
@@ -212,7 +213,9 @@ async def _ask_approver(
                 agent=policy.agent,
             )
         )
-    request = ApprovalRequest(
+        if left is not None:
+            await left
+    request = _make_request(
         call.id,
         call.name,
         arguments,

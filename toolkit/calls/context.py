@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic
 import anyio
 from typing_extensions import TypeVar
 
-from toolkit.calls.events import Observer, ToolExecutionUpdate, ToolProgress
+from toolkit.calls.events import Observer, ToolExecutionUpdate, ToolProgress, emit_and_wait
 from toolkit.chat.output import ToolOutput, copy_details, to_output
 from toolkit.errors import ToolTimeoutError
 from toolkit.runtime.backend import (
@@ -299,12 +299,12 @@ class Reporter:
     async def deliver_update(self, output: ToolOutput) -> None:
         """Report the output so far, in the event loop of the call, and wait until it is delivered."""
         if not self._is_over:
-            await self._observer.emit(ToolExecutionUpdate(**self._facts, output=output))
+            await emit_and_wait(self._observer, ToolExecutionUpdate(**self._facts, output=output))
 
     async def deliver_progress(self, text: str, details: object) -> None:
         """Report how far the work is, in the event loop of the call, and wait until it is delivered."""
         if not self._is_over:
-            await self._observer.emit(ToolProgress(**self._facts, text=text, details=details))
+            await emit_and_wait(self._observer, ToolProgress(**self._facts, text=text, details=details))
 
     def _send_report(self, event: ToolExecutionUpdate | ToolProgress) -> None:
         if get_ident() == self._home:
@@ -326,7 +326,7 @@ class Reporter:
         with anyio.CancelScope() as scope:
             self._waiting.add(scope)
             try:
-                await self._observer.emit(event)
+                await emit_and_wait(self._observer, event)
             finally:
                 self._waiting.discard(scope)
 

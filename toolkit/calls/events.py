@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from dataclasses import field
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -10,7 +11,7 @@ from toolkit.chat.output import ToolOutput
 from toolkit.dataclass import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class CallEvent(Stamped):
     """A fact about one call.
 
@@ -27,7 +28,7 @@ class CallEvent(Stamped):
     tags: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ToolCallRepaired(CallEvent):
     """A call was not quite right and could be mended without guessing.
 
@@ -44,7 +45,7 @@ class ToolCallRepaired(CallEvent):
     assumed: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ApprovalRequested(CallEvent):
     """Somebody is asked whether a call may run, and the call waits for the answer.
 
@@ -61,7 +62,7 @@ class ApprovalRequested(CallEvent):
     agent: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ToolCallRefused(CallEvent):
     """A call that will not run: unknown, invalid, denied or skipped. It has no Start and no End.
 
@@ -74,7 +75,7 @@ class ToolCallRefused(CallEvent):
     error: BaseException | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ToolExecutionStart(CallEvent):
     """A tool is about to run, with these validated arguments.
 
@@ -87,7 +88,7 @@ class ToolExecutionStart(CallEvent):
     arguments_json: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ToolExecutionUpdate(CallEvent):
     """A running tool shows what it has so far. No model reads it.
 
@@ -100,7 +101,7 @@ class ToolExecutionUpdate(CallEvent):
     dropped: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ToolExecutionEnd(CallEvent):
     """A tool has run; its result is stored.
 
@@ -119,7 +120,7 @@ class ToolExecutionEnd(CallEvent):
     unsaid: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ToolProgress(CallEvent):
     """A running tool reports how far it is.
 
@@ -149,10 +150,17 @@ ToolEvent: TypeAlias = (
 class Observer(Protocol):
     """Takes the events of calls. Must not raise."""
 
-    async def emit(self, event: ToolEvent) -> None:
-        """Deliver `event`; waits until it is taken."""
+    def emit(self, event: ToolEvent) -> Awaitable[None] | None:
+        """Deliver `event`; return what has to be awaited until it is taken, None where that is nothing."""
         ...
 
     def offer(self, event: ToolExecutionUpdate | ToolProgress) -> None:
         """Take `event` without waiting; what waits is bounded, and the oldest gives way."""
         ...
+
+
+async def emit_and_wait(observer: Observer, event: ToolEvent) -> None:
+    """Deliver `event` to an observer; wait until it is taken."""
+    left = observer.emit(event)
+    if left is not None:
+        await left

@@ -19,6 +19,7 @@ from anyio import CancelScope
 
 from toolkit.chat import ContentBlock, TextBlock, ToolCall, ToolResult
 from toolkit.chat.output import ToolOutput, to_output
+from toolkit.dataclass import maker_of
 from toolkit.errors import ConfigurationError
 from toolkit.schema.nodes import is_array, is_object
 from toolkit.settings import check_setting
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from toolkit.redaction import Redact
 
 _logger = logging.getLogger("toolkit.calls")
+
+_make_result = maker_of(ToolResult)
 
 READER = "read_result"
 """The tool that reads what was cut."""
@@ -46,7 +49,7 @@ def shape_result(
         output = _add_child(output, context)
     if type(output) is not ToolOutput or output.is_error or output.unsaid:
         output = _ensure_output(call, output)
-    result = ToolResult(
+    result = _make_result(
         call.id,
         output.content,
         tool_name=call.name,

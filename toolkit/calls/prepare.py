@@ -17,7 +17,7 @@ from toolkit.calls.events import ToolCallRepaired
 from toolkit.calls.permissions import Permissions, find_same, judge
 from toolkit.calls.registration import Ctx, Registration
 from toolkit.chat import ToolCall, ToolResult
-from toolkit.dataclass import dataclass
+from toolkit.dataclass import dataclass, maker_of
 from toolkit.errors import InvalidArgumentsError, ToolDeniedError, ToolkitError, ToolNotFoundError
 from toolkit.foreign_text import escape_in_json, escape_in_text, replace_surrogates
 from toolkit.json_text import canonical_json
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("toolkit.calls")
 
+_make_call = maker_of(ToolCall)
 _LONG_TEXT = 30_000
 _LONGEST_TURN = 0.005  # seconds
 _UNCHANGING = frozenset({str, int, float, bool, bytes, type(None)})
@@ -158,7 +159,7 @@ def canonical_call(prepared: Ready[Any] | Refused) -> ToolCall:
     else:
         if prepared.has_flat_arguments() and not prepared.registration.takes_secrets:
             prepared.shown_json = text
-    return ToolCall(call.id, call.name, text, extra=call.extra)
+    return _make_call(call.id, call.name, text, extra=call.extra)
 
 
 def canonical_arguments(text: str) -> str:

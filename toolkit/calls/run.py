@@ -19,14 +19,14 @@ from anyio.lowlevel import checkpoint_if_cancelled
 from toolkit.backoff import run_again
 from toolkit.calls.caching import Cache, find_cache_key, is_cached
 from toolkit.calls.context import Reporter, ToolContext
-from toolkit.calls.events import ToolExecutionEnd, ToolExecutionStart
+from toolkit.calls.events import Observer, ToolExecutionEnd, ToolExecutionStart
 from toolkit.calls.output import RunMemory, append_note, shape_result
 from toolkit.calls.policy import ExecutionPolicy
 from toolkit.calls.prepare import Ready, copy_values
 from toolkit.calls.registration import Ctx, Registration
 from toolkit.chat import ToolCall, ToolResult
 from toolkit.chat.output import ToolOutput, copy_result, describe_error, dump_output, load_output, to_output
-from toolkit.dataclass import dataclass
+from toolkit.dataclass import dataclass, maker_of
 from toolkit.errors import (
     InvalidArgumentsError,
     ToolCancelledError,
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from toolkit.calls.registration import ToolRetryConfig
 
 _logger = logging.getLogger("toolkit.calls")
+_make_start_event, _make_end_event = maker_of(ToolExecutionStart), maker_of(ToolExecutionEnd)
 
 
 @dataclass(slots=True)
@@ -133,13 +134,9 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
     # For example, a tool that may take 2 s takes 3: its start is emitted, `_run_in_time` raises, `_read_failure` makes
     # an error output of that, and its end is emitted with the result.
     call, registration, policy = ready.call, ready.registration, host.policy
-    config, observer, options, reporter = policy.config, policy.observer, registration.options, None
-    began = 0.0
-    if observer is not None:
-        began = time.perf_counter()
-        if registration.may_report:
-            facts = {"call_id": call.id, "tool_name": call.name, "label": options.label, "tags": options.tags}
-            reporter = Reporter(observer, facts)
+    config, observer, options = policy.config, policy.observer, registration.options
+    began = 0.0 if observer is None else time.perf_counter()
+    reporter = None if observer is None or not registration.may_report else _make_reporter(ready, observer)
     context = ToolContext(host.ctx, call_id=call.id, tool_name=call.name, reporter=reporter)
     context.depth, context.memory, context.policy = host.depth, host.memory, policy
     context.scope, context.mark, context.clock = ready.scope, cancellation_mark(), clock
@@ -149,7 +146,9 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
     crash: BaseException | None = None
     try:
         if observer is not None:
-            await observer.emit(_make_start(ready))
+            left = observer.emit(_make_start(ready))
+            if left is not None:
+                await left
         try:
             if not is_plain:
                 run_as_set = _run_guarded if policy.around is None else _run_around
@@ -171,16 +170,24 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
         host.report(CallReturned(call.id, limited))
     if observer is not None:
         duration = time.perf_counter() - began
-        await observer.emit(_make_end(ready, whole, duration, is_cached=is_from_cache, error=crash, unsaid=unsaid))
+        left = observer.emit(_make_end(ready, whole, duration, is_cached=is_from_cache, error=crash, unsaid=unsaid))
+        if left is not None:
+            await left
     if crash is not None and config.on_tool_exception == "raise":
         raise ToolCrashedError(call.name, call.id, describe_error(crash)) from crash
     return limited
 
 
+def _make_reporter(ready: Ready[Any], observer: Observer) -> Reporter:
+    call, options = ready.call, ready.registration.options
+    facts = {"call_id": call.id, "tool_name": call.name, "label": options.label, "tags": options.tags}
+    return Reporter(observer, facts)
+
+
 def _make_start(ready: Ready[Any]) -> ToolExecutionStart:
     call, options = ready.call, ready.registration.options
     arguments, written = ready.show_arguments()  # a copy, as an observer may change it
-    return ToolExecutionStart(
+    return _make_start_event(
         call_id=call.id,
         tool_name=call.name,
         label=options.label,
@@ -200,7 +207,7 @@ def _make_end(
     unsaid: tuple[str, ...],
 ) -> ToolExecutionEnd:
     call, options = ready.call, ready.registration.options
-    return ToolExecutionEnd(
+    return _make_end_event(
         call_id=call.id,
         tool_name=call.name,
         label=options.label,

@@ -223,9 +223,8 @@ class Approvals(Generic[Ctx]):
             if entry.status != "undecided":
                 continue
             prepared: Ready[Ctx] | Refused = entry.prepared
-            if run.listener is not None:
-                for repair in prepared.repairs:
-                    await run.listener.emit(repair)
+            if prepared.repairs and run.listener is not None:
+                await run.listener.emit_all(prepared.repairs)
             if isinstance(prepared, Refused):
                 await self._refuse_prepared(entry, prepared)
                 continue
@@ -239,7 +238,7 @@ class Approvals(Generic[Ctx]):
                 await self._refuse_rest(calls[position + 1 :])
             refusal = self._apply_verdict(entry, prepared, verdict)
             if refusal is not None and run.listener is not None:
-                await run.listener.emit(refusal)
+                await run.listener.emit_all([refusal])
             if run.state.reason is not None:
                 return
 
@@ -252,7 +251,7 @@ class Approvals(Generic[Ctx]):
     async def _refuse_prepared(self, entry: OpenCall, prepared: Refused) -> None:
         refusal = self._deny_call(entry, prepared.call, prepared.result.text, prepared.crash)
         if self._run.listener is not None:
-            await self._run.listener.emit(refusal)
+            await self._run.listener.emit_all([refusal])
 
     def _apply_verdict(self, entry: OpenCall, ready: Ready[Ctx], verdict: Verdict) -> ToolCallRefused | None:
         """Feed the machine the decision on a call; return the event of a refusal."""

@@ -19,7 +19,7 @@ from toolkit.errors import ProviderError
 from toolkit.loop.outcome import LoopDetected, ToolLoopResult
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RunStart(Stamped):
     """A run begins, or resumes after a decision that it awaited; `Done` or `Failed` follows at its end, once.
 
@@ -36,7 +36,7 @@ class RunStart(Stamped):
     is_resumed: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class IterationStart(Stamped):
     """A turn begins.
 
@@ -49,7 +49,7 @@ class IterationStart(Stamped):
     message_count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ResponseReceived(Stamped):
     """The model has answered."""
 
@@ -57,7 +57,7 @@ class ResponseReceived(Stamped):
     response: ChatResponse
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Compacted(Stamped):
     """The transcript was shortened between two turns."""
 
@@ -65,7 +65,7 @@ class Compacted(Stamped):
     after: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ProviderRetried(Stamped):
     """A request failed and is made again; deltas of the failed one don't count.
 
@@ -80,14 +80,14 @@ class ProviderRetried(Stamped):
     error: ProviderError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Done(Stamped):
     """The loop has ended; the last event of a run that did not fail."""
 
     result: ToolLoopResult[Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Failed(Stamped):
     """The loop can't go on; the last event of a run that failed, and what `next_turn` gives for it.
 

@@ -70,9 +70,6 @@ Report: TypeAlias = ToolExecutionUpdate | ToolProgress
 _WAITING_REPORTS = 10_000
 """The most reports of one call that wait at a time."""
 
-# The slots of a frozen event: nobody else has it yet, and filled in here it need not be made twice.
-_set_run_id, _set_loop_id, _set_time = [vars(Stamped)[name].__set__ for name in ("run_id", "loop_id", "time")]
-
 
 class _WaitingReport:
     """The place of a report among the waiting events; `event` is None once it gave way."""
@@ -261,7 +258,39 @@ class Listener:
         # Plain functions are called where a report is made; others need a task beside the tools.
         self.needs_pump: bool = any(map(_may_wait, (*hooks, *update_guards)))
 
-    async def emit(self, event: LoopEvent | None, *, waits: bool = True) -> None:
+    def emit(self, event: LoopEvent) -> Awaitable[None] | None:
+        """Deliver an event after all that wait already; return what is left of that to be awaited, None for nothing."""
+        if self._feed is not None or self.needs_pump or self._is_delivering or self._waiting.entries:
+            return self._deliver(event)
+        fields = event.__dict__  # as `_stamp` does
+        fields["run_id"], fields["loop_id"], fields["time"] = self._run_id, self._loop_id, time.time()
+        hook, value = self._hook, None
+        if hook is None:
+            return None
+        self._is_delivering = True
+        try:
+            value = hook(event)
+        except Exception:
+            _logger.exception("a hook raised; the loop goes on")
+        finally:
+            self._is_delivering = False
+        if self._turn is not None:
+            self._turn.ring()
+        if value is not None and inspect.isawaitable(value):  # of a function that is not async itself
+            return self._finish_emission(event, value)
+        return self._deliver(None) if self._waiting.entries else None
+
+    async def _finish_emission(self, event: LoopEvent, value: Awaitable[Any]) -> None:
+        self._is_delivering = True
+        try:
+            await self._finish_delivery(event, value, is_offered=False)
+        finally:
+            self._is_delivering = False
+            if self._turn is not None:
+                self._turn.ring()
+        await self._deliver(None)
+
+    async def _deliver(self, event: LoopEvent | None, *, waits: bool = True) -> None:
         """Deliver an event after all that wait already; cancelled, it leaves the rest to the next one that is emitted.
 
         Args:
@@ -270,9 +299,7 @@ class Listener:
         """
         entries, hook, feed = self._waiting.entries, self._hook, self._feed
         if event is not None:
-            _set_run_id(event, self._run_id)
-            _set_loop_id(event, self._loop_id)
-            _set_time(event, time.time())
+            self._stamp(event)
         if entries or self._is_delivering:
             if event is not None:
                 entries.append((event, None))
@@ -301,17 +328,27 @@ class Listener:
         if waits and feed is not None:
             await feed.wait_for_room()
 
+    def _stamp(self, event: Stamped) -> None:
+        """Fill in the run and the time of a frozen event: nobody else has it yet, and so it need not be made twice."""
+        fields = event.__dict__
+        fields["run_id"], fields["loop_id"], fields["time"] = self._run_id, self._loop_id, time.time()
+
+    async def emit_all(self, events: Iterable[LoopEvent]) -> None:
+        """Emit events, and wait until each is taken."""
+        for event in events:
+            left = self.emit(event)
+            if left is not None:
+                await left
+
     async def emit_last(self, events: Iterable[LoopEvent]) -> None:
         """Emit how a run has ended: no cancellation stops it, and it waits for no reader."""
         with make_scope(cancellation_mark(), shield=True):
             for event in events:
-                await self.emit(event, waits=False)
+                await self._deliver(event, waits=False)
 
     def offer(self, event: Report) -> None:
         """Deliver a report without waiting: at once where all hooks are plain functions, else by `pump`."""
-        _set_run_id(event, self._run_id)
-        _set_loop_id(event, self._loop_id)
-        _set_time(event, time.time())
+        self._stamp(event)
         self._waiting.offer(event)
         if self.needs_pump:
             self._offered.ring()
@@ -321,11 +358,11 @@ class Listener:
     async def pump(self) -> None:
         """Deliver what is offered, as it comes, until cancelled."""
         while True:
-            await self.emit(None, waits=False)
+            await self._deliver(None, waits=False)
             await self._offered.wait()
 
     def _deliver_now(self) -> None:
-        delivery = self.emit(None, waits=False)
+        delivery = self._deliver(None, waits=False)
         try:
             delivery.send(None)
         except StopIteration:

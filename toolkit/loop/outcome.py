@@ -159,7 +159,7 @@ LoopDetectionAction: TypeAlias = Literal["warn", "stop", "inject_warning", "skip
 or answer the repeated calls without running them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class LoopDetected(Stamped):
     """The model asked for the same again.
 

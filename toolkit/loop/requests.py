@@ -28,6 +28,7 @@ from toolkit.chat import (
     Usage,
     UserMessage,
 )
+from toolkit.dataclass import maker_of
 from toolkit.errors import BadResponseError, ConfigurationError, InvalidArgumentsError, ProviderError, SchemaError
 from toolkit.loop.config import ANSWER_TOOL, AnswerFormat
 from toolkit.loop.events import IterationStart, ProviderRetried
@@ -171,6 +172,7 @@ class Offer(Generic[Ctx]):
 
 _logger = logging.getLogger("toolkit.loop")
 
+_make_start = maker_of(IterationStart)
 _CLOSE_TIMEOUT = 5.0
 
 
@@ -215,8 +217,9 @@ class ModelRequests:
         run = self._run
         listener, state = run.listener, run.state
         if listener is not None:
-            start = IterationStart(iteration=state.iterations, message_count=len(state.messages))
-            await listener.emit(start)
+            left = listener.emit(_make_start(iteration=state.iterations, message_count=len(state.messages)))
+            if left is not None:
+                await left
         if run.middleware is not None and run.middleware.has_offer and not state.is_last:
             await self._choose_tools(run.middleware)
         if state.is_last:
@@ -290,7 +293,7 @@ class ModelRequests:
             text = "request %d of run %s is made again in %.1f s: %s"
             _logger.warning(text, attempt, run_id, delay, without_keys(str(error)))
             if listener is not None:
-                await listener.emit(ProviderRetried(attempt=attempt, delay=delay, error=error))
+                await listener.emit_all([ProviderRetried(attempt=attempt, delay=delay, error=error)])
 
         return await run_again(
             lambda attempt: self._try_request(request, listener, attempt),
@@ -330,7 +333,9 @@ class ModelRequests:
         if listener is not None:
             if isinstance(delta, TextDelta) and self._run.config.keep_partial:
                 self._partial.append(delta.text)
-            await listener.emit(_copy_delta(delta))
+            left = listener.emit(_copy_delta(delta))
+            if left is not None:
+                await left
 
     async def _stream_answer(self, request: ChatRequest, take: DeltaTaker | None = None) -> ChatResponse:
         events, listener = self.provider.stream(request), self._run.listener
@@ -344,7 +349,9 @@ class ModelRequests:
                 elif listener is not None:
                     if isinstance(event, TextDelta) and self._run.config.keep_partial:
                         self._partial.append(event.text)
-                    await listener.emit(_copy_delta(event))
+                    left = listener.emit(_copy_delta(event))
+                    if left is not None:
+                        await left
         finally:
             if response is None:  # else it has come to its end, and to look again takes 8 us
                 await _close_stream(events)

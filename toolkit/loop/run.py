@@ -26,6 +26,7 @@ from toolkit.calls.registration import Ctx
 from toolkit.calls.run import CallHost, run
 from toolkit.chat import ChatRequest, Message, Provider, ToolResult, Usage, text_of
 from toolkit.chat.output import copy_result
+from toolkit.dataclass import maker_of
 from toolkit.errors import ConfigurationError, LoopError, LoopUsageError, ProviderError
 from toolkit.loop.approvals import Approvals, describe_call_end, describe_refusal
 from toolkit.loop.compaction import ask_compaction
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
     from toolkit.loop.snapshot import SavedLoop
 
 _logger = logging.getLogger("toolkit.loop")
+_make_reply = maker_of(ResponseReceived)
 _NO_POLICIES: Mapping[str, ReplyPolicy] = {}
 
 
@@ -600,12 +602,12 @@ class Run(Generic[Ctx, Out]):
         if not waits:
             await self.listener.emit_last([self._make_start()])
         elif self.log is None:  # else it is emitted when the log was read
-            await self.listener.emit(self._make_start())
+            await self.listener.emit_all([self._make_start()])
 
     async def emit_start(self, *, is_resumed: bool) -> None:
         """Notify observers that the run begins, or that it goes on with what its log has."""
         if self.listener is not None and self._is_notifying:
-            await self.listener.emit(replace(self._make_start(), is_resumed=is_resumed))
+            await self.listener.emit_all([replace(self._make_start(), is_resumed=is_resumed)])
 
     def _make_start(self) -> RunStart:
         frame = self.frame
@@ -717,7 +719,7 @@ class Run(Generic[Ctx, Out]):
         while pending and not state.is_finished:
             event = pending.pop(0)
             if self.listener is not None:
-                await self.listener.emit(event)
+                await self.listener.emit_all([event])
         if steering is not None and state.phase == "running":
             self.steer(steering.take_steered())
 
@@ -740,9 +742,11 @@ class Run(Generic[Ctx, Out]):
             self.requests.judge_reply(response, has_calls=has_calls)
         if self.listener is not None:
             # As the machine took it: ids of calls may have been mended.
-            await self.listener.emit(ResponseReceived(iteration=state.iterations, response=state.response or response))
+            left = self.listener.emit(_make_reply(iteration=state.iterations, response=state.response or response))
+            if left is not None:
+                await left
             if has_calls and state.detected is not None:
-                await self.listener.emit(state.detected)
+                await self.listener.emit_all([state.detected])
 
     async def _compact_transcript(self) -> None:
         """Ask the compaction for a shorter transcript."""
@@ -754,7 +758,7 @@ class Run(Generic[Ctx, Out]):
             raise LoopUsageError("the compaction left nothing of the transcript: keep at least the newest message")
         self.feed(TranscriptCompacted(shorter))
         if self.listener is not None and len(shorter) != before:
-            await self.listener.emit(Compacted(before=before, after=len(shorter)))
+            await self.listener.emit_all([Compacted(before=before, after=len(shorter))])
 
     def steer(self, messages: Sequence[Message]) -> None:
         """Feed the machine messages from outside, where there are any."""
@@ -767,7 +771,7 @@ class Run(Generic[Ctx, Out]):
         while closed:
             event = self._describe_closed(*closed.pop(0))
             if self.listener is not None:
-                await self.listener.emit(event)
+                await self.listener.emit_all([event])
 
     def _describe_closed(self, result: ToolResult, has_started: bool) -> LoopEvent:
         registrations = self.registry.registrations

@@ -13,7 +13,7 @@ from typing import Any, Generic, ParamSpec, Protocol, Self, TypeAlias, cast, ove
 from typing_extensions import TypeVar, Unpack
 
 from toolkit.calls.approval import ApprovalHook, Approve, authorize, write_refusal
-from toolkit.calls.events import Observer, ToolCallRefused
+from toolkit.calls.events import Observer, ToolCallRefused, emit_and_wait
 from toolkit.calls.permissions import Permissions
 from toolkit.calls.policy import CallConfig, ExecutionPolicy, NameRepair
 from toolkit.calls.prepare import Refused, Scope, prepare_all
@@ -488,7 +488,7 @@ async def _execute_call(call: ToolCall, scope: Scope[Ctx], ctx: Ctx, policy: Exe
     [prepared] = await prepare_all([call], scope, policy)
     if policy.observer is not None:
         for repair in prepared.repairs:
-            await policy.observer.emit(repair)
+            await emit_and_wait(policy.observer, repair)
     if isinstance(prepared, Refused):
         return await _report_refusal(prepared.result, policy, prepared.crash)
     if policy.config.on_tool_call is not None or prepared.asks is not None:
@@ -503,7 +503,7 @@ async def _report_refusal(
 ) -> ToolResult:
     if policy.observer is not None:
         event = ToolCallRefused(call_id=result.call_id, tool_name=result.tool_name, result=result, error=crash)
-        await policy.observer.emit(event)
+        await emit_and_wait(policy.observer, event)
     return result
 
 
