@@ -39,7 +39,14 @@ CASES = [
         },
         {"options": {"extra_headers": {"X-Tenant": GONE}, "extra_query": {"v": GONE}, "extra_body": {"top_k": "x"}}},
     ),
-    Case("several", {"options": {"api_keys": ["x", "y", 3]}}, {"options": {"api_keys": [GONE, GONE, 3]}}),
+    Case("several", {"options": {"api_keys": ["x", "y", 3]}}, {"options": {"api_keys": GONE}}),
+    Case("all below a telling name", {"options": {"auth": {"value": "x"}}}, {"options": {"auth": GONE}}),
+    Case("a list below one", {"arguments": {"tokens_of": [{"by": "x"}]}}, {"arguments": {"tokens_of": GONE}}),
+    Case(
+        "a name beside its value",
+        {"arguments": {"env": [{"name": "DB_PASSWORD", "value": "x"}, {"name": "MODE", "value": "y"}]}},
+        {"arguments": {"env": [{"name": "DB_PASSWORD", "value": GONE}, {"name": "MODE", "value": "y"}]}},
+    ),
     Case(
         "an answer's headers",
         {"metadata": {"headers": {"set-cookie": "a=b"}}},
@@ -51,7 +58,12 @@ CASES = [
         f"at https://b.example/?X-Amz-Signature={GONE}&p=2",
     ),
     Case("what a text says of a password", "password=hunter3", f"password={GONE}"),
-    Case("numbers stay", {"options": {"token": 5, "key": None}}, {"options": {"token": 5, "key": None}}),
+    Case(
+        "numbers, and not whether there is a secret",
+        {"options": {"token": 5, "api_key": None, "session": True, "max_tokens": 5}},
+        {"options": {"token": GONE, "api_key": None, "session": True, "max_tokens": 5}},
+    ),
+    Case("a key of data", {"arguments": {"key": "x", "issue_key": "y"}}, {"arguments": {"key": "x", "issue_key": "y"}}),
     Case("metadata", {"response": {"metadata": {"token": "x"}}}, {"response": {"metadata": {"token": GONE}}}),
     Case("names elsewhere stay", {"properties": {"password": "x"}}, {"properties": {"password": "x"}}),
     Case("keys in texts", ["a " + LOOKS_LIKE_A_KEY + "."], ["a " + GONE + "."]),
@@ -90,8 +102,8 @@ def test_secrets_are_struck_out_and_the_rest_stays(case: Case) -> None:
 
 
 def test_more_names_can_be_given() -> None:
-    assert Scrubber(words=["Tenant"])({"options": {"user_tenant": "1", "key": "2", "color": "3"}}) == {
-        "options": {"user_tenant": GONE, "key": GONE, "color": "3"}
+    assert Scrubber(words=["Tenant"])({"options": {"user_tenant": "1", "api_key": "2", "color": "3"}}) == {
+        "options": {"user_tenant": GONE, "api_key": GONE, "color": "3"}
     }
 
 

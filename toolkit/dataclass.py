@@ -134,8 +134,18 @@ else:
 
     @recursive_repr()
     def _write_repr(self: Any) -> str:
-        shown = [f"{field.name}={getattr(self, field.name)!r}" for field in dataclasses.fields(self) if field.repr]
+        shown = [
+            f"{field.name}={_show_value(getattr(self, field.name))}" for field in dataclasses.fields(self) if field.repr
+        ]
         return f"{type(self).__qualname__}({', '.join(shown)})"
+
+    def _show_value(value: Any) -> str:
+        """Return the `repr` of a value without what its text, or the names of its fields, show to be secret."""
+        if type(value) in (str, dict):
+            from toolkit.redaction import MASK, clean_text, replace_fields  # noqa: PLC0415 - its patterns take milliseconds
+
+            value = clean_text(value) if type(value) is str else replace_fields(value, lambda _: MASK)
+        return repr(value)
 
     def _are_equal(self: Any, other: object) -> Any:
         return _read_compared(self) == _read_compared(other) if type(other) is type(self) else NotImplemented

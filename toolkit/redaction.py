@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import re
+import unicodedata
 from base64 import b64decode, b64encode, urlsafe_b64encode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from html import escape
-from json import dumps
+from json import dumps, loads
 from pathlib import PurePath
-from typing import Any, cast
+from typing import Any, Protocol, cast
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit, urlunsplit
 
 MASK = "***"
@@ -23,18 +23,19 @@ MASK = "***"
 Redact = Callable[[str], str]
 """Returns a text without secrets."""
 
+# Names are compared in lower case, their words joined by "_".
 _TELLING_NAME = re.compile(
-    r"auth|key|token|secret|cookie|session|passw|passphrase|passcode|credential|signature|bearer|csrf|xsrf"
-    r"|(?<![a-z])(?:pwd|sig|pin|jwt|otp|cvv|cvc)(?![a-z])|(?-i:(?<=[a-z])(?:Pwd|Sig|Pin|Jwt|Otp)(?![a-z]))",
-    re.IGNORECASE,
+    r"auth|key|token|secret|cookie|session|passw|passphrase|pass_?(?:code|key)|credential|signature|bearer|csrf|xsrf"
+    r"|mnemonic|seed_phrase|conn(?:ection)?_str|(?:recovery|access|backup|verification|security|one_time)_code"
+    r"|(?<![a-z])(?:pass$|pwd?|sig|pin|jwt|t?otp|mfa|cvv|cvc|psk|creds?|dsn)(?![a-z])"
 )
 # Names that contain a secret-sounding word but are not secrets.
 _HARMLESS_NAME = re.compile(
     r"(max|min|num|total|input|output|prompt|completion|reasoning|cached?|stop|eos)_?\w*tokens?(_\w+)?|tokens"
     r"|keyboard\w*|keywords?|\w*key_?words?|authors?|author_\w+|monkey|key_?(code|name|id|type)s?|tokeniz\w*"
-    r"|(\w*cache|idempotency|primary|foreign|sort|partition|public|group)_?keys?|keys|secretar\w+"
-    r"|tokens?_(count|limit|budget|usage)s?",
-    re.IGNORECASE,
+    r"|(\w*cache|idempotency|primary|foreign|sort|partition|public|group|issue|project|object|item|entry|row|record"
+    r"|file|board|epic|space|parent|attribute|field|label|tag|property|lookup)_?keys?|keys|secretar\w+"
+    r"|tokens?_(count|limit|budget|usage|type)s?|\w*(page|continuation|sync)_?token"
 )
 _SETTING_WORDS = frozenset(
     {"true", "false", "none", "null", "default", "auto", "basic", "bearer", "disabled", "enabled", "http", "https"}
@@ -51,9 +52,13 @@ _KNOWN_KEYS = re.compile(
     r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}|\b(?:sk|pk|rk)_(?:live|test)_[A-Za-z0-9]{16,}"
     r"|\b(?:gsk|hf|r8|gh[pousr])_[A-Za-z0-9]{30,}|\bgithub_pat_[A-Za-z0-9_]{20,}|\bxox[abeoprs]-[\w-]{10,}"
     r"|\b(?:xai|pplx|nvapi|glpat)-[A-Za-z0-9_-]{20,}|\b(?-i:AKIA|ASIA)(?-i:[A-Z0-9]{16})\b"
+    r"|\b(?:npm|shp(?:at|ca|pa|ss)|lin_api|figd|ntn|sbp|do[opr]_v1|pul|rdme|glrt|hvs|dckr_pat)_[A-Za-z0-9_-]{20,}"
+    r"|\b(?:pypi|sq0(?:atp|csp)|PMAK|GOCSPX|AGE-SECRET-KEY|dapi|shippo_live|key)-[A-Za-z0-9_-]{24,}|\bhvs\.[\w-]{20,}"
+    r"|\bSG\.[\w-]{16,}\.[\w-]{16,}|\b\d{8,10}:(?-i:AA)[\w-]{30,}|\b(?-i:ATATT3)[\w=-]{30,}|\bdapi[0-9a-f]{32}"
+    r"|(?<=hooks\.slack\.com/services/)[\w/]{20,}|(?<=discord\.com/api/webhooks/)[\w/-]{20,}"
     r"|\bAIza[A-Za-z0-9_-]{30,}|\b(?-i:AQ\.A)[A-Za-z0-9_-]{30,}|\bya29\.[A-Za-z0-9_-]{20,}"
     r"|\b(?-i:eyJ)[A-Za-z0-9_-]{10,}\.(?-i:eyJ)[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"
-    r"|(?<=\bbearer )[A-Za-z0-9._~+/=-]{16,}|(?<=authorization: basic )[A-Za-z0-9+/=]+|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"
+    r"|(?<=\bbearer )[A-Za-z0-9._~+/=-]{16,}|(?<=authorization: basic )[A-Za-z0-9+/=]+|(?<=://)[^/\s@?#\"'<>]+(?=@)"
     r"|(?<=PRIVATE KEY-----)[^-]+(?=-----END)",
     re.IGNORECASE,
 )
@@ -72,6 +77,16 @@ _OPAQUE = re.compile(
 )
 _TELLING_WORDS = re.compile(r"[\w-]*(?:secret|token|passw|key)[\w-]*", re.IGNORECASE)
 _OPAQUE_SEGMENT = re.compile(r"(?=\D*\d)(?=[^A-Za-z]*[A-Za-z])(?:\w{20,}|(?=.*[a-z])(?=.*[A-Z])[\w=~-]{20,})")
+_WORD_BREAK = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[-.\s]+")
+# A field of JSON, or of Python's, inside of a text that is neither as a whole.
+_WRITTEN_FIELD = re.compile(
+    r"""(?P<before>(?P<quote>\\{0,3}["'])(?P<name>[^\W"'\\][\w .-]{0,60})(?P=quote)\s{0,4}:\s{0,4})"""
+    r"""(?P<value>(?P<open>\\{0,3}["'])(?:(?!(?P=open)).)*(?P=open)|[-+.\d][\d.eE+-]*)""",
+    re.DOTALL,
+)
+_DIGEST = re.compile("secret:[0-9a-f]{64}")
+_MEANT_FIELD = re.compile(r"([\w.-]{1,60})\\{0,3}[\"']?\s{0,4}[:=]")
+_OPENS_JSON = ("{", "[")
 _SHORTEST_STRUCK = 4
 _SHORTEST_WITHIN = 6  # shorter secrets are only redacted as separate words
 _SHORTEST_ENCODED = 8  # the Base64 of less, cut at its ends, would be found in other words
@@ -87,9 +102,26 @@ _RUNNER = re.compile(
 _RUNNER_ARGUMENTS = ("-y", "--yes", "-m", "-u", "-jar", "run", "tool")
 
 
+@lru_cache(maxsize=4096)
 def is_secret_name(name: str) -> bool:
-    """Return whether the name of a header, variable, field or option indicates a secret."""
-    return _TELLING_NAME.search(name) is not None and _HARMLESS_NAME.fullmatch(name) is None
+    """Return whether the name of a header, variable or option indicates a secret."""
+    if not name.isascii():
+        name = unicodedata.normalize("NFKC", name)
+    words = _WORD_BREAK.sub("_", name).lower()
+    return _TELLING_NAME.search(words) is not None and _HARMLESS_NAME.fullmatch(words) is None
+
+
+def is_secret_field(name: str) -> bool:
+    """Return whether the name of a field of JSON indicates a secret, such as that of an argument.
+
+    A lone ``key`` does not: it finds an entry, where a header or an option of that name opens a door.
+    """
+    return is_secret_name(name) and name.lower() != "key"
+
+
+def may_name_secrets(text: str) -> bool:
+    """Return whether a JSON text may have a field whose name indicates a secret; most have none."""
+    return "\\u" in text or _TELLING_NAME.search(_WORD_BREAK.sub("_", text).lower()) is not None
 
 
 def secrets_of(values: Mapping[str, str]) -> list[str]:
@@ -172,13 +204,55 @@ def without_secrets(text: str, secrets: Iterable[str], *, shortest: int = _SHORT
 def without_keys(text: str) -> str:
     """Return a text without texts in the format of keys.
 
-    Values after a name such as ``password``, and values of secret-sounding names in the query of a URL, go too.
+    Values after a name such as ``password``, those of fields of JSON with telling names, and values of secret-sounding
+    names in the query of a URL, go too.
     """
+    text = strike_keys(text)
+    return _WRITTEN_FIELD.sub(_mask_written, text) if ":" in text and ('"' in text or "'" in text) else text
+
+
+def strike_keys(text: str) -> str:
+    """Do as `without_keys` does, but for the fields of JSON: for what is clean of these."""
     text = _KNOWN_KEYS.sub(MASK, text)
     # Most texts have neither sign, and to look for one takes a fiftieth of the time.
     if "=" in text:
         return _ASSIGNED.sub(_mask_assigned, _QUERIED.sub(_mask_queried, text))
     return _ASSIGNED.sub(_mask_assigned, text) if ":" in text else text
+
+
+def clean_text(text: str) -> str:
+    """Return a text as it may be shown or written: as `without_keys` does, and with all below telling names in JSON."""
+    if text[:1] in _OPENS_JSON or text[:1].isspace():
+        masked = mask_json(text, lambda plain: clean_texts(replace_fields(plain, _mask_value), clean_text))
+        if masked is not None:
+            return masked
+    return without_keys(text)
+
+
+def clean_texts(value: Any, clean: Callable[[str], str]) -> Any:
+    """Return JSON values with each text clean, names of fields included."""
+    match value:
+        case str():
+            return clean(value)
+        case dict():
+            fields = cast("Mapping[str, Any]", value)
+            return {clean(name): clean_texts(item, clean) for name, item in fields.items()}
+        case list():
+            return [clean_texts(item, clean) for item in cast("list[Any]", value)]
+        case _:
+            return value
+
+
+def mask_json(text: str, mask: Callable[[Any], Any]) -> str | None:
+    """Return a text of a JSON object or list with its values masked; None where it is none, or stays as it is."""
+    if text.lstrip()[:1] not in _OPENS_JSON:
+        return None
+    try:
+        plain: Any = loads(text)
+        masked = mask(plain)
+        return None if masked == plain else dumps(masked, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return None
 
 
 def without_credentials(url: str) -> str:
@@ -220,10 +294,11 @@ def cut_causes(error: BaseException, redact: Redact) -> None:
                 waiting.append(other)
 
 
-def replace_fields(plain: object, replace: Callable[[str], str], *, words: Collection[str] = ()) -> Any:
-    """Return JSON values with secret texts replaced; the original is not changed.
+def replace_fields(plain: object, replace: Callable[[Any], Any], *, words: Collection[str] = ()) -> Any:
+    """Return JSON values with those of telling names replaced, each with all below it; the original is not changed.
 
-    Those are the texts in fields with telling names, and in headers and queries all but the words of the protocol.
+    In headers, queries and cookies all but the words of the protocol are replaced, and in an object that gives a
+    telling ``name``, its ``value``.
 
     Args:
         plain: Options of a request, say.
@@ -233,11 +308,22 @@ def replace_fields(plain: object, replace: Callable[[str], str], *, words: Colle
     match plain:
         case dict():
             fields = cast("Mapping[str, object]", plain)
-            return {name: _replace_field(name, value, replace, words) for name, value in fields.items()}
+            replaced: dict[str, Any] = {
+                name: _replace_field(str(name), value, replace, words) for name, value in fields.items()
+            }
+            named = fields.get("name")
+            if "value" in fields and isinstance(named, str) and is_secret_name(named) and holds_secret(fields["value"]):
+                replaced["value"] = replace(fields["value"])
+            return replaced
         case list() | tuple():
             return [replace_fields(item, replace, words=words) for item in cast("Sequence[object]", plain)]
         case _:
             return plain
+
+
+def holds_secret(value: object) -> bool:
+    """Return whether a value below a telling name may be a secret: nothing, and a truth value, are none."""
+    return not (value is None or isinstance(value, bool) or value in ("", [], {}, ()))
 
 
 def program_name(command: str, arguments: Sequence[str]) -> str:
@@ -250,19 +336,15 @@ def program_name(command: str, arguments: Sequence[str]) -> str:
     return program
 
 
-def _replace_field(name: str, value: object, replace: Callable[[str], str], words: Collection[str]) -> Any:
-    is_secret = is_secret_name(name) or any(word in name.lower() for word in words)
+def _replace_field(name: str, value: object, replace: Callable[[Any], Any], words: Collection[str]) -> Any:
+    if is_secret_field(name) or any(word in name.lower() for word in words):
+        return replace(value) if holds_secret(value) else value
     match value:
-        case str() if is_secret:
-            return replace(value)
-        case list() | tuple() if is_secret:
-            items = cast("Sequence[object]", value)
-            return [replace(item) if isinstance(item, str) else item for item in items]
         case dict() if _CARRIERS.fullmatch(name):
             carried = cast("Mapping[str, object]", value)
             return {
-                key: replace(text) if isinstance(text, str) and text in secrets_in_headers({key: text}) else text
-                for key, text in carried.items()
+                key: replace(one) if holds_secret(one) and str(one) in secrets_in_headers({str(key): str(one)}) else one
+                for key, one in carried.items()
             }
         case _:
             return replace_fields(value, replace, words=words)
@@ -291,6 +373,14 @@ def _find_keys(text: str) -> Iterator[str]:
 
 def _mask_queried(found: re.Match[str]) -> str:
     return found["before"] + MASK if is_secret_name(unquote(found["name"])) else found[0]
+
+
+def _mask_written(found: re.Match[str]) -> str:
+    if not is_secret_field(found["name"]):
+        return found[0]
+    quote_sign = found["open"] or found["quote"]
+    is_empty = found["value"] == quote_sign * 2
+    return found[0] if is_empty else f"{found['before']}{quote_sign}{MASK}{quote_sign}"
 
 
 def _mask_assigned(found: re.Match[str]) -> str:
@@ -328,6 +418,8 @@ def _compile_secret_pattern(secrets: frozenset[str]) -> re.Pattern[str]:
 
 def _list_forms(secret: str) -> Iterator[str]:
     """Yield a secret as it is, and as servers, logs and programs write it."""
+    from html import escape  # noqa: PLC0415 - its table of letters is large, and few programs have secrets to strike out
+
     raw = secret.encode("utf-8", "surrogatepass")
     yield secret
     yield quote(raw, safe="")
@@ -354,22 +446,60 @@ _SEALED = frozenset({"data", "signature", "encrypted"})
 
 
 # Fields whose own fields are named by an application or a vendor, so that their names indicate secrets.
-_NAMED_FIELDS = frozenset({"options", "metadata", "arguments"})
+_NAMED_FIELDS = frozenset({"options", "metadata", "arguments", "output"})
+
+
+class ArgumentsSchema(Protocol):
+    """The schema of a tool's arguments, as far as secrets go; `toolkit.schema.nodes.Nodes` is one."""
+
+    @property
+    def takes_secrets(self) -> bool:
+        """True where some arguments are secret."""
+        ...
+
+    def replace_secrets(self, value: Any, replace: Callable[[Any, Any, bool], Any]) -> Any:
+        """Return arguments with each secret replaced by what `replace` returns for it, its path, and if marked."""
+        ...
 
 
 class Scrubber:
-    """Redacts secrets by the names of their fields, by the format of keys, and given secrets.
+    """Redacts secrets by schemas, by the names of their fields, by the format of keys, and given secrets.
 
-    Names count in options, in the metadata of answers and in arguments; the rest is searched for the texts alone.
+    Names count in options, in the metadata of answers, in arguments and in texts that are JSON; the rest is searched
+    for the texts alone. All that is written to a file or sent elsewhere goes through one, last.
 
     Args:
         secrets: Texts to strike out wherever they are, however they are written; empty ones are passed over.
         words: More words that indicate a secret in the name of a field.
+        replace: Returns the replacement for a secret argument; None has the mask for all.
+        is_learning: True where secret arguments are struck out of all that is cleaned after them, too.
+        find_schemas: Returns the schemas of a tool; None has those that `learn_tool` was given.
+
+    Attributes:
+        secrets: The texts that are struck out.
     """
 
-    def __init__(self, secrets: Iterable[str] = (), words: Iterable[str] = ()) -> None:
-        self._secrets = tuple(filter(None, secrets))
+    def __init__(
+        self,
+        secrets: Iterable[str] = (),
+        words: Iterable[str] = (),
+        *,
+        replace: Callable[[Any], Any] | None = None,
+        is_learning: bool = False,
+        find_schemas: Callable[[str], Sequence[ArgumentsSchema]] | None = None,
+    ) -> None:
+        self._find_schemas = self._find_learned if find_schemas is None else find_schemas
+        self.secrets: frozenset[str] = frozenset(filter(None, secrets))
         self._words = tuple([word.lower() for word in words])
+        self._replace = replace
+        self._is_learning = is_learning
+        self._unread: dict[str, Callable[[], ArgumentsSchema]] = {}
+        self._schemas: dict[str, ArgumentsSchema] = {}
+
+    def learn_tool(self, name: str, read_schema: Callable[[], ArgumentsSchema]) -> None:
+        """Remember a tool; its schema is read when it is needed."""
+        self._unread[name] = read_schema
+        self._schemas.pop(name, None)
 
     def __call__(self, plain: object) -> Any:
         """Return JSON values without the secrets; the original is not changed."""
@@ -377,10 +507,14 @@ class Scrubber:
             case str():
                 return self.clean_text(plain)
             case dict():
-                fields = self.mask_names(cast("Mapping[str, object]", plain))
-                return {name: self._clean_field(name, value) for name, value in fields.items()}
-            case list():
-                return [self(item) for item in cast("list[object]", plain)]
+                fields = self.mask_fields(cast("Mapping[str, object]", plain))
+                is_call = fields.get("type") == "call"
+                return {
+                    self.clean_text(name): self._clean_field(name, value, is_call=is_call)
+                    for name, value in fields.items()
+                }
+            case list() | tuple():
+                return [self(item) for item in cast("Sequence[object]", plain)]
             case _:
                 return plain
 
@@ -390,11 +524,16 @@ class Scrubber:
         Where there is one, the deltas of that text become one, at the place of the first.
         """
         texts: dict[object, list[str]] = {}
+        tools: dict[object, str] = {}
         for event in events:
             key, text = _read_delta(event)
             texts.setdefault(key, []).append(text)
+            if isinstance(key, int) and event["arguments"][2]:
+                tools.setdefault(key, event["arguments"][2])
         joined = {key: "".join(pieces) for key, pieces in texts.items()}
-        clean = {key: cleaned for key, text in joined.items() if (cleaned := self.clean_text(text)) != text}
+        masked = {key: self.mask_arguments(tools[key], text) if key in tools else text for key, text in joined.items()}
+        clean = {key: text if key in tools else self.clean_text(text) for key, text in masked.items()}
+        clean = {key: text for key, text in clean.items() if text != joined[key]}
         redacted: list[dict[str, Any]] = []
         seen: set[object] = set()
         for event in events:
@@ -408,21 +547,114 @@ class Scrubber:
                 redacted.append(_replace_text(event, clean[key]))
         return redacted
 
-    def mask_names(self, fields: Mapping[str, object]) -> Mapping[str, Any]:
-        """Return the fields of an object, with secrets that are known by their names struck out of options and such."""
+    def mask_fields(self, fields: Mapping[str, object]) -> Mapping[str, Any]:
+        """Return the fields of an object, without secret arguments where it is a call, and those of telling names."""
+        match fields:
+            case {"type": "call", "name": str(name), "arguments": str(arguments)}:
+                return {**fields, "arguments": self.mask_arguments(name, arguments)}
+            case _:
+                pass
         if _NAMED_FIELDS.isdisjoint(fields):
             return fields
         return {
-            name: replace_fields(value, lambda _: MASK, words=self._words) if name in _NAMED_FIELDS else value
+            name: replace_fields(value, _mask_value, words=self._words) if name in _NAMED_FIELDS else value
             for name, value in fields.items()
         }
 
-    def _clean_field(self, name: str, value: object) -> Any:
-        return value if name in _SEALED and isinstance(value, str) else self(value)
+    def mask_arguments(self, tool: str, text: str) -> str:
+        """Return the JSON of a call's arguments without those that are secret."""
+        schemas = self._find_schemas(tool)
+
+        def mask(value: Any) -> Any:
+            for schema in schemas:
+                value = schema.replace_secrets(value, self._replace_argument)
+            if len(schemas) != 1 or self._words:
+                value = replace_fields(value, self._replace_named, words=self._words)
+            return clean_texts(value, self.clean_text)
+
+        masked = mask_json(text, mask)
+        if masked is not None:
+            return masked
+        if not text or mask_json(text, lambda _: None) is not None:
+            return text
+        is_secret = any(schema.takes_secrets for schema in schemas) or _names_secrets(text)
+        return MASK if is_secret else self.clean_text(text)
+
+    def _find_learned(self, tool: str) -> Sequence[ArgumentsSchema]:
+        # A name that is no tool's may be repaired to that of any.
+        return [self._read_schema(name) for name in ([tool] if tool in self._unread else self._unread)]
+
+    def _read_schema(self, tool: str) -> ArgumentsSchema:
+        if tool not in self._schemas:
+            self._schemas[tool] = self._unread[tool]()
+        return self._schemas[tool]
+
+    def _replace_argument(self, secret: Any, path: object, is_marked: bool) -> Any:
+        del path
+        if is_replaced(secret):
+            return secret
+        if self._is_learning:
+            self.secrets |= set(_list_texts(secret, is_marked=is_marked))
+        return MASK if self._replace is None else self._replace(secret)
+
+    def _replace_named(self, secret: Any) -> Any:
+        return self._replace_argument(secret, None, False)
+
+    def _clean_field(self, name: str, value: object, *, is_call: bool) -> Any:
+        is_clean = isinstance(value, str) and (name in _SEALED or (is_call and name == "arguments"))
+        return value if is_clean else self(value)
 
     def clean_text(self, text: str) -> str:
         """Return a text without the secrets."""
-        return without_keys(without_secrets(text, self._secrets, shortest=1))
+        return clean_text(without_secrets(text, self.secrets, shortest=1) if self.secrets else text)
+
+
+def _names_secrets(text: str) -> bool:
+    """Return whether a text that is meant to be JSON has a field whose name indicates a secret."""
+    return "\\u" in text or any(is_secret_field(found[1]) for found in _MEANT_FIELD.finditer(text))
+
+
+def is_replaced(value: object) -> bool:
+    """Return whether a value is a mask or a digest already."""
+    return isinstance(value, str) and (value == MASK or _DIGEST.fullmatch(value) is not None)
+
+
+def _mask_value(value: Any) -> Any:
+    return value if is_replaced(value) else MASK
+
+
+def mask_leaves(value: Any) -> Any:
+    """Return a secret with nothing of it left but its form, so that a schema may still accept it."""
+    match value:
+        case dict():
+            return {name: mask_leaves(item) for name, item in cast("Mapping[str, Any]", value).items()}
+        case list():
+            return [mask_leaves(item) for item in cast("list[Any]", value)]
+        case int() | float() if not isinstance(value, bool):
+            return 0
+        case _:
+            return MASK if isinstance(value, str) else value
+
+
+def _list_texts(secret: Any, *, is_marked: bool) -> Iterator[str]:
+    """Yield the texts of a secret value that are struck out wherever they are.
+
+    Short ones would be found in everything, and words are struck out only if a schema says that they are secret.
+    """
+    match secret:
+        case dict():
+            for item in cast("Mapping[str, Any]", secret).values():
+                yield from _list_texts(item, is_marked=is_marked)
+        case list():
+            for item in cast("list[Any]", secret):
+                yield from _list_texts(item, is_marked=is_marked)
+        case str() | int() | float():
+            text = str(secret)
+            is_word = text.isalpha() and not is_marked
+            if len(text) >= _SHORTEST_STRUCK and not is_word and text.lower() not in _SETTING_WORDS:
+                yield text
+        case _:
+            pass
 
 
 def _read_delta(event: Mapping[str, Any]) -> tuple[object, str]:

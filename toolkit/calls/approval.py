@@ -92,7 +92,7 @@ class ApprovalRequest:
 
     call_id: str
     tool_name: str
-    arguments: Mapping[str, Any]
+    arguments: Mapping[str, Any] = field(repr=False)
     _: KW_ONLY
     original: ToolCall
     _definition: ToolDefinition = field(repr=False)
@@ -198,8 +198,8 @@ async def _ask_approver(
 ) -> object:
     """Ask the approver of `guard` about a call that is made under `policy`."""
     call, reason = ready.call, ready.asks or ""
-    arguments, written = ready.show_arguments()
-    options = ready.registration.options
+    shown, written = ready.show_arguments()
+    arguments, options = ready.copy_arguments(), ready.registration.options
     if policy.observer is not None:
         left = policy.observer.emit(
             _make_event(
@@ -207,7 +207,7 @@ async def _ask_approver(
                 tool_name=call.name,
                 label=options.label,
                 tags=options.tags,
-                arguments=ready.copy_arguments(),
+                arguments=shown,
                 arguments_json=written,
                 reason=reason,
                 agent=policy.agent,

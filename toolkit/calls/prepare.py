@@ -21,7 +21,7 @@ from toolkit.dataclass import dataclass, maker_of
 from toolkit.errors import InvalidArgumentsError, ToolDeniedError, ToolkitError, ToolNotFoundError
 from toolkit.foreign_text import escape_in_json, escape_in_text, replace_surrogates
 from toolkit.json_text import canonical_json
-from toolkit.schema.arguments import SHARED_BUDGET, TooMuchWorkError, WorkBudget
+from toolkit.schema.arguments import SHARED_BUDGET, TooMuchWorkError, WorkBudget, may_hold_secrets
 from toolkit.schema.nodes import is_array, is_object
 from toolkit.tool_names import nearest_names, repair_name
 
@@ -74,14 +74,14 @@ class Ready(Generic[Ctx]):
 
     call: ToolCall
     registration: Registration[Ctx]
-    arguments: dict[str, Any]
+    arguments: dict[str, Any] = field(repr=False)
     original: ToolCall
     scope: Scope[Ctx]
     asks: str | None = None
     asks_level: int = 0
     repairs: tuple[ToolCallRepaired, ...] = ()
     is_modified: bool = False
-    repaired: str = ""
+    repaired: str = field(default="", repr=False)
     shown_json: str | None = field(default=None, init=False)
     _is_flat: bool | None = field(default=None, init=False)
 
@@ -94,14 +94,20 @@ class Ready(Generic[Ctx]):
     def arguments_json(self) -> str:
         """The arguments as canonical JSON, for those who are shown the call: secrets are digests."""
         if self.shown_json is None:
-            self.shown_json = self.registration.arguments.dump_json(self.arguments)
+            self.shown_json = _show_json(self.registration.arguments.dump_json(self.arguments))
         return self.shown_json
 
     def show_arguments(self) -> tuple[dict[str, Any], str]:
-        """Return what `copy_arguments` and `arguments_json` do, for an event or a request that has both."""
+        """Return the arguments for observers, and `arguments_json`.
+
+        Where there are secrets, both are JSON with digests in place of these.
+        """
         if self.shown_json is None:
-            self.shown_json = self.registration.arguments.dump_json(self.arguments)
-        return self.arguments.copy() if self._is_flat else self.copy_arguments(), self.shown_json
+            self.shown_json = _show_json(self.registration.arguments.dump_json(self.arguments))
+        shown = self.shown_json
+        if '"secret:' in shown or "***" in shown:  # as `toolkit.redaction` writes them
+            return json.loads(shown), shown
+        return self.arguments.copy() if self._is_flat else self.copy_arguments(), shown
 
     @property
     def given(self) -> str:
@@ -144,6 +150,15 @@ class Refused:
     mistake: Literal["name", "arguments"] | None = None
 
 
+def _show_json(text: str) -> str:
+    """Return the JSON of arguments without the logins of URLs, and without secrets in texts that are JSON again."""
+    if ("@" in text and "://" in text) or '{\\"' in text:
+        from toolkit.redaction import clean_text, clean_texts  # noqa: PLC0415 - its patterns take milliseconds
+
+        return canonical_json(clean_texts(json.loads(text), clean_text))
+    return text
+
+
 def canonical_call(prepared: Ready[Any] | Refused) -> ToolCall:
     """Return a call as it would run, its name repaired, its arguments canonical JSON; a refused one as it was written.
 
@@ -157,8 +172,8 @@ def canonical_call(prepared: Ready[Any] | Refused) -> ToolCall:
     except (TypeError, ValueError, RecursionError):  # of a type of the author's own
         text = canonical_arguments(call.arguments)
     else:
-        if prepared.has_flat_arguments() and not prepared.registration.takes_secrets:
-            prepared.shown_json = text
+        if prepared.has_flat_arguments() and not prepared.registration.may_take_secrets:
+            prepared.shown_json = _show_json(text) if "@" in text or '{\\"' in text else text
     return _make_call(call.id, call.name, text, extra=call.extra)
 
 
@@ -179,15 +194,17 @@ def write_preview(registration: Registration[Any], arguments: Mapping[str, Any],
         written: The same as canonical JSON, secrets as digests.
         given: The JSON text that they were read from; empty shows all of them.
     """
+    from toolkit.redaction import clean_text, strike_keys  # noqa: PLC0415 - as in `_show_json`
+
     write = registration.options.preview
     if write is not None:
         try:
-            return "\n".join(map(escape_in_text, write(arguments).split("\n")))
+            return "\n".join(map(escape_in_text, clean_text(write(arguments)).split("\n")))
         except Exception:
             _logger.exception("the preview of %s raised; the arguments are shown as JSON", registration.name)
     with suppress(ValueError, RecursionError):  # of a text that only the parser of the tool reads: all is shown
         written = canonical_json(_keep_given(json.loads(written), json.loads(given)))
-    return escape_in_json(written)
+    return escape_in_json(strike_keys(written))
 
 
 def _keep_given(value: Any, given: Any) -> Any:
@@ -366,11 +383,10 @@ def _describe_repairs(
     call: ToolCall, registration: Registration[Any], arguments: dict[str, Any], steps: Sequence[Mended]
 ) -> tuple[ToolCallRepaired, ...]:
     """Return the events of repairs; where a parameter is a secret, no text of the model's that may hold it."""
-    from toolkit.redaction import MASK  # noqa: PLC0415
+    from toolkit.redaction import MASK  # noqa: PLC0415 - as in `_show_json`
 
     parser = registration.arguments
-    nodes = parser.nodes
-    is_secret = nodes.is_secret(nodes.root)
+    is_secret = may_hold_secrets(call.arguments, parser.nodes)
     events: list[ToolCallRepaired] = []
     before = call.arguments
     for step in steps:

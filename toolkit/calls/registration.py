@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field, fields, replace
 from threading import Lock
 from typing import Any, Generic, Literal, Protocol, TypeAlias, cast, runtime_checkable
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from typing_extensions import TypedDict, TypeVar
 
@@ -18,6 +18,7 @@ from toolkit.chat.output import ToolOutput
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, MissingEnvError, ToolUsageLimitExceededError
 from toolkit.schema import ArgumentsParser, raw_arguments
+from toolkit.schema.nodes import Nodes
 from toolkit.settings import (
     Duration,
     NonNegativeFloat,
@@ -294,12 +295,28 @@ class Tool(Protocol[Ctx_contra]):
         ...
 
 
+_registered: WeakSet[Registration[Any]] = WeakSet()
+_registering = Lock()
+
+
+def find_schemas(tool: str) -> list[Nodes]:
+    """Return the schemas of the tools of this name in this process; those of all that take secrets, if there is none.
+
+    A call can so be shown without its secrets wherever it is met, under a name that will be repaired, too.
+    """
+    with _registering:
+        known = list(_registered)
+    named = [each.arguments.nodes for each in known if each.name == tool]
+    return named or [each.arguments.nodes for each in known if each.arguments.nodes.takes_secrets]
+
+
 class Registration(Generic[Ctx_contra]):
     """A tool in a registry under a name, with everything about it that does not depend on the call."""
 
     __slots__ = (
+        "__weakref__",
+        "_may_take_secrets",
         "_source",
-        "_takes_secrets",
         "arguments",
         "cache_identity",
         "can_change",
@@ -343,18 +360,19 @@ class Registration(Generic[Ctx_contra]):
         self.cache_identity: str | None = None
         # Whether a loop offers it by itself, such as its answer tool: no rule has to allow that, but one may deny it.
         self.is_offered_by_loop: bool = False
-        self._takes_secrets: bool | None = None
+        self._may_take_secrets: bool | None = None
         self._set_options(getattr(tool, "options", _DEFAULT_OPTIONS))
+        with _registering:
+            _registered.add(self)
         counter: UsageCounter | None = getattr(tool, "counter", None)
         self.counter: UsageCounter = counter or UsageCounter(self.options.max_usage_count, self.options.usage_scope)
 
     @property
-    def takes_secrets(self) -> bool:
-        """True where an argument may be a secret, by its schema."""
-        if self._takes_secrets is None:
-            nodes = self.arguments.nodes
-            self._takes_secrets = nodes.is_secret(nodes.root)
-        return self._takes_secrets
+    def may_take_secrets(self) -> bool:
+        """True where an argument may be a secret, by its schema or by a name."""
+        if self._may_take_secrets is None:
+            self._may_take_secrets = self.arguments.nodes.may_take_secrets
+        return self._may_take_secrets
 
     @property
     def identity(self) -> tuple[int, int]:
@@ -369,7 +387,7 @@ class Registration(Generic[Ctx_contra]):
         if source is not self._source:
             fresh = Registration(self.tool, replace(source, name=self.name))
             self._source, self.definition = source, fresh.definition
-            self._takes_secrets = None
+            self._may_take_secrets = None
             self.arguments, self.parse_json = fresh.arguments, fresh.parse_json
 
     def under(self, definition: ToolDefinition, rules: object = None) -> Registration[Ctx_contra]:

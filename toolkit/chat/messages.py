@@ -124,6 +124,13 @@ class ToolCall:
         for name, value in (("id", self.id), ("name", self.name), ("arguments", self.arguments)):
             check_setting(f"the {name} of a ToolCall", value, str)
 
+    def __repr__(self) -> str:
+        # Which arguments are secret, only the schema of the tool can say.
+        from toolkit.redaction import digest_of  # noqa: PLC0415 - its patterns take milliseconds
+
+        arguments = f"<{len(self.arguments):,} characters, {digest_of(self.arguments)[-6:]}>"
+        return f"{type(self).__qualname__}(id={self.id!r}, name={self.name!r}, arguments={arguments})"
+
     @property
     def unsaid(self) -> tuple[str, ...]:
         """See the class."""

@@ -67,7 +67,7 @@ class ArgumentsDelta(Stamped):
     index: int
     call_id: str
     tool_name: str
-    text: str
+    text: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from toolkit.dataclass import dataclass
 from toolkit.durable.contents import ContentRow, StoredText, split_value
 from toolkit.durable.storage import Storage, database_now, events, runs, store_contents
 from toolkit.loop.approvals import describe_call_end
-from toolkit.loop.event_json import dump_event
+from toolkit.loop.event_json import write_event
 from toolkit.loop.events import Done, Failed, IterationStart, ProviderRetried, ResponseReceived
 from toolkit.loop.feeds import ModelReplied, load_feed
 from toolkit.loop.journal import storable_id
@@ -280,7 +280,7 @@ class _RowMaker:
     def _add_delta(self, kind: Any, text: str, loop_id: str, turn: int) -> None:
         if text:
             event = kind(text, run_id=self._run_id, loop_id=loop_id, time=time.time())
-            self._add_row(dump_event(event), turn, None)
+            self._add_row(write_event(event), turn, None)
 
     def _add_row(self, plain: dict[str, Any], turn: int, entry: str | None) -> None:
         if self._last_seq == 0:

@@ -284,10 +284,12 @@ class Approvals(Generic[Ctx]):
         return [self._write_pending(entry.prepared) for entry in self._run.state.deferred_calls]
 
     def _write_pending(self, ready: Ready[Ctx]) -> PendingApproval:
+        from toolkit.redaction import Scrubber  # noqa: PLC0415 - its patterns take milliseconds
+
         return PendingApproval(
             call_id=ready.call.id,
             tool_name=ready.registration.definition.name,
-            arguments=json.loads(ready.arguments_json),
+            arguments=Scrubber()({"arguments": json.loads(ready.arguments_json)})["arguments"],
             reason=ready.asks or "",
             binding=self.bind(ready),
             preview=write_preview(ready.registration, ready.arguments, ready.arguments_json, ready.given),

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast, get_
 
 from typing_extensions import TypedDict
 
-from toolkit.chat import Message
+from toolkit.calls.registration import find_schemas
+from toolkit.chat import ArgumentsDelta, Message, ReasoningDelta, TextDelta
 from toolkit.chat.output import ToolOutput
 from toolkit.chat.provider import provider_error_from_plain, provider_error_to_plain
 from toolkit.errors import ProviderError, RecordedError
@@ -25,13 +26,16 @@ from toolkit.json_text import canonical_json, write_json
 from toolkit.loop.events import LoopEvent
 from toolkit.loop.outcome import TerminationReason, ToolLoopResult
 from toolkit.plain_values import read_plain
-from toolkit.redaction import without_keys
+from toolkit.redaction import Scrubber, without_keys
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 EVENT_VERSION = 1
 """The version of the form that events and results have as JSON."""
+
+_PIECES = (TextDelta, ReasoningDelta, ArgumentsDelta)
+_SCRUBBER = Scrubber(find_schemas=find_schemas)
 
 _Plain: TypeAlias = dict[str, Any]
 
@@ -50,10 +54,16 @@ def dump_event(event: LoopEvent) -> dict[str, Any]:
 
         line = json.dumps(dump_event(event))
 
-    The arguments of a call are those of `arguments_json`, where secrets are digests. Other texts are what they were:
-    what a person or a model wrote may hold secrets. A value that JSON can't carry is stored as its text, and
-    a lone surrogate is read back as a question mark.
+    The arguments of a call are those of `arguments_json`, where secrets are digests. Of all else, what the format of a
+    text or the name of a field shows to be secret is ``***``, but for the pieces of replies that are still arriving.
+    A value that JSON can't carry is stored as its text, and a lone surrogate is read back as a question mark.
     """
+    plain = write_event(event)
+    return plain if isinstance(event, _PIECES) else _SCRUBBER(plain)
+
+
+def write_event(event: LoopEvent) -> dict[str, Any]:
+    """Return an event as `dump_event` does, its texts with their secrets: for writers that clean all they write."""
     kind: Any = type(event)
     fields = {name: getattr(event, name) for name in _hints_of(kind)}
     if "arguments_json" in fields:

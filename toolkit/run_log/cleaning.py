@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, TypeAlias, cast
 
 from toolkit.chat import ToolDefinition
-from toolkit.redaction import MASK, Scrubber
+from toolkit.json_text import canonical_json
+from toolkit.redaction import Scrubber, digest_of
 from toolkit.schema.nodes import Nodes, is_array, is_object
-from toolkit.schema.raw import digest_secrets
 
 ContentPolicy: TypeAlias = Literal["all", "none"]
 """``all`` logs the texts of people, models and tools; ``none`` logs that there were some."""
 
 _LONGEST_TEXT = 100_000
-_SHORTEST_SECRET = 4
+_OPENS_JSON = ("{", "[")
 _MEMO_FROM = 200  # shorter texts are cleaned sooner than found
 _MEMO_SIZE = 64
 _MEDIA = frozenset({"image", "audio", "file"})
@@ -52,18 +52,15 @@ class EntryCleaner:
 
     def __init__(self, content: ContentPolicy, secrets: Iterable[str] = ()) -> None:
         self._content = content
-        self._secrets = set(filter(None, secrets))
-        self._scrubber = Scrubber(self._secrets)
-        self._secret_tools: dict[str, Nodes] = {}
+        self._scrubber = Scrubber(secrets, replace=_digest_value, is_learning=True)
         self._memo: dict[str, str] = {}
+        self._memo_secrets = self._scrubber.secrets
         self._short_texts: list[str] = []
 
     def learn_tools(self, definitions: Iterable[ToolDefinition]) -> None:
-        """Remember the tools that have secrets among their parameters."""
+        """Remember which arguments of tools are secret."""
         for definition in definitions:
-            nodes = Nodes(dict(definition.parameters))
-            if nodes.is_secret(nodes.root):
-                self._secret_tools[definition.name] = nodes
+            self._scrubber.learn_tool(definition.name, partial(Nodes, definition.parameters))
 
     def clean(self, plain: Mapping[str, Any]) -> dict[str, Any]:
         """Return an entry as it may be stored; the original is not changed."""
@@ -80,16 +77,17 @@ class EntryCleaner:
         if len(text) > _LONGEST_TEXT:
             text = f"{text[:_LONGEST_TEXT]}\n[{len(text) - _LONGEST_TEXT:,} more characters are not in this log]"
         known = self._memo.get(text)
-        if known is None:
-            if len(self._memo) >= _MEMO_SIZE:
+        if known is None or self._memo_secrets is not self._scrubber.secrets:
+            if len(self._memo) >= _MEMO_SIZE or self._memo_secrets is not self._scrubber.secrets:
                 self._memo.clear()
+                self._memo_secrets = self._scrubber.secrets
             known = self._memo[text] = self._scrubber.clean_text(text)
         return known
 
     @property
     def longest_secret(self) -> int:
         """The length of the longest known secret."""
-        return max(map(len, self._secrets), default=0)
+        return max(map(len, self._scrubber.secrets), default=0)
 
     def _shorten_value(self, value: Any) -> Any:
         """Return JSON values without media, seals and secret fields, and without contents if those are not logged.
@@ -97,17 +95,14 @@ class EntryCleaner:
         Long texts are cleaned here, since they repeat; short ones are collected and searched together.
         """
         if type(value) is str:
-            if len(value) >= _MEMO_FROM:
+            if len(value) >= _MEMO_FROM or value.startswith(_OPENS_JSON):
                 return self.clean_text(value)
             self._short_texts.append(value)
             return value
         if is_object(value):
-            fields = self._scrubber.mask_names(value)
-            if "type" in fields:
-                if fields["type"] in _MEDIA and "media_type" in fields:
-                    return {"text": _describe_media(fields), "type": "text"}
-                if fields["type"] == "call" and fields.get("name") in self._secret_tools:
-                    fields = {**fields, "arguments": self._mask_arguments(str(fields["name"]), fields["arguments"])}
+            fields = self._scrubber.mask_fields(value)
+            if fields.get("type") in _MEDIA and "media_type" in fields:
+                return {"text": self.clean_text(_describe_media(fields)), "type": "text"}
             return {name: self._shorten_field(name, each) for name, each in fields.items()}
         if isinstance(value, (list, tuple)):
             return [self._shorten_value(each) for each in cast("Sequence[Any]", value)]
@@ -136,21 +131,6 @@ class EntryCleaner:
             return [self._scrub_value(each) for each in value]
         return value
 
-    def _mask_arguments(self, tool: str, text: str) -> str:
-        """Return the arguments of a call, with digests in place of the values that the tool's schema calls secret."""
-        nodes = self._secret_tools[tool]
-        try:
-            arguments: Any = json.loads(text or "{}")
-            masked = digest_secrets(arguments, nodes.root, nodes)
-        except (ValueError, TypeError, RecursionError):
-            return MASK
-        found = set(_find_replaced(arguments, masked))
-        if not found <= self._secrets:
-            self._secrets |= found
-            self._scrubber = Scrubber(self._secrets)
-            self._memo.clear()
-        return json.dumps(masked)
-
 
 def _list_field_names(value: Any) -> list[str]:
     """Return the names of all fields in JSON values, which may be texts like any other."""
@@ -159,16 +139,8 @@ def _list_field_names(value: Any) -> list[str]:
     return [name for each in value for name in _list_field_names(each)] if is_array(value) else []
 
 
-def _find_replaced(value: Any, masked: Any) -> list[str]:
-    """Return the texts of a value that are masked in its other form."""
-    if is_object(value) and is_object(masked):
-        pairs = [(value[name], each) for name, each in masked.items()]
-    elif is_array(value) and is_array(masked):
-        pairs = list(zip(value, masked, strict=True))
-    else:
-        # A short one would be found in everything.
-        return [str(value)] if value != masked and len(str(value)) >= _SHORTEST_SECRET else []
-    return [text for one, other in pairs for text in _find_replaced(one, other)]
+def _digest_value(value: Any) -> str:
+    return digest_of(canonical_json(value))
 
 
 def _describe_media(block: Mapping[str, Any]) -> str:
@@ -214,6 +186,8 @@ class ReplyText:
         self.since = now
         self._text += "".join(self._pieces)
         self._pieces.clear()
+        if self._text.lstrip().startswith(_OPENS_JSON):  # what it has below a telling name shows at its end
+            return ""
         text = _LAST_WORDS.sub("", self._text[: len(self._text) - withheld])
         open_key = _OPEN_KEY.search(text)
         clean = self._clean(text if open_key is None else text[: open_key.start()])

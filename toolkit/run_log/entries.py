@@ -18,7 +18,7 @@ from toolkit.chat.messages import messages_to_plain
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
 from toolkit.json_text import write_json
-from toolkit.loop.event_json import EVENT_VERSION, dump_event, load_event
+from toolkit.loop.event_json import EVENT_VERSION, load_event, write_event
 from toolkit.loop.events import Done, Failed, LoopEvent
 from toolkit.run_log.cleaning import EntryCleaner
 
@@ -146,11 +146,11 @@ def dump_item(item: LogItem, cleaner: EntryCleaner) -> dict[str, Any]:
             return {"v": EVENT_VERSION, "event": item.kind, **stamps, **fields}
         case Done(result):
             # The requests and replies before contain all of it.
-            return dump_event(replace(item, result=replace(result, messages=[], snapshot=None)))
+            return write_event(replace(item, result=replace(result, messages=[], snapshot=None)))
         case Failed():
-            return dump_event(replace(item, messages=()))
+            return write_event(replace(item, messages=()))
         case _:
-            return dump_event(item)
+            return write_event(item)
 
 
 def _dump_definition(definition: ToolDefinition) -> dict[str, Any]:

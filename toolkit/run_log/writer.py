@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 from toolkit.chat import ArgumentsDelta, ChatResponse, Message, ReasoningDelta, TextDelta, ToolDefinition
 from toolkit.dataclass import dataclass
-from toolkit.loop.event_json import dump_event
+from toolkit.loop.event_json import write_event
 from toolkit.loop.events import Done, Failed, LoopEvent, ProviderRetried, ResponseReceived
 from toolkit.loop.middleware import Middleware, RequestInfo, RequestProceed, RunInfo, RunProceed
 from toolkit.run_log.cleaning import ContentPolicy, EntryCleaner, ReplyText
@@ -272,7 +272,7 @@ class RunWriter:
                     text = reply.take(now, run.cleaner.longest_secret)
                     if text:
                         event = kind(text, run_id=run_id, loop_id=loop_id, time=time.time())
-                        run.lines.append(write_line(dump_event(event)))
+                        run.lines.append(write_line(write_event(event)))
 
     def _append_lines(self) -> None:
         if self._dropped:

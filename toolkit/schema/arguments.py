@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from typing import Any, Literal, Protocol, cast
 
 from toolkit.errors import ConfigurationError, InvalidArgumentsError
+from toolkit.json_text import canonical_json
 from toolkit.schema.nodes import JsonPath, Node, Nodes, is_array, is_object, types_of
 from toolkit.schema.problems import example_line, value_at
 
@@ -273,7 +274,7 @@ def malformed(
         return MalformedJsonError(
             f"The arguments are not complete JSON: they end too early ({reason}). Send the whole JSON object again."
         )
-    near = "" if nodes.is_secret(nodes.root) else _quote_break(text)
+    near = "" if may_hold_secrets(text, nodes) else _quote_break(text)
     return MalformedJsonError(
         f"The arguments are not valid JSON: {reason}. Send one JSON object.{near}{example_line(nodes, accepts)}"
     )
@@ -474,3 +475,38 @@ def _list_words(node: Node, path: JsonPath) -> set[str]:
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
     description: Any = node.get("description", "")
     return {word.casefold() for word in _UNIT_WORD.findall(f"{name} {description}")}
+
+
+def hide_secrets(text: str, value: Any, nodes: Nodes) -> str:
+    """Return the canonical text of arguments with digests in place of secrets.
+
+    Args:
+        text: Their text.
+        value: The same as JSON values; None has it read from the text.
+        nodes: Their schema.
+    """
+    if not may_hold_secrets(text, nodes):
+        return text
+    return canonical_json(digest_secrets(json.loads(text) if value is None else value, nodes))
+
+
+def may_hold_secrets(text: str, nodes: Nodes) -> bool:
+    """Return whether the JSON text of arguments may hold secrets, by their schema or by the names in the text."""
+    if nodes.takes_secrets or not nodes.may_take_secrets:
+        return nodes.takes_secrets
+    from toolkit.redaction import may_name_secrets  # noqa: PLC0415 - as below
+
+    return may_name_secrets(text)
+
+
+def digest_secrets(value: Any, nodes: Nodes) -> Any:
+    """Return a JSON value with digests in place of what its schema, or the name of a field, says is secret."""
+    return nodes.replace_secrets(value, _digest_secret)
+
+
+def _digest_secret(secret: Any, path: JsonPath, is_marked: bool) -> Any:
+    from toolkit.redaction import digest_of, is_replaced  # noqa: PLC0415 - slow to import, and few schemas have secrets
+
+    del path, is_marked
+    # The type of a parameter may have written a digest already.
+    return secret if is_replaced(secret) else digest_of(canonical_json(secret))

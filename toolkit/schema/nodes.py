@@ -7,6 +7,8 @@ from itertools import repeat
 from typing import Any, TypeAlias, TypeGuard, cast
 from urllib.parse import unquote
 
+from toolkit.dataclass import dataclass
+
 Node: TypeAlias = Mapping[str, Any]
 JsonPath: TypeAlias = tuple[str | int, ...]
 
@@ -27,6 +29,8 @@ SCHEMA_KEYWORDS = (
 )  # fmt: skip
 
 
+_OF_NAMELESS = frozenset({*SCHEMA_LISTS, *SCHEMA_KEYWORDS}) - {"not", "propertyNames"}
+
 # To ask whether one of these is a mapping takes five times as long as to look it up here.
 _NO_OBJECTS = frozenset({str, int, float, bool, list, type(None)})
 
@@ -45,6 +49,31 @@ def is_array(value: object) -> TypeGuard[list[Any]]:
 def is_marked_secret(node: Node) -> bool:
     """Return whether a schema says that its value is a secret."""
     return node.get("writeOnly") is True or node.get("format") == "password"
+
+
+ReplaceSecret: TypeAlias = Callable[[Any, JsonPath, bool], Any]
+"""Returns the replacement for a secret at a path; True where the schema says that it is one, and not its name alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretFields:
+    """The fields of values of a schema that must not be shown, each with all below it.
+
+    Args:
+        names: The names of fields whose schemas say that they are secret.
+        told: The names of fields that sound secret.
+        holders: The names of fields that have such fields inside, so that only an object or a list may be shown there.
+        shown: The names of fields that sound secret, and whose schemas list all that may stand there.
+        is_rest: True where what the schema does not name is secret.
+        is_open: True where fields of any name may stand somewhere.
+    """
+
+    names: frozenset[str]
+    told: frozenset[str]
+    holders: frozenset[str]
+    shown: frozenset[str]
+    is_rest: bool
+    is_open: bool
 
 
 def subschemas(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -103,11 +132,11 @@ def find_references(schema: Mapping[str, Any]) -> Iterator[str]:
 class Nodes:
     """A schema whose references are followed within it, and never out of it."""
 
-    __slots__ = ("_known_choices", "_known_types", "_secret", "root")
+    __slots__ = ("_known_choices", "_known_types", "_secrets", "root")
 
     def __init__(self, root: Node) -> None:
         self.root: Node = root
-        self._secret: dict[int, bool] | None = None
+        self._secrets: SecretFields | None = None
         # By the id of a node, with the node itself: an id of what is no more could be taken by another.
         self._known_choices: dict[int, tuple[Node, list[Node]]] = {}
         self._known_types: dict[int, tuple[Node, frozenset[str]]] = {}
@@ -252,61 +281,148 @@ class Nodes:
             waiting.extend(subschemas(node))
         return False
 
-    def is_secret(self, node: Node) -> bool:
-        """Return whether a value of this node must not be shown, or holds one that must not."""
-        if self._secret is None:
-            self._secret = self._find_secrets()
-        if not self._secret:
-            return False
-        if (known := self._secret.get(id(node))) is not None:
-            return known
-        # A node that was put together here, of some of the schema.
-        reference = node.get("$ref")
-        return (
-            is_marked_secret(node)
-            or (isinstance(reference, str) and self._secret.get(id(self.target(reference)), False))
-            or any(self.is_secret(part) for part in subschemas(node))
-        )
+    @property
+    def secrets(self) -> SecretFields:
+        """The fields that must not be shown."""
+        if self._secrets is None:
+            self._secrets = self._find_secrets()
+        return self._secrets
 
-    def _find_secrets(self) -> dict[int, bool]:
-        """Return, by the id of each part, whether it is secret or holds what is; nothing where none is."""
-        holders: dict[int, list[int]] = {}
-        secret: list[int] = []
+    @property
+    def takes_secrets(self) -> bool:
+        """True where a value of the schema has fields that must not be shown, by the schema or by their names."""
+        secrets = self.secrets
+        return bool(secrets.names or secrets.told or secrets.is_rest)
+
+    @property
+    def may_take_secrets(self) -> bool:
+        """True where a value may have such fields, also under names that the schema leaves open."""
+        return self.secrets.is_open or self.takes_secrets
+
+    def hides(self, path: JsonPath) -> bool:
+        """Return whether a field, or one that it is below, must not be shown."""
+        return any(self._find_hidden(name, is_root=not place) is not None for place, name in enumerate(path))
+
+    def replace_secrets(self, value: Any, replace: ReplaceSecret, path: JsonPath = ()) -> Any:
+        """Return a value of the schema with its secrets replaced, each with all below it; the original stays."""
+        if is_array(value):
+            return [self.replace_secrets(item, replace, (*path, index)) for index, item in enumerate(value)]
+        if not is_object(value):
+            return value if value is None or not self._is_of_holder(path) else replace(value, path, True)
+        from toolkit.redaction import holds_secret, is_secret_name  # noqa: PLC0415 - as in `_find_secrets`
+
+        replaced: dict[str, Any] = {}
+        for name, item in value.items():
+            inside = (*path, name)
+            is_marked = self._find_hidden(name, is_root=not path)
+            if is_marked is None or not (item is not None if is_marked else holds_secret(item)):
+                replaced[name] = self.replace_secrets(item, replace, inside)
+            else:
+                replaced[name] = replace(item, inside, is_marked)
+        named = value.get("name")
+        if "value" in value and isinstance(named, str) and is_secret_name(named) and holds_secret(value["value"]):
+            replaced["value"] = replace(value["value"], (*path, "value"), False)
+        return replaced
+
+    def _is_of_holder(self, path: JsonPath) -> bool:
+        """Return whether the last name of a path is that of a field which has secrets inside."""
+        return next((name in self.secrets.holders for name in reversed(path) if isinstance(name, str)), False)
+
+    def _find_hidden(self, name: str | int, *, is_root: bool) -> bool | None:
+        """Return whether the schema says that a field is secret, or its name alone; None where it is none."""
+        if not isinstance(name, str):
+            return None
+        secrets = self.secrets
+        if name in secrets.names or (is_root and secrets.is_rest and name not in self.root.get("properties", ())):
+            return True
+        if name in secrets.told:
+            return False
+        if not secrets.is_open or name in secrets.shown:
+            return None
+        from toolkit.redaction import is_secret_field  # noqa: PLC0415 - as in `_find_secrets`
+
+        return False if is_secret_field(name) else None
+
+    def _find_secrets(self) -> SecretFields:
+        """Read the whole schema: also parts that no value may reach count, so that no way to one is overlooked."""
+        from toolkit.redaction import is_secret_field  # noqa: PLC0415 - its patterns take milliseconds
+
+        above: dict[int, list[int]] = {}  # of nodes, those whose value they describe, or a nameless part of it
+        owners: dict[int, list[int]] = {}  # of the nodes of fields, those that they are fields of
+        marked: list[int] = []
+        members: list[tuple[str, Any]] = []
+        is_open = False
         waiting: list[Node] = [self.root]
-        while waiting:
-            node = waiting.pop()
-            if id(node) in holders:
-                continue
-            holders[id(node)] = []
-            if is_marked_secret(node):
-                secret.append(id(node))
-            waiting.extend(self._list_parts(node))
-        if not secret:
-            return {}
-        waiting = [self.root]
         seen: set[int] = set()
         while waiting:
             node = waiting.pop()
             if id(node) in seen:
                 continue
             seen.add(id(node))
-            for part in self._list_parts(node):
-                holders[id(part)].append(id(node))
+            if is_marked_secret(node):
+                marked.append(id(node))
+            for part in self._list_nameless(node):
+                above.setdefault(id(part), []).append(id(node))
                 waiting.append(part)
-        found = dict.fromkeys(holders, False)
-        while secret:
-            one = secret.pop()
-            if not found[one]:
-                found[one] = True
-                secret += holders[one]
-        return found
+            if is_object(properties := node.get("properties", {})):
+                members += properties.items()
+                for member in properties.values():
+                    owners.setdefault(id(member), []).append(id(node))
+            is_open = is_open or _takes_any_name(node)
+            waiting.extend(subschemas(node))
+        secret = _find_reached(marked, above)
+        names = frozenset([name for name, member in members if id(member) in secret])
+        sounding = [(name, member) for name, member in members if name not in names and is_secret_field(name)]
+        told = frozenset([name for name, member in sounding if not (is_object(member) and self._shows_values(member))])
+        shown = frozenset([name for name, _ in sounding]) - told
+        within = [owner for name, member in members if name in names or name in told for owner in owners[id(member)]]
+        holding = _find_reached(within, above, owners)
+        return SecretFields(
+            names=names,
+            told=told,
+            holders=frozenset([name for name, member in members if id(member) in holding]) - names - told,
+            shown=shown,
+            is_rest=id(self.root) in secret,
+            is_open=is_open,
+        )
 
-    def _list_parts(self, node: Node) -> list[Node]:
-        """Return the schemas directly inside a node, and the one that it refers to."""
-        parts = list(subschemas(node))
-        if isinstance(reference := node.get("$ref"), str) and is_object(target := self._find_target(reference)):
-            parts.append(target)
-        return parts
+    def _list_nameless(self, node: Node) -> list[Node]:
+        """Return the schemas of a node's own value, and of those parts of it that have no name."""
+        parts: list[Any] = []
+        for keyword, value in node.items():
+            if keyword in _OF_NAMELESS:
+                parts += value if is_array(value) else [value]
+            elif keyword in ("patternProperties", "dependentSchemas") and is_object(value):
+                parts += value.values()
+        if isinstance(reference := node.get("$ref"), str):
+            parts.append(self._find_target(reference))
+        return list(_keep_schemas(parts))
+
+    def _shows_values(self, node: Node) -> bool:
+        """Return whether a schema lists all values that there may be, or takes truth values alone."""
+        return all(
+            "enum" in one or "const" in one or one.get("type") in ("boolean", "null") for one in self.choices(node)
+        )
+
+
+def _find_reached(begin: Iterable[int], *edges: Mapping[int, Iterable[int]]) -> set[int]:
+    """Return what can be reached from some nodes, these included."""
+    reached: set[int] = set()
+    waiting = list(begin)
+    while waiting:
+        one = waiting.pop()
+        if one not in reached:
+            reached.add(one)
+            for edge in edges:
+                waiting += edge.get(one, ())
+    return reached
+
+
+def _takes_any_name(node: Node) -> bool:
+    """Return whether values of a schema may have fields that it does not name."""
+    if "properties" in node or node.get("type") == "object":
+        return node.get("additionalProperties", True) is not False and "maxProperties" not in node
+    return not node.keys() & _TELLING_KEYWORDS
 
 
 def _name_type(value: Any) -> str:

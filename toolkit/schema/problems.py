@@ -89,7 +89,7 @@ def explain(
     example = None if more > 0 else _mend_example(problems, meant, value, nodes, accepts)
     if example is not None:
         message += f"\n{_EXAMPLE_LEAD}{example}"
-    if nodes.is_secret(nodes.root):
+    if nodes.may_take_secrets:
         message = _strike_out_secrets(message, value, nodes)
     return message if len(message) <= _LONGEST_EXPLANATION else f"{message[:_LONGEST_EXPLANATION]}..."
 
@@ -122,7 +122,7 @@ def _write_line(problem: Problem, meant: Mapping[JsonPath, str], value: Any, nod
             hint = "Leave it out." if name is None else ask_whether_meant([name], quote='"', is_sentence=True)
             return f"- {where}: unknown. {hint}"
         case "wrong":
-            got = _describe_value(value_at(value, problem.path), is_secret=nodes.is_secret(node))
+            got = _describe_value(value_at(value, problem.path), is_secret=nodes.hides(problem.path))
             if problem.reason and (
                 problem.is_told or not (wanted and _is_told_by_schema(value_at(value, problem.path), node, nodes))
             ):
@@ -270,7 +270,7 @@ def _mend_example(
         mended: Any = copy.deepcopy(value)
         for problem in ordered:
             mended = _mend_problem(mended, problem, meant if keeps else {}, nodes, attempt)
-        return _replace_secrets(mended, nodes.root, nodes, attempt)
+        return _replace_secrets(mended, nodes, attempt)
 
     # What was sent under a wrong name is kept, unless it would not do there either.
     for keeps in (True, False) if meant else (True,):
@@ -339,15 +339,14 @@ def _make_right_value(path: JsonPath, nodes: Nodes, attempt: int) -> Any:
     return make_example(nodes, kept, attempt=max(0, attempt - ("default" in node)))
 
 
-def _replace_secrets(value: Any, node: Node, nodes: Nodes, attempt: int) -> Any:
-    if not nodes.is_secret(node):
-        return value
-    if is_object(value):
-        members = value
-        return {key: _replace_secrets(item, nodes.at_key(node, key), nodes, attempt) for key, item in members.items()}
-    if is_array(value):
-        return [_replace_secrets(item, nodes.at_key(node, index), nodes, attempt) for index, item in enumerate(value)]
-    return value if value is None else make_example(nodes, node, attempt=attempt)
+def _replace_secrets(value: Any, nodes: Nodes, attempt: int) -> Any:
+    """Return arguments with examples in place of the secrets that came."""
+
+    def make_other(secret: Any, path: JsonPath, is_marked: bool) -> Any:
+        del secret, is_marked
+        return make_example(nodes, nodes.resolve(nodes.at(path)), attempt=attempt)
+
+    return nodes.replace_secrets(value, make_other)
 
 
 def _strike_out_secrets(message: str, value: Any, nodes: Nodes) -> str:
@@ -366,18 +365,23 @@ def _strike_out_secrets(message: str, value: Any, nodes: Nodes) -> str:
 
 
 def _secrets_in(value: Any, nodes: Nodes) -> set[str]:
+    """Return the texts and numbers in what of the arguments no message may show."""
     found: set[str] = set()
-    waiting: list[tuple[Any, Node]] = [(value, nodes.root)]
-    while waiting:
-        part, node = waiting.pop()
-        if not nodes.is_secret(node):
-            continue
-        if is_object(part):
-            waiting.extend((item, nodes.at_key(node, key)) for key, item in part.items())
-        elif is_array(part):
-            waiting.extend((item, nodes.at_key(node, index)) for index, item in enumerate(part))
-        elif isinstance(part, str) and len(part) >= _SHORTEST_STRUCK_ARGUMENT:
-            found.add(part)
+
+    def add(secret: Any, path: JsonPath, is_marked: bool) -> Any:
+        del path, is_marked
+        waiting: list[Any] = [secret]
+        while waiting:
+            part = waiting.pop()
+            if is_object(part):
+                waiting += [*part, *part.values()]
+            elif is_array(part):
+                waiting += part
+            elif part is not None and not isinstance(part, bool) and len(str(part)) >= _SHORTEST_STRUCK_ARGUMENT:
+                found.add(str(part))
+        return None
+
+    nodes.replace_secrets(value, add)
     return found
 
 

@@ -22,12 +22,13 @@ from toolkit.schema.arguments import (
     check_text,
     decode_clearly,
     drop_nulls,
+    hide_secrets,
     is_trial,
     malformed,
     may_be_deep,
     open_budget,
 )
-from toolkit.schema.nodes import JsonPath, Node, Nodes, is_array, is_marked_secret, is_object
+from toolkit.schema.nodes import JsonPath, Node, Nodes, is_array, is_object
 from toolkit.schema.problems import WRONG_NAME, Problem, explain
 from toolkit.schema.raw_schema import RawSchema, measure
 
@@ -118,9 +119,8 @@ class RawArguments:
 
     def dump_json(self, arguments: dict[str, Any], *, reveal_secrets: bool = False) -> str:
         """See `ArgumentsParser.dump_json`."""
-        if not reveal_secrets and self.nodes.is_secret(self.nodes.root):
-            arguments = digest_secrets(arguments, self.nodes.root, self.nodes)
-        return canonical_json(arguments)
+        text = canonical_json(arguments)
+        return text if reveal_secrets else hide_secrets(text, arguments, self.nodes)
 
     def is_strict_at(self, path: JsonPath) -> bool:
         """See `ArgumentsParser.is_strict_at`."""
@@ -350,16 +350,3 @@ class _DefaultsFiller:
                     self._left -= 1
                     new[name] = self.fill(copy.deepcopy(resolved["default"]), member, depth + 1)
         return {**value, **new} if new else value
-
-
-def digest_secrets(value: Any, node: Node, nodes: Nodes) -> Any:
-    """Return a JSON value with digests in place of what its schema says is secret."""
-    from toolkit.redaction import digest_of  # noqa: PLC0415 - slow to import, and few schemas have secrets
-
-    if value is None or not nodes.is_secret(node):
-        return value
-    if is_marked_secret(node) or not (is_object(value) or is_array(value)):
-        return digest_of(canonical_json(value))
-    if is_object(value):
-        return {key: digest_secrets(item, nodes.at_key(node, key), nodes) for key, item in value.items()}
-    return [digest_secrets(item, nodes.at_key(node, index), nodes) for index, item in enumerate(value)]

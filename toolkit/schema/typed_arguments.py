@@ -25,6 +25,7 @@ from toolkit.schema.arguments import (
     check_text,
     decode_clearly,
     drop_nulls,
+    hide_secrets,
     malformed,
     may_be_deep,
 )
@@ -51,6 +52,7 @@ class TypedArguments:
         "_fields",
         "_is_plain",
         "_keeps_out",
+        "_may_hide",
         "_takes_anything",
         "_validate_json",
         "_validate_python",
@@ -70,6 +72,7 @@ class TypedArguments:
         self._keeps_out: bool | None = None
         self._dump_python: Callable[..., Any] | None = None
         self._is_plain: bool | None = None
+        self._may_hide = True
         validator = fields.validator
         # The configuration makes the parameters strict; the flag reaches into models, which have their own.
         self._validate_json: Callable[[str], dict[str, Any]] = (
@@ -133,8 +136,10 @@ class TypedArguments:
         plain: Any = self._drop_opaque_defaults(arguments) if self._fields.opaque_defaults else arguments
         if self._is_plain is None:
             self._is_plain = _is_made_of_plain(self._fields.core_schema)
+            self._may_hide = self.nodes.may_take_secrets
         if self._is_plain:
-            return canonical_json(plain, reveal_secrets=reveal_secrets)
+            text = canonical_json(plain, reveal_secrets=reveal_secrets)
+            return text if reveal_secrets or not self._may_hide else hide_secrets(text, None, self.nodes)
         try:
             if self._dump_python is None:
                 self._dump_python = self._fields.serializer.to_python
@@ -143,7 +148,8 @@ class TypedArguments:
             _logger.warning("the arguments of a call could not be serialized as their types say", exc_info=True)
         if self._keeps_out is not False:
             plain = self._drop_kept_out(plain)
-        return canonical_json(plain, reveal_secrets=reveal_secrets)
+        text = canonical_json(plain, reveal_secrets=reveal_secrets)
+        return text if reveal_secrets or not self._may_hide else hide_secrets(text, None, self.nodes)
 
     def _drop_kept_out(self, plain: Any) -> Any:
         """Leave out what classes of data make themselves (``init=False``): no argument says it."""

@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequen
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import unified_diff
+from functools import partial
 from io import FileIO
 from pathlib import Path
 from threading import Lock
@@ -37,7 +38,8 @@ from toolkit.chat.provider import (
 from toolkit.errors import ConfigurationError, ProviderError
 from toolkit.json_text import write_json
 from toolkit.private_files import make_private
-from toolkit.redaction import Scrubber
+from toolkit.redaction import Scrubber, mask_leaves
+from toolkit.schema.nodes import Nodes
 from toolkit.settings import check_setting
 
 Matching: TypeAlias = Literal["strict", "lenient"]
@@ -86,7 +88,7 @@ class RecordingProvider(ProviderWrapper):
     ) -> None:
         super().__init__(provider)
         self._path = Path(path)
-        self._scrub = Scrubber(secrets, secret_words)
+        self._scrub = Scrubber(secrets, secret_words, replace=mask_leaves)
         self._lock = Lock()
         prepare_file(self._path)
 
@@ -124,7 +126,7 @@ class RecordingProvider(ProviderWrapper):
                 self._append_exchange(request=asked, events=heard, **outcome)
 
     def _append_exchange(self, *, events: Sequence[CassetteJson] | None = None, **exchange: Any) -> None:
-        clean = self._scrub(exchange)
+        clean = _scrub_exchange(self._scrub, exchange)
         if events is not None:
             clean["events"] = self._scrub.events(events)
         # In the same thread, so that no cancellation comes between an answer and its record.
@@ -167,7 +169,7 @@ class ReplayProvider:
         check_setting("matching", matching, *get_args(Matching))
         self._path = Path(path)
         self._matching: Matching = matching
-        self._scrub = Scrubber(secrets, secret_words)
+        self._scrub = Scrubber(secrets, secret_words, replace=mask_leaves)
         self._exchanges = read_exchanges(self._path)
         self._unplayed = dict.fromkeys(range(len(self._exchanges)))
         self._places: dict[str, list[int]] = {}
@@ -218,7 +220,9 @@ class ReplayProvider:
         )
 
     def _next_exchange(self, request: ChatRequest, method: Method) -> RecordedExchange:
-        compared = self._normalize_request(self._scrub(request_to_plain(request)), method)
+        compared = self._normalize_request(
+            _scrub_exchange(self._scrub, {"request": request_to_plain(request)})["request"], method
+        )
         places = self._places.get(write_json(compared, sort_keys=True), ())
         place = next((place for place in places if place in self._unplayed), None)
         if place is None and places and self._matching == "lenient":
@@ -254,6 +258,14 @@ class ReplayProvider:
             lines[_LONGEST_DIFF:] = [f"... and {left_out} lines more"]
         difference = "\n".join(lines)
         return f"{what}; {again}. The next one that was recorded differs so:\n{difference}"
+
+
+def _scrub_exchange(scrub: Scrubber, exchange: CassetteJson) -> CassetteJson:
+    """Return an exchange without secrets, those included that the schemas of the request's tools name."""
+    for tool in exchange["request"].get("tools") or ():
+        scrub.learn_tool(tool["name"], partial(Nodes, tool["parameters"]))
+    clean: CassetteJson = scrub(exchange)
+    return clean
 
 
 def _describe_message(message: Mapping[str, Any]) -> list[list[Any]]:

@@ -139,24 +139,23 @@ def _without_none(given: Mapping[str, AttributeValue | None]) -> dict[str, Attri
 _SCRUBBER = Scrubber()
 
 
-def describe_messages(messages: Sequence[Message], finish_reason: str | None = None) -> str:
+def describe_messages(messages: Sequence[Message], scrubber: Scrubber, finish_reason: str | None = None) -> str:
     """Return messages as JSON; system messages are left out.
 
     Args:
         messages: The messages.
+        scrubber: Redacts their secrets.
         finish_reason: The reason why the model stopped, for its own messages.
     """
-    described = [_describe_message(message) for message in messages if not isinstance(message, SystemMessage)]
+    described = [_describe_message(message, scrubber) for message in messages if not isinstance(message, SystemMessage)]
     if finish_reason is not None:
         described = [{**message, "finish_reason": finish_reason} for message in described]
-    return _write_json(_SCRUBBER(described))
+    return _write_json(scrubber(described))
 
 
 def describe_instructions(messages: Sequence[Message]) -> str | None:
     """Return the system messages as JSON, or None where there are none."""
-    parts = [
-        part for message in messages if isinstance(message, SystemMessage) for part in _describe_message_parts(message)
-    ]
+    parts = [{"type": "text", "content": message.content} for message in messages if isinstance(message, SystemMessage)]
     return _write_json(_SCRUBBER(parts)) if parts else None
 
 
@@ -178,29 +177,32 @@ def describe_text(text: str) -> str:
     return cleaned
 
 
-def _describe_message(message: Message) -> dict[str, Any]:
+def _describe_message(message: Message, scrubber: Scrubber) -> dict[str, Any]:
     if not isinstance(message, ToolResult):
-        return {"role": message.role, "parts": _describe_message_parts(message)}
+        return {"role": message.role, "parts": _describe_message_parts(message, scrubber)}
     response = {"type": "tool_call_response", "id": message.call_id, "response": message.text}
     content = () if isinstance(message.content, str) else message.content
-    blocks = [_describe_part(block) for block in content if not isinstance(block, TextBlock)]
+    blocks = [_describe_part(block, scrubber) for block in content if not isinstance(block, TextBlock)]
     return {"role": "tool", "parts": [response, *blocks]}
 
 
-def _describe_message_parts(message: UserMessage | SystemMessage | AssistantMessage) -> list[dict[str, Any]]:
+def _describe_message_parts(
+    message: UserMessage | SystemMessage | AssistantMessage, scrubber: Scrubber
+) -> list[dict[str, Any]]:
     if isinstance(message.content, str):
         return [{"type": "text", "content": message.content}]
-    return [_describe_part(block) for block in message.content]
+    return [_describe_part(block, scrubber) for block in message.content]
 
 
-def _describe_part(block: ContentBlock | ReasoningBlock | ToolCall) -> dict[str, Any]:
+def _describe_part(block: ContentBlock | ReasoningBlock | ToolCall, scrubber: Scrubber) -> dict[str, Any]:
     match block:
         case TextBlock():
             return {"type": "text", "content": block.text}
         case ReasoningBlock():
             return {"type": "reasoning", "content": block.text}
         case ToolCall():
-            return {"type": "tool_call", "id": block.id, "name": block.name, "arguments": _read_json(block.arguments)}
+            arguments = _read_json(scrubber.mask_arguments(block.name, block.arguments))
+            return {"type": "tool_call", "id": block.id, "name": block.name, "arguments": arguments}
         case ImageBlock() | FileBlock() if block.url is not None:
             return {"type": "uri", "modality": block.type, "mime_type": block.media_type, "uri": block.url}
         case ImageBlock() | FileBlock() | AudioBlock():

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,7 +13,7 @@ from opentelemetry import context as contexts, metrics, trace
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 
 from toolkit.calls.events import ApprovalRequested, ToolCallRefused, ToolCallRepaired
-from toolkit.chat import ChatRequest, ChatResponse, Message, Usage
+from toolkit.chat import ChatRequest, ChatResponse, Message, ToolDefinition, Usage
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import ProviderError, ToolError
 from toolkit.loop.events import Compacted, LoopEvent, ProviderRetried
@@ -27,6 +28,8 @@ from toolkit.loop.middleware import (
     RunProceed,
 )
 from toolkit.loop.outcome import LoopDetected
+from toolkit.redaction import Scrubber
+from toolkit.schema.nodes import Nodes
 from toolkit.settings import check_setting
 from toolkit.tracing import conventions as names
 
@@ -111,6 +114,8 @@ class _TracedRun(Middleware[object]):
         self._requests = self._calls = 0
         self._count_written = 0  # of messages, in the last request, where only what is new is written
         self._last_written: Message | None = None
+        self._scrubber = Scrubber()
+        self._known_tools: Sequence[ToolDefinition] | None = None
         self._agent = run.agent or tracing.agent
         self._common: dict[str, AttributeValue] = {names.PROVIDER: names.PROVIDERS.get(run.provider, run.provider)}
         if run.model:
@@ -164,7 +169,7 @@ class _TracedRun(Middleware[object]):
             span.set_attribute(names.ENDING, result.reason.kind)
             span.set_attributes(names.describe_run(result.usage))
             if self._tracing.content != "none" and span.is_recording():
-                span.set_attribute(names.OUTPUT_MESSAGES, names.describe_messages(result.messages[-1:]))
+                span.set_attribute(names.OUTPUT_MESSAGES, names.describe_messages(result.messages[-1:], self._scrubber))
         seconds = time.perf_counter() - self._began
         self._tracing.instruments.record_run(seconds, self._requests, self._calls, attributes)
         span.end()
@@ -210,6 +215,10 @@ class _TracedRun(Middleware[object]):
                 self._tracing.instruments.record_request(seconds, usage, attributes, first[0] if first else None)
 
     def _write_input(self, span: Span, chat: ChatRequest) -> None:
+        if chat.tools is not self._known_tools:
+            self._known_tools = chat.tools
+            for tool in chat.tools or ():
+                self._scrubber.learn_tool(tool.name, partial(Nodes, tool.parameters))
         messages, start = chat.messages, 0
         if self._tracing.content == "new":
             count = self._count_written
@@ -222,7 +231,7 @@ class _TracedRun(Middleware[object]):
                 span.set_attribute(names.SYSTEM_INSTRUCTIONS, instructions)
             if chat.tools:
                 span.set_attribute(names.TOOL_DEFINITIONS, names.describe_tools(chat.tools))
-        span.set_attribute(names.INPUT_MESSAGES, names.describe_messages(messages[start:]))
+        span.set_attribute(names.INPUT_MESSAGES, names.describe_messages(messages[start:], self._scrubber))
 
     def _write_output(self, span: Span, response: ChatResponse, first: list[float]) -> None:
         span.set_attributes(names.describe_reply(response))
@@ -230,7 +239,9 @@ class _TracedRun(Middleware[object]):
             span.set_attribute(names.TIME_TO_FIRST_CHUNK, first[0])
         if self._tracing.content != "none":
             reason = names.STOP_REASONS.get(response.stop_reason, response.stop_reason)
-            span.set_attribute(names.OUTPUT_MESSAGES, names.describe_messages([response.message], reason))
+            span.set_attribute(
+                names.OUTPUT_MESSAGES, names.describe_messages([response.message], self._scrubber, reason)
+            )
 
     # its calls
 
