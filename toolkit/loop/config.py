@@ -328,9 +328,9 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
             message without calls: the reader of a stream that is left, cancelled, timed out or broken has seen it.
         steering: A queue into which others write messages for the model while the loop runs.
         compaction: Asked before each request for a shorter transcript.
-        signing_key: A secret of the application that seals its snapshots, such as 32 random bytes: those that are not
-            sealed with it are not restored. Without one a snapshot is only as trustworthy as its store: who can
-            write there can have any tool called with any arguments.
+        signing_key: A secret of the application that seals its snapshots and the entries of its journal, such as 32
+            random bytes: those that are not sealed with it are not restored. Without one a snapshot or a journal is
+            only as trustworthy as its store: who can write there can have any tool called with any arguments.
         request_options: Laid over the `ChatRequest.options` of each request, by name. A snapshot holds ``***`` in place
             of the secrets among those (telling names, all headers and query values): give them here to restore it.
         journal: The log of a durable run: a run that is started again with it goes on where it was, and runs no call

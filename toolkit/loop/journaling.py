@@ -18,10 +18,12 @@ also names the calls whose loops have logs of their own.
 
 from __future__ import annotations
 
+import hmac
+import json
 import math
 import os
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import field, replace
@@ -47,7 +49,7 @@ from toolkit.errors import (
     ProviderError,
     ToolCrashedError,
 )
-from toolkit.json_text import digest_json, write_json
+from toolkit.json_text import digest_json, sign_json, write_json
 from toolkit.loop.approvals import dump_modified
 from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.feeds import (
@@ -74,6 +76,10 @@ if TYPE_CHECKING:
     from toolkit.loop.run import Run
 
 _FORMAT = 1
+_SEAL = "seal"
+_UNSEALED = frozenset({_SEAL, "trace"})
+"""The parts of an entry that its seal is not about; a journal may give another trace context for the first one."""
+
 _NO_MAPPING: Mapping[str, str] = {}
 _NO_PLACES: AbstractAsyncContextManager[None] = nullcontext()
 
@@ -84,18 +90,22 @@ class RunJournal(Generic[Ctx]):
     Args:
         journal: Stores it.
         run: The run.
+        outer: The logs of the call that this run is part of; with its key, which seals this log too.
 
     Attributes:
+        signing_key: Seals the entries.
         config: The settings for the machine, whose questions to the application are recorded.
         works: The pieces of work that are under way.
         is_cut: True where all that is done is to end, because the run was cancelled.
         is_failing: True where it is to end because the run has failed.
     """
 
-    def __init__(self, journal: Journal, run: Run[Ctx, Any]) -> None:
+    def __init__(self, journal: Journal, run: Run[Ctx, Any], outer: NestedJournals | None = None) -> None:
         config = run.config
         self._journal = journal
         self._run = run
+        self.signing_key: str | bytes | None = config.signing_key or (outer and outer.signing_key)
+        self._seals = _Seals(self.signing_key, journal.run_id)
         self._side = _SideState(run)
         self._stop_when = config.stop_when
         asked = config.stop_when is not None
@@ -322,6 +332,7 @@ class RunJournal(Generic[Ctx]):
             values.extend(await self._journal.all(entries))
 
         await run.run_beside_pump(run_all)
+        self._seals.take([(work.name, value) for work, value in zip(works, values, strict=True)])
         self._take_unit(works, values)
 
     async def _do_call(self, entry: OpenCall, places: anyio.Semaphore | None, in_doubt: bool) -> JournalValue:
@@ -341,7 +352,7 @@ class RunJournal(Generic[Ctx]):
                 run.state.turn.closed.append((lost, True))
                 return {}
             ledger = Budget(UsageLimits(), run.budget)
-            nested = NestedJournals(self._journal, storable_id(call.id)) if is_logged else None
+            nested = NestedJournals(self._journal, storable_id(call.id), self.signing_key) if is_logged else None
             budget = None if run.budget is None else ledger
             frame = replace(run.frame, budget=budget, journals=nested)
             await run_in_own_context(run.run_call, ready, None, frame)
@@ -445,6 +456,7 @@ class RunJournal(Generic[Ctx]):
             if value is None:
                 break
             self._decided += 1
+            self._seals.take([(name, value)])
             self._replay_entry(name, value)
             self._marked_by, has_any = None, True
         return has_any
@@ -462,6 +474,7 @@ class RunJournal(Generic[Ctx]):
         work = _LiveWork(self, name, do_measured)
         self._time = time.time()
         value = await self._journal.once(JournalEntry(name, work))
+        self._seals.take([(name, value)])
         self._take_entry(work, value)
         return value
 
@@ -524,6 +537,10 @@ class RunJournal(Generic[Ctx]):
         except (LookupError, TypeError, ValueError) as error:
             raise JournalError(f"the entry '{name}' of the log was changed: {error}") from error
 
+    def seal_entry(self, name: str, value: JournalValue) -> JournalValue:
+        """Return the value of a new entry with its seal, where there is a key."""
+        return self._seals.seal(name, value)
+
     def write_side(self) -> JournalValue:
         """Return the state of the run beside its machine, for an entry."""
         return {"at": self._time, **self._side.write()}
@@ -561,19 +578,75 @@ class NestedJournals:
     Args:
         journal: That of the loop which makes the call.
         call_id: The call.
+        signing_key: The key that seals them, where the loops have none of their own.
     """
 
-    __slots__ = ("_call_id", "_count", "_journal")
+    __slots__ = ("_call_id", "_count", "_journal", "signing_key")
 
-    def __init__(self, journal: Journal, call_id: str) -> None:
+    def __init__(self, journal: Journal, call_id: str, signing_key: str | bytes | None) -> None:
         self._journal = journal
         self._call_id = call_id
+        self.signing_key: str | bytes | None = signing_key
         self._count = 0
 
     def open_next(self) -> Journal:
         """Return the log of the next loop."""
         self._count += 1
         return self._journal.nested(self._call_id if self._count == 1 else f"{self._call_id}.{self._count}")
+
+
+class _Seals:
+    """Seals the entries of one log with a key, each together with all before it; without a key, does nothing.
+
+    Entries that are made at the same time are sealed with what stands before all of them.
+
+    Args:
+        key: The key.
+        run_id: The id of the log, so that its entries are not taken for those of another.
+    """
+
+    __slots__ = ("_before", "_key")
+
+    def __init__(self, key: str | bytes | None, run_id: str) -> None:
+        self._key = key.encode() if isinstance(key, str) else key
+        self._before = run_id
+
+    def seal(self, name: str, value: JournalValue) -> JournalValue:
+        """Return the value of an entry with its seal."""
+        if self._key is None:
+            return value
+        try:
+            plain: JournalValue = json.loads(write_json(value, allow_nan=False))  # as it will be read
+        except (TypeError, ValueError, RecursionError):
+            return value  # which can't be stored either
+        return {**value, _SEAL: self._sign(name, plain)}
+
+    def take(self, entries: Sequence[tuple[str, JournalValue]]) -> None:
+        """Check the seals of entries, in order, of which some may be new.
+
+        Raises:
+            JournalError: One is missing or wrong, or there is one and no key.
+        """
+        for name, value in entries:
+            if self._key is None and _SEAL in value:
+                raise JournalError(
+                    f"the entry '{name}' of the log is sealed with a key: give its signing_key to the configuration"
+                )
+            seal: object = value.get(_SEAL)
+            if self._key is not None and not self._is_right(seal, name, value):
+                what = "has no seal" if seal is None else "was changed or moved, or sealed with another key"
+                raise JournalError(f"the entry '{name}' of the log {what}, and the configuration has a signing_key")
+        if self._key is not None:
+            self._before = sign_json([self._before, *(value[_SEAL] for _, value in entries)], self._key)
+
+    def _is_right(self, seal: object, name: str, value: JournalValue) -> bool:
+        right = self._sign(name, value).encode()
+        return isinstance(seal, str) and hmac.compare_digest(seal.encode("utf-8", "replace"), right)
+
+    def _sign(self, name: str, value: JournalValue) -> str:
+        assert self._key is not None
+        content = {part: inner for part, inner in value.items() if part not in _UNSEALED}
+        return sign_json(["toolkit journal", self._before, name, content], self._key)
 
 
 StopAnswer: TypeAlias = dict[str, str | None] | None
@@ -646,6 +719,7 @@ class _LiveWork:
             value["feeds"] = record.feeds
             if record.stops:
                 value["stops"] = record.stops
+            value = log.seal_entry(self.name, value)
         finally:
             _current_record.reset(token)
             log.works.discard(self)

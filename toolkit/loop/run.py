@@ -848,7 +848,8 @@ def _find_journal(config: ToolLoopConfig[Any]) -> Journal | None:
 def _open_log(journal: Journal, run: Run[Any, Any]) -> RunJournal[Any]:
     from toolkit.loop.journaling import RunJournal  # noqa: PLC0415 - it is slow to import, and few runs are durable
 
-    return RunJournal(journal, run)
+    frame = current_frame.get()
+    return RunJournal(journal, run, None if frame is None else frame.journals)
 
 
 def _find_own_policy(config: ToolLoopConfig[Any], seat: SubAgentSeat | None, loop_id: str) -> ExecutionPolicy:
