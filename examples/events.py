@@ -8,7 +8,7 @@ Prints:
       resize: 2 of 2 pictures
     resize gave: 2 pictures resized
     turn 2 begins with 3 messages
-    done: Complete() after 2 requests
+    done: Complete(stop=None) after 2 requests
 """
 
 from toolkit import Done, ToolCall, ToolContext, ToolLoopConfig, ToolRegistry, tool_loop_sync, tool_with_ctx

@@ -22,8 +22,8 @@ from toolkit import (
 )
 from toolkit.agents import sub_agent_tool
 from toolkit.chat import ChatResponse, ReasoningBlock, StopReason, TextBlock, UnansweredItem
-from toolkit.endings import Complete, NoValidAnswer, UnansweredItems
-from toolkit.events import ToolCallRefused
+from toolkit.endings import Complete, CutStop, NoValidAnswer, UnansweredItems
+from toolkit.events import Done, ToolCallRefused, dump_event, load_event
 from toolkit.parsing import TextToolProvider
 from toolkit.testing import EventCollector, ScriptedProvider, check_transcript
 
@@ -220,3 +220,51 @@ async def test_an_answer_that_is_cut_off_each_time_counts_as_a_wrong_one(argumen
     assert isinstance(result.reason, NoValidAnswer)
     assert len(provider.requests) == retries + 1
     check_transcript(result.messages)
+
+
+CUTS: list[tuple[CutStop, str]] = [
+    ("max_tokens", "the answer was cut off at the most tokens that it may have (max_tokens)"),
+    ("content_filter", "the answer was cut off by the provider's filter (content_filter)"),
+    ("refusal", "the answer was cut off: the model refused to go on (refusal)"),
+]
+
+
+@pytest.mark.parametrize(("stop", "words"), CUTS)
+async def test_a_cut_answer_says_so_in_its_ending_its_text_and_its_events(stop: CutStop, words: str) -> None:
+    events = EventCollector()
+    provider = ScriptedProvider([said(TextBlock("The three steps are: 1."), stop_reason=stop)])
+    result = await tool_loop(provider, ToolRegistry(), "How?", config=ToolLoopConfig(on_event=events))
+    assert result.reason == Complete(stop)
+    assert str(result) == f"The three steps are: 1.\n\n[{words}]"
+    assert result.text == "The three steps are: 1."
+    done = load_event(dump_event(events.of(Done)[0]))
+    assert isinstance(done, Done)
+    assert done.result.reason == Complete(stop)
+    handle = ToolLoopHandle(ScriptedProvider([said(TextBlock("The"), stop_reason=stop)]), ToolRegistry(), "How?")
+    await handle.run()
+    again = ToolLoopHandle.restore(handle.snapshot(), ScriptedProvider([]), ToolRegistry(), ctx=None)
+    assert again.result.reason == Complete(stop)
+
+
+@pytest.mark.parametrize(("stop", "words"), CUTS)
+async def test_the_caller_of_a_sub_agent_reads_that_its_answer_was_cut_off(stop: CutStop, words: str) -> None:
+    clerk = ScriptedProvider([said(TextBlock("It is"), stop_reason=stop)])
+    agent = sub_agent_tool("clerk", "Knows.", clerk, ToolRegistry())
+    boss = ScriptedProvider([ToolCall("1", "clerk", '{"task": "Look."}'), "ok"])
+    result = await tool_loop(boss, ToolRegistry([agent]), "Ask.")
+    [answer] = [message for message in result.messages if message.role == "tool"]
+    assert answer.text == f"It is\n\n[Sub-agent 'clerk': {words}]"
+
+
+@pytest.mark.parametrize("stop", ["end_turn", "tool_use", "stop_sequence"])
+async def test_a_whole_answer_is_complete_and_its_text_is_all_that_is_said(stop: StopReason) -> None:
+    result = await tool_loop(ScriptedProvider([said(TextBlock("42"), stop_reason=stop)]), ToolRegistry(), "What?")
+    assert result.reason == Complete()
+    assert str(result) == "42"
+
+
+async def test_the_answer_after_the_last_turn_says_that_it_was_cut_off() -> None:
+    provider = ScriptedProvider([said(TextBlock("It is"))])
+    config: ToolLoopConfig = ToolLoopConfig(max_iterations=0, on_max_iterations="answer")
+    result = await tool_loop(provider, ToolRegistry(), "What?", config=config)
+    assert str(result) == f"It is\n\n[{CUTS[0][1]}]"

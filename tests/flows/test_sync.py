@@ -1,12 +1,23 @@
 """The loop for code that is not async, also inside a tool of another loop."""
 
+import asyncio
 import threading
 
 import anyio
 import anyio.to_thread
 import pytest
 
-from toolkit import ToolCall, ToolLoopConfig, ToolRegistry, tool, tool_loop, tool_loop_sync
+from toolkit import (
+    ToolCall,
+    ToolLoopConfig,
+    ToolLoopResult,
+    ToolOutput,
+    ToolRegistry,
+    ToolResult,
+    tool,
+    tool_loop,
+    tool_loop_sync,
+)
 from toolkit.errors import LoopUsageError, MaxDepthExceededError
 from toolkit.events import LoopEvent, ToolExecutionStart
 from toolkit.testing import ScriptedProvider
@@ -79,3 +90,40 @@ async def test_inside_a_tool_it_inherits_the_depth_limit() -> None:
     result = await tool_loop(provider, ToolRegistry([delegate]), "go", config=config)
     assert result.messages[2].text == "too deep"
     assert any(isinstance(event, ToolExecutionStart) for event in events)
+
+
+class Counted:
+    """Counts how often a text is made of it."""
+
+    texts = 0
+
+    def __repr__(self) -> str:
+        Counted.texts += 1
+        return "counted"
+
+
+def test_asyncio_makes_no_text_of_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts: list[object] = []
+
+    def write(result: object) -> str:
+        texts.append(result)
+        return "result"
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ToolLoopResult, "__repr__", write)
+        assert tool_loop_sync(ScriptedProvider(["done"]), ToolRegistry(), "Go.").text == "done"
+    assert not texts
+
+
+def test_asyncio_makes_no_text_of_a_transcript() -> None:
+    @tool(run_in_thread=False)
+    def look() -> ToolOutput:
+        """Look."""
+        return ToolOutput("seen", details=Counted())
+
+    Counted.texts = 0
+    provider, registry = ScriptedProvider([ToolCall("1", "look", "{}"), "done"]), ToolRegistry([look])
+    result = asyncio.run(tool_loop(provider, registry, "Look."))
+    assert result.messages[2] == ToolResult("1", "seen", tool_name="look")
+    assert Counted.texts == 0
+    assert repr(result).startswith("ToolLoopResult(text='done', ")

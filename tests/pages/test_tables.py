@@ -46,7 +46,7 @@ def test_the_rows_of_events_and_endings_name_what_stands_in_json() -> None:
         in rows
     )
     assert "| `Aborted` | `aborted` | An approver ended the run. | `reason` str |" in rows
-    assert "| `Complete` | `complete` | The model gave its answer. | none |" in rows
+    assert "| `Complete` | `complete` | The model gave its answer. | `stop` " in rows
 
 
 def test_each_logger_of_the_sources_has_a_message() -> None:

@@ -302,7 +302,7 @@ def _judge_result(name: str, result: ToolLoopResult[Any]) -> tuple[str, bool]:
     """Return a note on the ending for the caller's model, and True if the task failed."""
     match result.reason:
         case Complete() | ResultAsAnswer() | TypedAnswer():
-            return "", False
+            return (f"Sub-agent '{name}': {result.cut_notice}" if result.cut_notice else ""), False
         case Cancelled():
             raise ToolCancelledError
         case StopCondition() | MaxIterations() | Timeout() | UsageLimit() as stop:

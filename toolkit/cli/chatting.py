@@ -253,8 +253,8 @@ class _Conversation:
         self.messages = list(result.messages)
         self.is_interrupted = isinstance(result.reason, Cancelled)
         ending = _describe_ending(result.reason)
-        if ending:
-            self._screen.note(ending)
+        if ending or result.cut_notice:
+            self._screen.note(ending or result.cut_notice)
         return not ending
 
     def undo(self) -> bool:

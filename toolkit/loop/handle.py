@@ -283,14 +283,14 @@ class ToolLoopHandle(Generic[Ctx, Out]):
             given_up.set()
             self.cancel()
 
-        async def run() -> ToolLoopResult[Out]:
+        async def run() -> None:  # asyncio's handling of interrupts makes a text of what its main task returns
             with when_abandoned(give_up):
-                return await self.run()
+                await self.run()
 
-        result = run_in_own_loop(run)
+        run_in_own_loop(run)
         if given_up.is_set():
             raise ToolCancelledError
-        return result
+        return self.result
 
     def stream(self) -> EventStream[Out]:
         """Return the events of the run, to be entered with ``async with``; see `tool_loop_stream`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import KW_ONLY, field
 from typing import Any, Generic, Literal, TypeAlias, cast
 
@@ -17,10 +18,26 @@ Snapshot: TypeAlias = dict[str, Any]
 Out = TypeVar("Out", default=None)
 
 
+CutStop: TypeAlias = Literal["max_tokens", "content_filter", "refusal"]
+"""Why a reply ended before its end."""
+
+_CUT_WORDS: Mapping[str, str] = {
+    "max_tokens": "the answer was cut off at the most tokens that it may have (max_tokens)",
+    "content_filter": "the answer was cut off by the provider's filter (content_filter)",
+    "refusal": "the answer was cut off: the model refused to go on (refusal)",
+}
+CUT_STOPS: Collection[str] = _CUT_WORDS.keys()
+
+
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """The model gave its answer."""
+    """The model gave its answer.
 
+    Args:
+        stop: Why the answer was cut off; None where it is whole.
+    """
+
+    stop: CutStop | None = None
     _: KW_ONLY
     kind: Literal["complete"] = field(default="complete", repr=False)
 
@@ -198,7 +215,7 @@ TerminationReason: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolLoopResult(Generic[Out]):
-    """The result of a loop.
+    """The result of a loop; as a string, its answer.
 
     Args:
         text: The answer: the last response's text, or the tool's output where that is the answer.
@@ -214,13 +231,24 @@ class ToolLoopResult(Generic[Out]):
 
     text: str
     output: Out | None = None
-    response: ChatResponse | None
-    messages: list[Message]
+    response: ChatResponse | None = field(repr=False)
+    messages: list[Message] = field(repr=False)  # so that a repr does not grow with it
     usage: Usage
     iterations: int
     tool_rounds: int
     reason: TerminationReason
-    snapshot: Snapshot | None = None
+    snapshot: Snapshot | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        """Return the answer, with a note where it was cut off."""
+        return "\n\n".join([part for part in (self.text, self.cut_notice and f"[{self.cut_notice}]") if part])
+
+    @property
+    def cut_notice(self) -> str:
+        """How the answer was cut off, for people and models; empty where it is whole, or is no reply in words."""
+        if self.response is None or isinstance(self.reason, (ResultAsAnswer, TypedAnswer)):
+            return ""
+        return _CUT_WORDS.get(self.response.stop_reason, "")
 
     def require_output(self) -> Out:
         """Return the answer of the type that was asked for.

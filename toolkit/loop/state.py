@@ -90,10 +90,12 @@ from toolkit.loop.feeds import (
 )
 from toolkit.loop.middleware import ANY_TOOL, ReplyPolicy
 from toolkit.loop.outcome import (
+    CUT_STOPS,
     Aborted,
     AwaitingApproval,
     Cancelled,
     Complete,
+    CutStop,
     LoopDetected,
     MaxIterations,
     MissingSteps,
@@ -593,7 +595,8 @@ class LoopState:
         elif self.is_last:
             self._end_loop(MaxIterations(self._config.max_iterations))
         elif not self._send_back():
-            self._end_loop(_COMPLETE)
+            cut = cast("CutStop", response.stop_reason) if response.stop_reason in CUT_STOPS else None
+            self._end_loop(_COMPLETE if cut is None else Complete(cut))
 
     def _answer_repetition(self, found: Repetition) -> None:
         """Do what the configuration wants of calls that are repeated."""
