@@ -12,6 +12,7 @@ import pytest
 from tests.cli.conftest import Ran
 from tests.cli.test_chat import MODEL
 from toolkit.cli.diagnosis import describe_advice
+from toolkit.cli.sources import read_model
 
 Run = Callable[..., Ran]
 
@@ -203,10 +204,20 @@ def test_the_doctor_says_what_is_missing_and_how_to_get_it() -> None:
     program = (
         "import sys; sys.modules['xllamacpp'] = None; sys.modules['orjson'] = None\n"
         "from toolkit.cli.application import run_command_line as run\n"
-        "sys.exit(run('toolkit', ['doctor', '-m', 'no:x']))"
+        "run('toolkit', ['doctor']); print('and'); sys.exit(run('toolkit', ['doctor', '-m', 'no:x']))"
     )
     done = python(program)
     assert done.returncode == 1
-    assert "broken  extra fast  ModuleNotFoundError" in done.stdout
-    assert "missing model local:" in done.stdout
-    assert "broken  model no:x  no provider is named 'no'" in done.stdout
+    alone, with_model = done.stdout.split("and\n", 1) if done.stdout.count("and\n") == 1 else ("", "")
+    assert "broken  extra fast  ModuleNotFoundError" in alone
+    assert "missing model local:" in alone
+    assert "broken  model no:x  no provider is named 'no'" in with_model
+    assert "model local:" not in with_model, "nobody asked for it"
+
+
+def test_a_model_at_an_address_of_ones_own_needs_no_public_prices() -> None:
+    pytest.importorskip("genai_prices", reason="genai-prices is not installed: uv pip install genai-prices")
+    provider = read_model("openai:qwen3", "http://127.0.0.1:9/v1", 5.0)
+    assert repr(provider).startswith("OpenAIProvider('qwen3'")
+    priced = read_model("openai:gpt-5-mini", "https://api.openai.com/v1", 5.0, api_key="x")
+    assert repr(priced).startswith("PricedProvider(")

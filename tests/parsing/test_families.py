@@ -104,6 +104,12 @@ def test_each_row_can_be_found_and_names_its_sources() -> None:
             "its chat template takes tools",
         ),
         (
+            {"tokenizer.chat_template": "{% if tools %}{{ tools }}", "general.name": "Gemma 3 4b It"},
+            "text",
+            "pythonic",
+            "its chat template takes tools, and the family Gemma 3 writes its calls as text",
+        ),
+        (
             {"tokenizer.chat_template": "{% if tools %}[TOOL_CALLS]", "general.architecture": "llama"},
             "native",
             "mistral",

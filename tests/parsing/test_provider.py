@@ -368,6 +368,7 @@ def test_the_format_is_told_again_after_so_many_results() -> None:
         *[("", 3, 3), ("gpt-4o-mini", 3, 3), ("openai:gpt-4o-mini", 3, 3), ("gpt-4o-mini-2024-07-18", 3, 3)],
         *[("gpt-4o", 2, 4), ("o3-mini", 2, 4), ("gpt-4o-2024-08-06", 2, 4), ("openai:gpt-4o", 2, 4)],
         *[("openai/gpt-4o:free", 2, 4), ("openai:o1-2024-12-17", 2, 4), ("gpt-4-0613", 2, 4), ("GPT-4o", 2, 4)],
+        *[("gpt-4.1", 2, 4), ("gpt-5", 2, 4), ("openai:gpt-5.2", 2, 4), ("gpt-5-mini", 3, 3), ("gpt-4.1-nano", 3, 3)],
     ],
 )
 def test_defaults_suit_the_model(model: str, attempts: int, usages: int) -> None:

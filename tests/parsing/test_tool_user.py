@@ -356,3 +356,16 @@ def test_similar_names_are_selected_above_the_ratio_of_the_document_alone() -> N
     assert usage.select_tool("web_serch") is usage.registry.get("web_search")
     with pytest.raises(ToolUsageError, match="web_search"):
         usage.select_tool("search_the_net")
+
+
+def test_uses_are_counted_for_each_object() -> None:
+    @tool(max_usage_count=1)
+    def once() -> str:
+        """Do it."""
+        return "done"
+
+    first, second = ToolUsage([once]), ToolUsage([once])
+    assert first.use_tool(ToolCalling("once")).text == "done"
+    assert second.use_tool(ToolCalling("once")).text == "done"
+    second.refuses_repeated_calls = False
+    assert "limit" in second.use_tool(ToolCalling("once")).text

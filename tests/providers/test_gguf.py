@@ -109,3 +109,21 @@ def test_a_model_is_sampled_as_its_makers_say_where_they_warn_of_temperature_zer
     request = ChatRequest(messages=[UserMessage("Hi")], temperature=request_temperature, options={"top_n": 1})
     sampled = LocalProvider(path)._set_sampling(request)  # pyright: ignore[reportPrivateUsage]
     assert (sampled.temperature, sampled.options) == expected
+
+
+@pytest.mark.skipif(find_spec("xllamacpp") is None, reason="xllamacpp is not installed: uv pip install xllamacpp")
+@pytest.mark.parametrize(
+    ("name", "template", "asked"),
+    [
+        ("Qwen3 8B", "{% if tools %}<tool_call>", "TextToolProvider"),
+        ("Gemma 2 9b It", "{{ messages }}", "TextToolProvider"),
+        ("Mine", "{% if tools %}<tool_call>", "EngineProvider"),
+    ],
+)
+def test_a_local_model_of_a_known_family_may_write_its_calls_as_text(
+    tmp_path: Path, name: str, template: str, asked: str
+) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(file_of(entry("general.name", 8, text(name)), entry("tokenizer.chat_template", 8, text(template))))
+    assert type(LocalProvider(path)._asked).__name__ == asked  # pyright: ignore[reportPrivateUsage]
+    assert type(LocalProvider(path, calling="native")._asked).__name__ == "EngineProvider"  # pyright: ignore[reportPrivateUsage]

@@ -91,13 +91,11 @@ def examine_installation(models: tuple[str, ...], url: str, output: OutputFormat
                 add(await anyio.to_thread.run_sync(_check_extra, extra, packages, abandon_on_cancel=True))
             for check in _check_surroundings():
                 add(check)
-            steps.begin("asking local:")
-            add(await _check_model("local:", "", is_wanted="local:" in models))
-            for model in models:
+            for model in models or ("local:",):
                 steps.begin(f"asking {model}")
-                tried = await _check_model(model, url, is_wanted=True)
+                tried = await _check_model(model, "" if model == "local:" else url, is_wanted=bool(models))
                 add(tried)
-                if tried.state == "works":
+                if models and tried.state == "works":
                     add(_Check("calls", model, "works", describe_advice(model)))
                     if is_probing:
                         add(await _run_check("probe", model, partial(_probe_model, model, url)))

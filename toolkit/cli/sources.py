@@ -19,6 +19,7 @@ from contextlib import (
     contextmanager,
     nullcontext,
     redirect_stdout,
+    suppress,
 )
 from functools import partial
 from inspect import isroutine
@@ -293,7 +294,10 @@ def read_model(name: str, url: str, timeout: float, **options: Any) -> Provider:
     address: dict[str, Any] = {"base_url": url} if url else {}
     provider = provider_for(name, **address, **options)
     is_priced = name.partition(":")[0].strip().lower() in _PRICED
-    return PricedProvider(provider) if is_priced and importlib.util.find_spec("genai_prices") else provider
+    if is_priced and importlib.util.find_spec("genai_prices"):
+        with suppress(ConfigurationError):  # a server of one's own has no public prices
+            return PricedProvider(provider)
+    return provider
 
 
 @asynccontextmanager

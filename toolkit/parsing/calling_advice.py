@@ -106,6 +106,9 @@ def _read_template(advice: CallingAdvice, metadata: Mapping[str, Any]) -> Callin
         way: CallingWay = "guided" if advice.family is None else "text"
         return replace(advice, way=way, reason="its chat template takes no tools", template_has_tools=False)
     format_ = next((name for mark, name in _MARKS if mark in template), advice.format)
+    if advice.family is not None and advice.way == "text" and advice.family.template_has_tools is not False:
+        reason = f"its chat template takes tools, and the family {advice.family.name} writes its calls as text"
+        return replace(advice, reason=reason, format=format_, template_has_tools=True)
     reason = "its chat template takes tools"
     return replace(advice, way="native", reason=reason, format=format_, template_has_tools=True)
 

@@ -25,6 +25,7 @@ from toolkit.calls.events import (
     ToolExecutionUpdate,
     ToolProgress,
 )
+from toolkit.calls.output import RunMemory
 from toolkit.calls.policy import CallConfig, ExecutionPolicy
 from toolkit.calls.prepare import Ready, Refused, error_result, prepare_all
 from toolkit.calls.registration import Ctx, Tool, ToolOptions
@@ -96,7 +97,8 @@ class ToolUsage(Generic[Ctx]):
 
     The name may be a near miss; arguments are repaired and validated; the same call as the last one that succeeded is
     not run again; outputs are cached where there is a cache; usage limits, timeouts, retries and approval are those of
-    the tools. Whatever a model did wrong is in the result.
+    the tools, and uses are counted for each object of this class, as for each run of a loop. Whatever a model did wrong
+    is in the result.
 
     Args:
         tools: A registry, or tools and functions for one.
@@ -153,6 +155,7 @@ class ToolUsage(Generic[Ctx]):
         self._on_event = on_event
         self._last: tuple[str, str] | None = None
         self._calls = 0
+        self._memory = RunMemory("tool usage", False)  # uses of tools are counted for this object
         self._policy = ExecutionPolicy(
             config=CallConfig(name_repair="similar", cache=cache, on_tool_call=approve),
             caches_by_default=True,
@@ -303,7 +306,7 @@ class ToolUsage(Generic[Ctx]):
         verdict = await authorize(prepared, self._policy)
         if not isinstance(verdict, Approve):
             return self._refuse_call(write_refusal(prepared, verdict))
-        result = await run(prepared, CallHost(cast("Ctx", self._ctx), self._policy))
+        result = await run(prepared, CallHost(cast("Ctx", self._ctx), self._policy, memory=self._memory))
         if not result.is_error:
             self._last = _describe_call(prepared)
         return result

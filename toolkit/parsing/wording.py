@@ -364,7 +364,7 @@ def _compile_markers(markers: tuple[str, ...]) -> re.Pattern[str]:
 
 # how often a model is asked
 
-_LARGE_MODELS = frozenset({"gpt-4", "gpt-4o", "o1-preview", "o1-mini", "o1", "o3", "o3-mini"})
+_LARGE_MODEL = re.compile(r"gpt-(?:[4-9]|\d\d)(?:o|\.\d+)?|o\d+(?:-preview|-mini|-pro)?")
 # What stands behind a model's name: the day of its release, or that it is the latest one.
 _MODEL_VERSION = re.compile(r"-(?:\d{4}-\d{2}-\d{2}|\d{8}|\d{4}|latest)\Z")
 
@@ -398,7 +398,7 @@ class ParsingLimits:
         A provider before the name of a model, and a version behind it, make no other model of it.
         """
         names = [_MODEL_VERSION.sub("", part) for part in re.split(r"[/:]", model.casefold())]
-        attempts, usages = (3, 3) if _LARGE_MODELS.isdisjoint(names) else (2, 4)
+        attempts, usages = (2, 4) if any(map(_LARGE_MODEL.fullmatch, names)) else (3, 3)
         return cls(
             attempts if max_parsing_attempts is None else max_parsing_attempts,
             usages if remember_format_after_usages is None else remember_format_after_usages,

