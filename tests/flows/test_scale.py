@@ -22,6 +22,7 @@ from toolkit import (
     tool,
     tool_loop,
     tool_loop_channel,
+    tool_loop_stream,
 )
 from toolkit.chat import ChatResponse, ResponseDone, StreamEvent, validate_transcript
 from toolkit.endings import Complete, MaxIterations
@@ -136,6 +137,37 @@ async def test_a_slow_reader_of_a_channel_keeps_memory_flat() -> None:
     finally:
         tracemalloc.stop()
     assert read > 20_000
+
+
+class Counted(Talkative):
+    """Speaks, and counts the functions that are called while a thousand early and a thousand late words are read."""
+
+    def __init__(self, words: int) -> None:
+        super().__init__(words)
+        self.counted: list[int] = []
+
+    async def stream(self, request: ChatRequest) -> AsyncIterator[StreamEvent]:
+        async for event in super().stream(request):
+            if self.said in (1000, self.words - 2000):
+                self.counted.append(0)
+                sys.setprofile(self._count_call)
+            elif self.said in (2000, self.words - 1000):
+                sys.setprofile(None)
+            yield event
+
+    def _count_call(self, frame: FrameType, event: str, argument: object) -> None:
+        self.counted[-1] += event in ("call", "c_call")
+
+
+async def test_a_streamed_delta_costs_no_more_late_than_early_and_few_wait_for_a_slow_reader() -> None:
+    provider, read = Counted(20_000), 0
+    async with tool_loop_stream(provider, TOOLS, "talk", config=ToolLoopConfig(keep_partial=True)) as events:
+        async for event in events:
+            read += isinstance(event, TextDelta)
+            assert provider.said <= read + 33
+    early, late = provider.counted
+    assert 0 < late <= early * 1.02
+    assert early < 30_000  # a thousand words, with what the provider and the event loop take
 
 
 async def test_a_wide_turn_gives_its_results_in_call_order() -> None:

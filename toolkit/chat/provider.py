@@ -77,7 +77,10 @@ class ResponseDone:
     response: ChatResponse
 
 
-StreamEvent: TypeAlias = TextDelta | ReasoningDelta | ArgumentsDelta | ResponseDone
+Delta: TypeAlias = TextDelta | ReasoningDelta | ArgumentsDelta
+"""A piece of an answer that is streamed."""
+
+StreamEvent: TypeAlias = Delta | ResponseDone
 """One item of `Provider.stream`; the last one is always `ResponseDone`."""
 
 

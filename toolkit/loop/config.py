@@ -325,7 +325,7 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
         on_event: Takes each event; raising changes nothing.
         stream: True where the model is asked for its answer in pieces; None asks for them when somebody takes events.
         keep_partial: True where the text of an answer that is cut off while it comes stays in the transcript, as a
-            message without calls: the reader of a stream that is left, cancelled, timed out or broken has seen it.
+            message without calls: of a stream that is left, cancelled, timed out or broken, what its reader has seen.
         steering: A queue into which others write messages for the model while the loop runs.
         compaction: Asked before each request for a shorter transcript.
         signing_key: A secret of the application that seals its snapshots and the entries of its journal, such as 32

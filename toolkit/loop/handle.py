@@ -34,7 +34,7 @@ from toolkit.loop.listener import EventFeed
 from toolkit.loop.outcome import Completed, Out, Snapshot, ToolLoopResult
 from toolkit.loop.run import Run
 from toolkit.loop.stopping import Continue, Stop
-from toolkit.runtime.backend import is_in_event_loop, run_in_own_loop, start_carried
+from toolkit.runtime.backend import current_task_id, is_in_event_loop, run_in_own_loop, start_carried
 from toolkit.runtime.workers import when_abandoned
 from toolkit.settings import check_setting
 from toolkit.tools.registry import ToolRegistry
@@ -594,8 +594,9 @@ def tool_loop_stream(
                         print(result.reason)
 
     The last event is `Done`, once, with the result; a run that fails emits `Failed` instead, and raises. Nothing runs
-    ahead of the reader, but tools that run already. Leaving the block cancels what is running; the transcript is closed
-    all the same, and ``events.result`` has it. Arguments are those of `tool_loop`.
+    ahead of the reader, but tools that run already, and up to 32 deltas of an answer, from which nothing follows before
+    they are read. Leaving the block cancels what is running; the transcript is closed all the same, and
+    ``events.result`` has it. Arguments are those of `tool_loop`.
     """
     return ToolLoopHandle(provider, registry, prompt, **options).stream()
 
@@ -742,8 +743,10 @@ class EventStream(_EnteredView, Generic[Out]):
         return self
 
     async def __anext__(self) -> LoopEvent:
-        self._require_entered()
-        event = await self._feed.next()
+        event = self._feed.take()
+        if event is None:
+            self._require_entered()
+            event = await self._feed.next()
         if event is not None:
             return event
         if not self._is_left:
@@ -795,12 +798,12 @@ class ChannelEvents(EventStream[Out]):
         self._reader: int | None = None
 
     async def __anext__(self) -> LoopEvent:
-        self._reader = anyio.get_current_task().id
+        self._reader = current_task_id()
         return await super().__anext__()
 
     async def wait(self) -> ToolLoopResult[Out]:
         """Wait for the end; its events hold it up no longer, and are dropped unless another task reads them."""
-        if self._reader in (None, anyio.get_current_task().id):
+        if self._reader in (None, current_task_id()):
             self._feed.leave()
         else:
             self._feed.lift_bound()

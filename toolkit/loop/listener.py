@@ -11,9 +11,11 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 import anyio
+import anyio.lowlevel
 
 from toolkit.calls.events import ToolExecutionUpdate, ToolProgress
-from toolkit.chat import Stamped
+from toolkit.chat import ArgumentsDelta, ReasoningDelta, Stamped, TextDelta
+from toolkit.chat.provider import Delta
 from toolkit.loop.events import LoopEvent
 from toolkit.runtime.backend import cancellation_mark, make_scope, make_waiter
 
@@ -70,6 +72,10 @@ Report: TypeAlias = ToolExecutionUpdate | ToolProgress
 _WAITING_REPORTS = 10_000
 """The most reports of one call that wait at a time."""
 
+_DELTAS = (TextDelta, ReasoningDelta, ArgumentsDelta)
+_DELTAS_AHEAD = 32
+_new = object.__new__
+
 
 class _WaitingReport:
     """The place of a report among the waiting events; `event` is None once it gave way."""
@@ -90,7 +96,7 @@ class _WaitingEvents:
     __slots__ = ("_reports", "entries")
 
     def __init__(self) -> None:
-        self.entries: deque[tuple[Any, _WaitingReport | None]] = deque()
+        self.entries: deque[Any] = deque()
         self._reports: defaultdict[str, deque[_WaitingReport]] = defaultdict(deque)
 
     def offer(self, event: Report) -> None:
@@ -103,14 +109,14 @@ class _WaitingEvents:
             oldest.event = None
         place = _WaitingReport(event)
         reports.append(place)
-        self.entries.append((None, place))
+        self.entries.append(place)
 
     def take(self) -> tuple[LoopEvent | None, bool]:
         """Return the oldest event, None where that gave way, and whether it is a report; it waits no longer."""
-        event, place = self.entries.popleft()
-        if place is None:
-            return event, False
-        report = place.event
+        entry = self.entries.popleft()
+        if type(entry) is not _WaitingReport:
+            return entry, False
+        report = entry.event
         if report is not None:
             reports = self._reports[report.call_id]
             reports.popleft()
@@ -129,17 +135,37 @@ class EventFeed:
 
     Args:
         capacity: How many may wait before the emitter of the next one waits, too. With 0 it waits until the reader has
-            come back for more, so that nothing runs ahead of it.
+            come back for more, so that nothing runs ahead of it but some deltas of an answer, each of which would cost
+            two switches of tasks.
+
+    Attributes:
+        is_stopped: True where the run was cancelled: no more deltas are read.
     """
 
-    __slots__ = ("_capacity", "_is_ended", "_is_left", "_news", "_readers", "_room", "_waiting")
+    __slots__ = (
+        "_capacity",
+        "_deltas_ahead",
+        "_is_ended",
+        "_is_left",
+        "_low_mark",
+        "_news",
+        "_readers",
+        "_removed_texts",
+        "_room",
+        "_waiting",
+        "is_stopped",
+    )
 
     def __init__(self, capacity: int) -> None:
         self._capacity: float = capacity
+        self._deltas_ahead: float = capacity or _DELTAS_AHEAD
+        self._low_mark = (capacity or _DELTAS_AHEAD) // 2
         self._waiting = _WaitingEvents()
         self._readers = 0
         self._is_ended = self._is_left = False
+        self._removed_texts = 0
         self._news, self._room = Bell(), Bell()
+        self.is_stopped: bool = False
 
     def put(self, event: LoopEvent, *, is_offered: bool = False) -> None:
         """Append an event; it is dropped once the reader has left."""
@@ -148,33 +174,69 @@ class EventFeed:
         if is_offered and isinstance(event, (ToolExecutionUpdate, ToolProgress)):
             self._waiting.offer(event)
         else:
-            self._waiting.entries.append((event, None))
-        self._news.ring()
+            self._waiting.entries.append(event)
+        if self._news.has_waiters:
+            self._news.ring()
 
-    async def wait_for_room(self) -> None:
-        """Wait until the reader has caught up."""
-        while not self._has_room():
-            await self._room.wait()
-
-    def _has_room(self) -> bool:
+    def has_room(self, *, is_delta: bool = False) -> bool:
+        """Return whether an emitter may go on: after a delta where few wait, else where the reader is back for more."""
         if self._is_left or self._is_ended:
             return True
-        if self._capacity:
-            return len(self._waiting.entries) <= self._capacity
+        capacity = self._deltas_ahead if is_delta else self._capacity
+        if capacity:
+            return len(self._waiting.entries) <= capacity
         return self._readers > 0 and not self._waiting.entries
+
+    async def wait_for_room(self, *, is_delta: bool = False) -> None:
+        """Wait until `has_room`."""
+        while not self.has_room(is_delta=is_delta):
+            await self._room.wait()
+
+    async def wait_for_reader(self) -> None:
+        """Wait until the reader has read all and is back for more; with a capacity it may be behind."""
+        # A reader that is cancelled comes back, too, and is gone in the second round of the event loop at the latest.
+        rounds = 0 if self._capacity else 2
+        while rounds:
+            await self.wait_for_room()
+            await anyio.lowlevel.checkpoint()
+            rounds = rounds - 1 if self.has_room() else 2
+
+    def take_back_deltas(self) -> int:
+        """Remove the deltas that were not read; return how many texts of the answer were removed so.
+
+        Those that fit into a capacity count as read.
+        """
+        self._remove_deltas()
+        texts, self._removed_texts = self._removed_texts, 0
+        return texts
+
+    def _remove_deltas(self) -> None:
+        entries = self._waiting.entries
+        while not self._capacity and entries and isinstance(entries[-1], _DELTAS):
+            self._removed_texts += isinstance(entries.pop(), TextDelta)
+
+    def take(self) -> LoopEvent | None:
+        """Return the next event; None where it has to be waited for by `next`."""
+        entries = self._waiting.entries
+        if self.is_stopped:
+            self._remove_deltas()
+        while entries:
+            event, _ = self._waiting.take()
+            if len(entries) == self._low_mark:
+                self._room.ring()
+            if event is not None:
+                return event
+        return None
 
     async def next(self) -> LoopEvent | None:
         """Return the next event; None when no more will come. Cancelled, it loses none."""
         self._readers += 1
         try:
-            self._room.ring()
             while True:
-                while self._waiting.entries:
-                    event, _ = self._waiting.take()
-                    if event is not None:
-                        return event
-                if self._is_ended or self._is_left:
-                    return None
+                event = self.take()
+                if event is not None or self._is_ended or self._is_left:
+                    return event
+                self._room.ring()
                 await self._news.wait()
         finally:
             self._readers -= 1
@@ -194,7 +256,7 @@ class EventFeed:
 
     def lift_bound(self) -> None:
         """Store all events for their reader, however slow, and hold nobody up."""
-        self._capacity = float("inf")
+        self._capacity = self._deltas_ahead = float("inf")
         self._room.ring()
 
 
@@ -213,12 +275,12 @@ class Listener:
         feed: Passes the events on to a reader; None without one.
 
     Attributes:
+        feed: Passes the events on to a reader; None without one.
         needs_pump: True where what was offered waits for `pump`; else `offer` delivers it.
         takes_deltas: True where somebody wants the answer in pieces; middleware only watches.
     """
 
     __slots__ = (
-        "_feed",
         "_has_guards",
         "_hook",
         "_is_delivering",
@@ -228,6 +290,7 @@ class Listener:
         "_timeout",
         "_turn",
         "_waiting",
+        "feed",
         "needs_pump",
         "takes_deltas",
     )
@@ -249,7 +312,7 @@ class Listener:
         self._timeout = timeout * max(1, len(hooks) + len(update_guards))
         self._run_id = run_id
         self._loop_id = loop_id
-        self._feed = feed
+        self.feed: EventFeed | None = feed
         self._waiting = _WaitingEvents()
         self._is_delivering = False
         self._turn: Bell | None = None  # made when there is something to wait for
@@ -260,25 +323,38 @@ class Listener:
 
     def emit(self, event: LoopEvent) -> Awaitable[None] | None:
         """Deliver an event after all that wait already; return what is left of that to be awaited, None for nothing."""
-        if self._feed is not None or self.needs_pump or self._is_delivering or self._waiting.entries:
+        if self.needs_pump or self._is_delivering or self._waiting.entries:
             return self._deliver(event)
         fields = event.__dict__  # as `_stamp` does
         fields["run_id"], fields["loop_id"], fields["time"] = self._run_id, self._loop_id, time.time()
-        hook, value = self._hook, None
-        if hook is None:
+        hook, feed = self._hook, self.feed
+        if hook is not None:
+            value = None
+            self._is_delivering = True
+            try:
+                value = hook(event)
+            except Exception:
+                _logger.exception("a hook raised; the loop goes on")
+            finally:
+                self._is_delivering = False
+            if self._turn is not None:
+                self._turn.ring()
+            if value is not None and inspect.isawaitable(value):  # of a function that is not async itself
+                return self._finish_emission(event, value)
+        if feed is not None:
+            feed.put(event)
+        if self._waiting.entries:  # what the hook has reported
+            return self._deliver(None)
+        if feed is None:
             return None
-        self._is_delivering = True
-        try:
-            value = hook(event)
-        except Exception:
-            _logger.exception("a hook raised; the loop goes on")
-        finally:
-            self._is_delivering = False
-        if self._turn is not None:
-            self._turn.ring()
-        if value is not None and inspect.isawaitable(value):  # of a function that is not async itself
-            return self._finish_emission(event, value)
-        return self._deliver(None) if self._waiting.entries else None
+        is_delta = isinstance(event, _DELTAS)
+        return None if feed.has_room(is_delta=is_delta) else feed.wait_for_room(is_delta=is_delta)
+
+    def emit_delta(self, delta: Delta) -> Awaitable[None] | None:
+        """Do the same with a copy of a provider's delta, which may be part of other loops as well."""
+        own = _new(type(delta))
+        own.__dict__.update(delta.__dict__)
+        return self.emit(own)
 
     async def _finish_emission(self, event: LoopEvent, value: Awaitable[Any]) -> None:
         self._is_delivering = True
@@ -297,12 +373,13 @@ class Listener:
             event: The event; None delivers what waits.
             waits: True to wait until the reader has room.
         """
-        entries, hook, feed = self._waiting.entries, self._hook, self._feed
+        entries, hook, feed = self._waiting.entries, self._hook, self.feed
+        is_delta = isinstance(event, _DELTAS)
         if event is not None:
             self._stamp(event)
         if entries or self._is_delivering:
             if event is not None:
-                entries.append((event, None))
+                entries.append(event)
                 event = None
             await self._wait_for_turn()
         is_offered, self._is_delivering = False, True
@@ -326,7 +403,7 @@ class Listener:
             if self._turn is not None:
                 self._turn.ring()
         if waits and feed is not None:
-            await feed.wait_for_room()
+            await feed.wait_for_room(is_delta=is_delta)
 
     def _stamp(self, event: Stamped) -> None:
         """Fill in the run and the time of a frozen event: nobody else has it yet, and so it need not be made twice."""
@@ -384,8 +461,8 @@ class Listener:
         try:
             is_shown = await _await_hook(value, self._timeout)
         finally:
-            if self._feed is not None and not (is_shown is False and self._has_guards):
-                self._feed.put(event, is_offered=is_offered)
+            if self.feed is not None and not (is_shown is False and self._has_guards):
+                self.feed.put(event, is_offered=is_offered)
 
 
 def _join_hooks(

@@ -21,19 +21,16 @@ from toolkit.calls.policy import CallGuard
 from toolkit.calls.prepare import Ready
 from toolkit.calls.registration import Ctx
 from toolkit.chat import (
-    ArgumentsDelta,
     ChatRequest,
     ChatResponse,
     Message,
-    ReasoningDelta,
     ResponseDone,
-    TextDelta,
     ToolCall,
     ToolDefinition,
     ToolResult,
 )
 from toolkit.chat.output import ToolOutput
-from toolkit.chat.provider import events_of
+from toolkit.chat.provider import Delta, events_of
 from toolkit.chat.request import copy_definition
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, LoopUsageError, TooManyRunsError, UnknownToolNameError
@@ -47,9 +44,6 @@ _logger = logging.getLogger("toolkit.loop")
 
 T = TypeVar("T")
 Given = TypeVar("Given")
-
-Delta: TypeAlias = TextDelta | ReasoningDelta | ArgumentsDelta
-"""A piece of an answer that is streamed."""
 
 DeltaHook: TypeAlias = Callable[[Delta], Delta | None]
 """Given each delta of an answer as it comes; returns what is passed on, or None for nothing."""

@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Container, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, Literal, assert_never, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
 import anyio
 
@@ -15,11 +15,9 @@ from toolkit.calls.output import READER, ResultStore, RunMemory
 from toolkit.calls.prepare import Ready, Scope
 from toolkit.calls.registration import Ctx, Registration
 from toolkit.chat import (
-    ArgumentsDelta,
     ChatRequest,
     ChatResponse,
     Provider,
-    ReasoningDelta,
     ResponseDone,
     ResponseFormat,
     StreamEvent,
@@ -28,13 +26,14 @@ from toolkit.chat import (
     Usage,
     UserMessage,
 )
+from toolkit.chat.provider import Delta
 from toolkit.dataclass import maker_of
 from toolkit.errors import BadResponseError, ConfigurationError, InvalidArgumentsError, ProviderError, SchemaError
 from toolkit.loop.config import ANSWER_TOOL, AnswerFormat
 from toolkit.loop.events import IterationStart, ProviderRetried
 from toolkit.loop.feeds import AnswerJudged, LimitReached, ReplyCutOff, RunWoundUp, UsageSpent
-from toolkit.loop.listener import Listener
-from toolkit.loop.middleware import Delta, DeltaTaker, MiddlewareChain, RequestInfo
+from toolkit.loop.listener import EventFeed, Listener
+from toolkit.loop.middleware import DeltaTaker, MiddlewareChain, RequestInfo
 from toolkit.loop.outcome import Complete, NoValidAnswer, Out, TypedAnswer
 from toolkit.schema import MalformedJsonError
 from toolkit.tool_names import is_legal_name
@@ -260,7 +259,7 @@ class ModelRequests:
                 asked = self._ask_around(chain, request, streams=streams, attempt=attempt)
             else:
                 asked = self._stream_answer(request) if streams else self.provider.generate(request)
-            response = await asked
+            response = await (self._until_read(asked) if streams else asked)
             spent = response.usage
         except ProviderError as error:
             spent = error.usage
@@ -322,7 +321,7 @@ class ModelRequests:
             attempt=attempt,
             is_streamed=streams,
         )
-        return chain.ask_around(info, self._stream_answer if streams else self._ask_whole, self._take_delta)
+        return chain.ask_around(info, self._ask_streaming if streams else self._ask_whole, self._take_delta)
 
     async def _ask_whole(self, request: ChatRequest, take: DeltaTaker) -> ChatResponse:
         del take  # there are none
@@ -333,12 +332,42 @@ class ModelRequests:
         if listener is not None:
             if isinstance(delta, TextDelta) and self._run.config.keep_partial:
                 self._partial.append(delta.text)
-            left = listener.emit(_copy_delta(delta))
+            left = listener.emit_delta(delta)
             if left is not None:
                 await left
 
+    async def _until_read(self, answer: Awaitable[ChatResponse]) -> ChatResponse:
+        """Return an answer, or raise its error, once the reader of its deltas is back from the last one.
+
+        Cut off before that, it ends with the last delta that was read.
+        """
+        feed = None if self._run.listener is None else self._run.listener.feed
+        if feed is None:
+            return await answer
+        try:
+            try:
+                response = await answer
+            except Exception:
+                await self._wait_for_reader(feed)
+                raise
+            await self._wait_for_reader(feed)
+        except Exception:
+            raise
+        except BaseException:
+            del self._partial[len(self._partial) - feed.take_back_deltas() :]
+            raise
+        return response
+
+    async def _wait_for_reader(self, feed: EventFeed) -> None:
+        await feed.wait_for_reader()
+        await self._run.await_cancel()  # which the reader may have called before it came back
+
+    async def _ask_streaming(self, request: ChatRequest, take: DeltaTaker) -> ChatResponse:
+        return await self._until_read(self._stream_answer(request, take))
+
     async def _stream_answer(self, request: ChatRequest, take: DeltaTaker | None = None) -> ChatResponse:
         events, listener = self.provider.stream(request), self._run.listener
+        keeps_partial = self._run.config.keep_partial
         response: ChatResponse | None = None
         try:
             async for event in events:
@@ -347,9 +376,9 @@ class ModelRequests:
                 elif take is not None:
                     await take(event)
                 elif listener is not None:
-                    if isinstance(event, TextDelta) and self._run.config.keep_partial:
+                    if keeps_partial and isinstance(event, TextDelta):
                         self._partial.append(event.text)
-                    left = listener.emit(_copy_delta(event))
+                    left = listener.emit_delta(event)
                     if left is not None:
                         await left
         finally:
@@ -423,21 +452,6 @@ class ModelRequests:
 def _asked_pause(error: BaseException) -> float:
     """Return the seconds for which a server asked to be left alone."""
     return (error.retry_after or 0.0) if isinstance(error, ProviderError) else 0.0
-
-
-def _copy_delta(
-    event: TextDelta | ReasoningDelta | ArgumentsDelta,
-) -> TextDelta | ReasoningDelta | ArgumentsDelta:
-    """Return a delta of the loop's own, which it may mark: a provider may give the same object to other loops."""
-    match event:
-        case TextDelta(text):
-            return TextDelta(text)
-        case ReasoningDelta(text):
-            return ReasoningDelta(text)
-        case ArgumentsDelta(index, call_id, tool_name, text):
-            return ArgumentsDelta(index, call_id, tool_name, text)
-        case _:
-            assert_never(event)
 
 
 async def _close_stream(events: AsyncIterator[StreamEvent]) -> None:

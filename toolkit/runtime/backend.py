@@ -70,6 +70,15 @@ else:  # where asyncio.current_task is written in Python, and too slow to call b
         return None if task is None else task.cancelling()
 
 
+def current_task_id() -> int:
+    """Return the same as ``anyio.get_current_task().id``, at a tenth of its cost."""
+    if sys.version_info >= (3, 12):
+        task: object = asyncio.current_task() if is_on_asyncio() else None
+    else:
+        task = _current_tasks.get(_get_running_loop())
+    return anyio.get_current_task().id if task is None else id(task)
+
+
 def is_own_cancellation(mark: CancellationMark) -> bool:
     """Return whether an `AsyncioCancelledError` is the called function's own: this task was not asked to cancel.
 
