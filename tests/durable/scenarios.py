@@ -248,6 +248,17 @@ def _steer_at(turn: int) -> Callable[[], ToolLoopConfig[Any]]:
     return make
 
 
+def _follow_up_at_the_answer() -> ToolLoopConfig[Any]:
+    steering = Steering()
+
+    def follow_up(context: StopContext) -> Continue:
+        if context.iteration == 2:
+            steering.follow_up("And then?")
+        return Continue()
+
+    return ToolLoopConfig(steering=steering, stop_when=follow_up, answer=AnswerFormat(int))
+
+
 def _fail_later() -> FunctionProvider:
     def model(request: ChatRequest) -> AssistantMessage:
         turn = sum(isinstance(message, AssistantMessage) for message in request.messages)
@@ -309,6 +320,11 @@ SCENARIOS: Mapping[str, Scenario] = {
                 [call("f2", "final_answer", answer=7)],
             ),
             config=lambda: ToolLoopConfig(answer=AnswerFormat(int)),
+        ),
+        Scenario(
+            name="said during the answer",
+            plan=([call("c1")], [call("f1", "final_answer", answer=6)], [call("f2", "final_answer", answer=7)]),
+            config=_follow_up_at_the_answer,
         ),
         Scenario(name="compaction", plan=PLAN, config=lambda: ToolLoopConfig(compaction=keep_last(3))),
         Scenario(name="stopped", plan=([call("c1")], [call("c2")], [call("c3")], "x", "y"), config=_make_slow_loop),

@@ -4,7 +4,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import anyio
 import pytest
@@ -15,7 +15,7 @@ from tests.durable.serving import worker_beside
 from tests.durable.test_damaged_logs import stop_in_mid_run
 from tests.durable.test_runs_at_rest import counted_rows
 from tests.durable.test_workers_limits import wait_for_state
-from toolkit import Approve, Deny, ToolResult
+from toolkit import Approve, Deny, LoopLimits, Middleware, ToolLoopConfig, ToolResult, UsageLimits
 from toolkit.chat import UserMessage, validate_transcript
 from toolkit.durable import (
     DecisionRefusedError,
@@ -29,6 +29,7 @@ from toolkit.durable import (
 )
 from toolkit.durable.rows import RunRows
 from toolkit.loop.approvals import PendingApproval
+from toolkit.policies import CallInfo, RunInfo
 
 pytestmark = pytest.mark.anyio
 
@@ -288,3 +289,56 @@ async def test_what_is_said_stands_once_whenever_an_attempt_is_given_it(
             messages = (await run.result()).messages
     said = [message.text for message in messages if isinstance(message, UserMessage)]
     assert sorted(said) == ["add wait add", "say", "steer"]
+
+
+class Calls(Middleware[Any]):
+    """Counts the calls of a run, however many segments it has."""
+
+    name = "calls"
+    counted: ClassVar[list[int]] = []
+
+    def for_run(self, run: RunInfo[Any]) -> "Calls":
+        return Calls()
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    async def guard_call(self, call: CallInfo[Any]) -> None:
+        self._count += 1
+        self.counted.append(self._count)
+
+    def save(self) -> int:
+        return self._count
+
+    def load(self, state: int) -> None:
+        self._count = state
+
+
+async def count_said(run: DurableRun) -> int:
+    return len([message for message in (await run.result()).messages if message.role == "user"])
+
+
+async def test_a_run_that_goes_on_after_its_end_has_its_limits_and_the_state_of_its_middleware(
+    url: str, tmp_path: Path
+) -> None:
+    Calls.counted.clear()
+    config: ToolLoopConfig[None] = ToolLoopConfig(
+        limits=LoopLimits(usage=UsageLimits(requests=5)), middleware=(Calls(),)
+    )
+    desk = replace(make_desk(tmp_path), config=config)
+    async with DurableRuns(url) as runs:
+        with worker_beside(url, desk):
+            run = await runs.start(desk, "add", run_id="r")
+            await wait_for_state(run, "done")
+            usage, endings = (await run.result()).usage, list[str]()
+            for count, words in enumerate(("x add", "x add", "more"), 2):
+                await run.say(words)
+                with anyio.fail_after(60):
+                    while await count_said(run) < count:  # noqa: ASYNC110 - of another thread
+                        await anyio.sleep(0.02)
+                endings.append((await run.result()).reason.kind)
+            result = await run.result()
+    assert endings == ["complete", "usage_limit", "usage_limit"]
+    assert (result.iterations, result.usage.input_tokens > usage.input_tokens) == (5, True)
+    assert Calls.counted == [1, 2, 3]
+    validate_transcript(result.messages)

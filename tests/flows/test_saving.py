@@ -1,11 +1,14 @@
 """A loop that is saved and taken up again, and decisions that come later."""
 
 import json
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
 
 from toolkit import (
+    AnswerFormat,
     ApprovalRequest,
     Approve,
     AssistantMessage,
@@ -13,7 +16,9 @@ from toolkit import (
     Completed,
     Defer,
     Deny,
+    Failed,
     LoopLimits,
+    Middleware,
     Modify,
     SystemMessage,
     ToolCall,
@@ -27,6 +32,7 @@ from toolkit import (
     tool_loop,
 )
 from toolkit.chat import UnansweredItem, dump_messages, validate_transcript
+from toolkit.chat.transcript import call_ids_of
 from toolkit.endings import (
     Aborted,
     AwaitingApproval,
@@ -47,7 +53,7 @@ from toolkit.events import LoopDetected
 from toolkit.loop.feeds import Command
 from toolkit.loop.outcome import TerminationReason
 from toolkit.loop.snapshot import dump_snapshot, load_snapshot
-from toolkit.policies import Continue, InjectMessages, Stop
+from toolkit.policies import CallInfo, Continue, InjectMessages, Stop, stop_after
 from toolkit.testing import ScriptedProvider, ScriptedReply
 
 pytestmark = pytest.mark.anyio
@@ -255,11 +261,110 @@ async def test_a_snapshot_whose_tools_are_gone_is_refused() -> None:
         ToolLoopHandle.restore(snapshot, ScriptedProvider([]), ToolRegistry(), ctx=None, config=CONFIG)
 
 
-async def test_a_loop_that_failed_or_runs_is_not_saved() -> None:
+async def test_a_loop_that_failed_asks_again_where_it_is_restored() -> None:
     handle = ToolLoopHandle(ScriptedProvider([RuntimeError("no")]), Bank().tools(), "Hello")
-    await handle.next_turn()
-    with pytest.raises(LoopUsageError, match="failed"):
-        handle.snapshot()
+    assert isinstance(await handle.next_turn(), Failed)
+    restored = ToolLoopHandle.restore(handle.snapshot(), ScriptedProvider(["Hello!"]), Bank().tools(), ctx=None)
+    assert (await restored.run()).text == "Hello!"
+
+
+class Calls(Middleware[object]):
+    """Counts the calls of a run, however often it goes on."""
+
+    name = "calls"
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def guard_call(self, call: CallInfo[object]) -> None:
+        self.count += 1
+
+    def save(self) -> int:
+        return self.count
+
+    def load(self, state: int) -> None:
+        self.count = state
+
+
+ENDED: dict[str, tuple[list[ScriptedReply], ToolLoopConfig[Any]]] = {
+    "complete": (["Done."], ToolLoopConfig()),
+    "max_iterations": ([], ToolLoopConfig(max_iterations=1)),
+    "stop_condition": ([], ToolLoopConfig(stop_when=stop_after(steps=2))),
+    "usage_limit": ([], ToolLoopConfig(limits=LoopLimits(usage=UsageLimits(tool_calls=1)))),
+    "result_as_answer": ([ToolCall("f", "finish", "{}")], ToolLoopConfig()),
+    "typed_answer": ([ToolCall("f", "final_answer", '{"answer": 3}')], ToolLoopConfig(answer=AnswerFormat(int))),
+    "failed": ([RuntimeError("no")], ToolLoopConfig()),
+}
+
+
+@tool(result_as_answer=True)
+async def finish() -> str:
+    """Give the answer."""
+    return "finished"
+
+
+@tool
+async def count(n: int) -> str:
+    """Count."""
+    return str(n)
+
+
+@pytest.mark.parametrize("ending", ENDED)
+async def test_a_loop_goes_on_after_its_end_with_what_it_has_used(ending: str) -> None:
+    replies, config = ENDED[ending]
+    tools = ToolRegistry([count, finish])
+    calls, after = Calls(), Calls()
+    first = ScriptedProvider([ToolCall("1", "count", '{"n": 1}'), *replies, ToolCall("x", "count", '{"n": 2}')])
+    handle: Any = ToolLoopHandle(first, tools, "Count.", config=replace(config, middleware=[calls]))
+    with suppress(RuntimeError):
+        assert (await handle.run()).reason.kind == ending
+    used = call_ids_of(handle.messages)
+    second = ScriptedProvider([ToolCall("1", "count", '{"n": 3}'), "All counted."])
+    limits = LoopLimits(usage=UsageLimits(tool_calls=3))
+    restored = ToolLoopHandle.restore(
+        json.loads(json.dumps(handle.snapshot())),
+        second,
+        tools,
+        ctx=None,
+        config=ToolLoopConfig(middleware=[after], limits=limits),
+        messages=[UserMessage("And on.")],
+    )
+    result = await restored.run()
+    assert result.text == "All counted."
+    assert result.iterations == handle.iterations + 2
+    assert result.usage.input_tokens == handle.usage.input_tokens + 20
+    assert after.count == calls.count + 1
+    validate_transcript(result.messages)
+    assert len(call_ids_of(result.messages)) == len(used) + 1, "an id is used once, also after the end"
+
+
+async def test_a_limit_that_was_reached_is_reached_again_where_the_loop_goes_on() -> None:
+    config: ToolLoopConfig = ToolLoopConfig(limits=LoopLimits(usage=UsageLimits(requests=2)))
+    tools = ToolRegistry([count])
+    handle = ToolLoopHandle(ScriptedProvider(["One.", "Two."]), tools, "Go.", config=config)
+    await handle.run()
+    snapshot = handle.snapshot()
+    for text, requests in (("Two.", 1), ("", 0)):
+        provider = ScriptedProvider(["Two.", "Three."])
+        restored = ToolLoopHandle.restore(
+            snapshot, provider, tools, ctx=None, config=config, messages=[UserMessage("And?")]
+        )
+        result = await restored.run()
+        assert (len(provider.requests), result.text if requests else "") == (requests, text)
+        snapshot = restored.snapshot()
+    assert result.reason == UsageLimit("requests", 2, 2)
+
+
+async def test_messages_are_for_a_loop_that_awaits_no_decision() -> None:
+    bank = Bank()
+    handle = ToolLoopHandle(
+        ScriptedProvider([TURN]), bank.tools(), "Pay.", config=ToolLoopConfig(on_tool_call=defer_payments)
+    )
+    await handle.run()
+    with pytest.raises(LoopUsageError, match="awaits decisions"):
+        ToolLoopHandle.restore(
+            handle.snapshot(), ScriptedProvider([]), bank.tools(), ctx=None, messages=[UserMessage("And?")]
+        )
 
 
 async def test_options_that_are_no_json_can_not_be_saved() -> None:

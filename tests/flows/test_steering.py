@@ -30,8 +30,8 @@ from toolkit import (
     tool_loop_stream,
 )
 from toolkit.chat import validate_transcript
-from toolkit.endings import Complete
-from toolkit.events import ToolExecutionEnd
+from toolkit.endings import Complete, ResultAsAnswer, TypedAnswer
+from toolkit.events import LoopEvent, ToolExecutionEnd, ToolExecutionStart
 from toolkit.policies import Batched, Parallel, Sequential, Stop, when_called
 from toolkit.testing import ScriptedProvider, ScriptedReply
 
@@ -93,7 +93,10 @@ CONFIGS: dict[str, ToolLoopConfig[Any]] = {
 ENDINGS: dict[str, list[ScriptedReply]] = {
     "the model answers": ["done", "done", "done", "done"],
     "the model goes on": [WORK] * 10,
-    "a tool answers": [AssistantMessage([ToolCall("3", "hand_over", "{}"), ToolCall("4", "rest", "{}")])],
+    "a tool answers": [
+        AssistantMessage([ToolCall("3", "hand_over", "{}"), ToolCall("4", "rest", "{}")]),
+        *["done"] * 6,
+    ],
     "the provider fails": [ProviderError("scripted", "gone")],
 }
 
@@ -198,3 +201,30 @@ async def test_what_was_steered_while_a_decision_was_awaited_is_not_lost() -> No
     result = await restored.run()
     said = [message.text for message in result.messages if isinstance(message, UserMessage)]
     assert sorted([*said, *room.left()]) == ["bye", "go", "hey"]
+
+
+@pytest.mark.parametrize("said", ["steer", "follow_up"])
+@pytest.mark.parametrize("way", ["typed", "text", "result_as_answer"])
+async def test_what_is_said_while_the_answer_is_under_way_is_read_before_the_run_ends(way: str, said: str) -> None:
+    steering, left = Steering(), ["Also in Rome?"]
+
+    def send(event: LoopEvent) -> None:
+        if left and isinstance(event, ToolExecutionStart):
+            getattr(steering, said)(left.pop())
+
+    @tool(result_as_answer=True)
+    async def hand_over() -> str:
+        """Give the answer."""
+        return "handed over"
+
+    answer = ToolCall("1", "final_answer", '{"answer": "1"}')
+    once: Any = ToolCall("1", "hand_over", "{}") if way == "result_as_answer" else answer
+    answers = {"typed": AnswerFormat(int), "text": AnswerFormat(), "result_as_answer": None}
+    provider = ScriptedProvider([once, replace(once, id="2", arguments=once.arguments.replace("1", "2"))])
+    config: ToolLoopConfig[Any] = ToolLoopConfig(steering=steering, answer=answers[way], on_event=send)
+    result = await tool_loop(provider, ToolRegistry([hand_over]), "Where?", config=config)
+    assert len(provider.requests) == 2
+    assert provider.requests[1].messages[-1] == UserMessage("Also in Rome?")
+    assert isinstance(result.reason, TypedAnswer if way == "typed" else ResultAsAnswer)
+    assert result.output == (2 if way == "typed" else None)
+    assert steering.is_empty

@@ -95,7 +95,7 @@ class Rest:
         error: The message of the error, without secrets.
         messages: The transcript, as JSON.
         result: The result without its transcript, as JSON; None where the run failed.
-        snapshot: Where it awaits decisions, or failed to go on from one.
+        snapshot: The loop, to go on from; None where it failed before it began, or the rest is an older one.
         is_resumable: True where it failed, and `retry` continues its log.
         is_read: False where it failed before all of its log was read, so that the transcript is incomplete.
         trace: The trace context of the first segment, with which those that follow are linked; empty without tracing.
@@ -129,7 +129,8 @@ class Rest:
         """
         if self.result is None:
             raise DurableError(f"the run failed with {self.ending}: {self.error}")
-        return replace(load_result(self.result), messages=self.load_messages(), snapshot=self.snapshot)
+        snapshot = self.snapshot if self.state == "waiting" else None
+        return replace(load_result(self.result), messages=self.load_messages(), snapshot=snapshot)
 
     def load_messages(self) -> list[Message]:
         """Return the transcript."""
@@ -270,7 +271,7 @@ class RunSegment:
             "error": "",
             "messages": messages_to_plain(result.messages),
             "result": dump_result(replace(result, messages=[], snapshot=None)),
-            "snapshot": self.handle.snapshot() if state == "waiting" else None,
+            "snapshot": self.handle.snapshot(),
             "trace": dict(trace),
         }
 
@@ -281,7 +282,9 @@ class RunSegment:
         text = without_keys("".join(traceback.format_exception(error)).rstrip())
         _logger.warning("durable run %s failed: %s", self._place.run_id, text)
         snapshot, messages = None, self._last_messages
-        if self.handle is None and isinstance(self.begin, Rest):
+        if self.handle is not None:
+            snapshot = self._save_failed(self.handle)
+        elif isinstance(self.begin, Rest):
             snapshot = self.begin.snapshot
         if isinstance(error, ProviderError) and error.messages:
             messages = error.messages
@@ -297,6 +300,14 @@ class RunSegment:
             "is_read": is_read,
             "trace": dict(trace),
         }
+
+    def _save_failed(self, handle: ToolLoopHandle[Any, Any]) -> Snapshot | None:
+        """Return the loop that has failed; None where it can't be saved, so that only its transcript is left."""
+        try:
+            return handle.snapshot()
+        except LoopUsageError as error:
+            _logger.info("run %s can only go on from its transcript: %s", self._place.run_id, error)
+            return None
 
     @property
     def _last_messages(self) -> Sequence[Message]:
@@ -317,14 +328,19 @@ class RunSegment:
             ctx = loop.make_context(self._place)
             if inspect.isawaitable(ctx):
                 ctx = await ctx
+        said = [read_message(item) for item in items if item.kind in ("say", "steer")]
         if isinstance(self.begin, Rest) and self.begin.snapshot is not None:
             handle: ToolLoopHandle[Any, Any] = ToolLoopHandle.restore(
-                self.begin.snapshot, loop.provider, loop.registry, ctx=ctx, config=config
+                self.begin.snapshot,
+                loop.provider,
+                loop.registry,
+                ctx=ctx,
+                config=config,
+                messages=None if self.begin.awaited else said,
             )
             await _apply_decisions(handle, items)
             return handle
-        messages = [*self._last_messages, *(read_message(item) for item in items if item.kind in ("say", "steer"))]
-        return ToolLoopHandle(loop.provider, loop.registry, messages, ctx=ctx, config=config)
+        return ToolLoopHandle(loop.provider, loop.registry, [*self._last_messages, *said], ctx=ctx, config=config)
 
 
 def read_message(item: InboxItem) -> Message:

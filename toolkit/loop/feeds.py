@@ -211,6 +211,13 @@ class MessagesSteered:
 
 
 @dataclass(frozen=True, slots=True)
+class RunResumed:
+    """Messages that a restored loop goes on with after its end; a new count of turns begins."""
+
+    messages: Sequence[Message]
+
+
+@dataclass(frozen=True, slots=True)
 class CommandGiven:
     """The caller's wish for the next turn; the last one counts, and none is left after the end."""
 
@@ -252,6 +259,7 @@ Feed: TypeAlias = (
     | RunWoundUp
     | UsageSpent
     | MessagesSteered
+    | RunResumed
     | CommandGiven
     | TranscriptEdited
     | RunEnded
@@ -282,6 +290,7 @@ ALLOWED_PHASES: Mapping[type[Feed], frozenset[Phase]] = {
     RunWoundUp: frozenset({"ready", "preparing", "deciding", "running", "awaiting"}),
     UsageSpent: _ANY,
     MessagesSteered: _ANY - {"awaiting", "failed"},
+    RunResumed: frozenset({"ready", "finished"}),
     CommandGiven: _ANY,
     TranscriptEdited: _ANY,
     RunEnded: _ANY,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, ClassVar, Generic, NoReturn, Protocol, Self, TypeAlias, cast, overload
@@ -151,6 +151,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         ctx: OtherCtx,
         config: ToolLoopConfig[OtherOut] | None = None,
         counts_pauses: bool = False,
+        messages: Sequence[Message] | None = None,
     ) -> ToolLoopHandle[OtherCtx, OtherOut]:
         """Restore a saved loop, in this or another process; nothing that had run when it was saved runs again.
 
@@ -167,14 +168,21 @@ class ToolLoopHandle(Generic[Ctx, Out]):
             ctx: The context, which is never saved.
             config: The settings, which are not saved either; with the `signing_key` that the snapshot was sealed with.
             counts_pauses: As for a new handle; the time since it was saved does not count.
+            messages: To go on with, also where the loop had ended, however: with what it has used of its limits, its
+                middleware's state and the ids of its calls; `max_iterations` and `timeout` count from here. An empty
+                list asks again without a new message; None leaves a loop that has ended as it is.
 
         Raises:
             LoopUsageError: It is no snapshot, of another version, was changed, is not sealed with the key, a tool of
-                its open calls is gone, or a secret among the request's options is not in `config.request_options`.
+                its open calls is gone, or a secret among the request's options is not in `config.request_options`; or
+                it awaits decisions, and there are messages.
+            TranscriptError: The messages leave a call without its result, or repeat a call's id.
         """
         handle = object.__new__(cast("type[ToolLoopHandle[OtherCtx, OtherOut]]", cls))
         check_parts(provider, registry, snapshot, config)
-        handle._run = _restore_run(snapshot, provider, registry, ctx, config, counts_pauses=counts_pauses)
+        handle._run = _restore_run(
+            snapshot, provider, registry, ctx, config, counts_pauses=counts_pauses, messages=messages
+        )
         return handle
 
     # its state
@@ -240,10 +248,12 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         return self.result
 
     def snapshot(self) -> Snapshot:
-        """Return the loop as plain JSON, between turns, when it awaits approval, or when it has ended.
+        """Return the loop as plain JSON, between turns, when it awaits approval, or when it has ended or failed.
+
+        One that failed is restored as it was before the request that failed, and asks again.
 
         Raises:
-            LoopUsageError: A turn is running, or the loop has failed.
+            LoopUsageError: A turn is running.
         """
         if self._run.is_running:
             raise LoopUsageError("a turn is running: take the snapshot when next_turn has returned")
@@ -397,13 +407,14 @@ def _restore_run(
     config: ToolLoopConfig[Out] | None,
     *,
     counts_pauses: bool,
+    messages: Sequence[Message] | None = None,
 ) -> Run[Ctx, Out]:
     from toolkit.loop.snapshot import load_snapshot, restore_request  # noqa: PLC0415 - few loops are restored
 
     saved = load_snapshot(snapshot, None if config is None else config.signing_key)
     config = config or DEFAULT_CONFIG
     request = restore_request(saved.request, config.request_options)
-    return Run(provider, registry, request, ctx, config, counts_pauses=counts_pauses, saved=saved)
+    return Run(provider, registry, request, ctx, config, counts_pauses=counts_pauses, saved=saved, messages=messages)
 
 
 class Yielded:

@@ -65,7 +65,7 @@ from toolkit.loop.feeds import (
 )
 from toolkit.loop.journal import CutError, Journal, JournalEntry, JournalValue, storable_id
 from toolkit.loop.limits import Budget, Spent, UsageLimits
-from toolkit.loop.outcome import AwaitingApproval, Cancelled, Timeout
+from toolkit.loop.outcome import AwaitingApproval, Cancelled, ResultAsAnswer, Timeout, TypedAnswer
 from toolkit.loop.stopping import Continue, Stop, StopContext, StopDecision, ask_stop_when
 from toolkit.loop.turn import OpenCall, write_lost
 from toolkit.redaction import without_keys
@@ -334,6 +334,17 @@ class RunJournal(Generic[Ctx]):
         await run.run_beside_pump(run_all)
         self._seals.take([(work.name, value) for work, value in zip(works, values, strict=True)])
         self._take_unit(works, values)
+
+    async def take_late(self) -> None:
+        """Go on with what was sent while the answer of a tool was under way."""
+        if not isinstance(self._run.state.reason, (TypedAnswer, ResultAsAnswer)):
+            return
+
+        async def take() -> JournalValue:
+            await self._run.take_late()
+            return {}
+
+        await self._do_once(f"late {self._run.state.iterations}", take)
 
     async def _do_call(self, entry: OpenCall, places: anyio.Semaphore | None, in_doubt: bool) -> JournalValue:
         run, call = self._run, entry.call

@@ -41,6 +41,7 @@ from toolkit.loop.feeds import (
     ModelReplied,
     RunClosed,
     RunEnded,
+    RunResumed,
     RunTools,
     RunWoundUp,
     TranscriptCompacted,
@@ -217,13 +218,16 @@ class Run(Generic[Ctx, Out]):
         *,
         counts_pauses: bool = False,
         saved: SavedLoop | None = None,
+        messages: Sequence[Message] | None = None,
     ) -> None:
         _check_context(registry, ctx)
         fixed_tools = prompt.tools if isinstance(prompt, ChatRequest) else None
         self.config: ToolLoopConfig[Out] = config
         self.registry: ToolRegistry[Ctx] = registry
         self._open_machine(prompt, saved)
-        seconds = config.timeout if saved is None else saved.seconds_left
+        if messages is not None:
+            self._resume(messages)
+        seconds = config.timeout if saved is None or messages is not None else saved.seconds_left
         self.clock: LoopClock = LoopClock(seconds, counts_pauses=counts_pauses)
         self._user_ctx = self.ctx = ctx
         self.policy: ExecutionPolicy = _find_own_policy(config, sub_agent_seat.get(), self.loop_id)
@@ -251,7 +255,7 @@ class Run(Generic[Ctx, Out]):
         request = prompt if isinstance(prompt, ChatRequest) else None
         self.requests: ModelRequests = ModelRequests(self, provider, request)
         if saved is not None:
-            self._restore_saved(saved)
+            self._restore_saved(saved, is_resumed=messages is not None)
         if self.log is not None:
             self.log.read_prompt()
         self.outcome: Completed[Out] | Failed | None = Completed(self.result()) if self.state.is_finished else None
@@ -275,13 +279,27 @@ class Run(Generic[Ctx, Out]):
             self.loop_id = saved.loop_id
         self.feed: Callable[[Feed], None] = self.state.feed if self.log is None else self.log.feed
 
-    def _restore_saved(self, saved: SavedLoop) -> None:
+    def _resume(self, messages: Sequence[Message]) -> None:
+        """Go on after the end with more messages.
+
+        Raises:
+            LoopUsageError: The loop awaits decisions.
+            TranscriptError: The messages leave a call without its result, or repeat a call's id.
+        """
+        if self.state.phase not in ("finished", "ready"):
+            raise LoopUsageError(
+                "the loop awaits decisions, and goes on with those: messages are for one that has ended"
+            )
+        self.state.feed(RunResumed(messages))
+
+    def _restore_saved(self, saved: SavedLoop, *, is_resumed: bool) -> None:
         """Restore what a saved loop knew beside its machine."""
         if self.budget is not None:
             self.budget.restore(saved.requests, saved.tool_calls, saved.state.usage)
         self.approvals.restore(saved)
         if self.answer is not None:
-            self.answer.retries_left = min(self.answer.retries_left, saved.answer_retries)
+            if not is_resumed:
+                self.answer.retries_left = min(self.answer.retries_left, saved.answer_retries)
             self.restore_answer(self.answer)
         self.restore_uses(saved.uses, saved.cut_texts)
 
@@ -717,6 +735,8 @@ class Run(Generic[Ctx, Out]):
                     await (self.approvals.ask() if log is None else log.decide_calls())
                 elif isinstance(step := state.next_step(), RunTools):
                     await (self._run_unit(step, clock) if log is None else log.run_unit(step))
+                    if state.phase == "finished" and self.config.steering is not None:
+                        await (self.take_late() if log is None else log.take_late())
                 elif log is None or not await log.recall_decisions():
                     return
                 if state.turn.closed:
@@ -758,6 +778,12 @@ class Run(Generic[Ctx, Out]):
                 await left
             if has_calls and state.detected is not None:
                 await self.listener.emit_all([state.detected])
+
+    async def take_late(self) -> None:
+        """Go on with what was sent while the answer of a tool was under way."""
+        steering = self.config.steering
+        if steering is not None and isinstance(self.state.reason, (TypedAnswer, ResultAsAnswer)):
+            self.steer(steering.take_steered() or steering.take_follow_up())
 
     async def _compact_transcript(self) -> None:
         """Ask the compaction for a shorter transcript."""

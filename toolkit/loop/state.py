@@ -80,6 +80,7 @@ from toolkit.loop.feeds import (
     ReplyCutOff,
     RunClosed,
     RunEnded,
+    RunResumed,
     RunTools,
     RunWoundUp,
     Step,
@@ -352,7 +353,7 @@ class LoopState:
             LoopUsageError: A turn is under way.
         """
         is_decided = self.phase == "running" and not self.turn.with_status("started")
-        if self.phase not in ("ready", "finished", "awaiting") and not is_decided:
+        if self.phase not in ("ready", "finished", "awaiting", "failed") and not is_decided:
             raise LoopUsageError(f"the loop is {self.phase}: it can be saved between turns, or when it has ended")
         return FrozenState(
             **{name: _copy_list(getattr(self, name)) for name in _COPIED},
@@ -825,7 +826,7 @@ class LoopState:
         if not feed.messages:
             return
         if self.phase == "finished":
-            if not isinstance(self.reason, Complete):
+            if not isinstance(self.reason, (Complete, TypedAnswer, ResultAsAnswer)):
                 raise LoopUsageError("the loop is over: nobody reads a message anymore")
             self.reason = None
             self.phase = "ready"
@@ -846,14 +847,34 @@ class LoopState:
         command = feed.command
         check_setting("what the next turn begins with", command, Continue, InjectMessages, Stop)
         if isinstance(command, InjectMessages):
-            validate_transcript(command.messages)
-            for index, message in enumerate(command.messages):
-                calls = message.tool_calls if isinstance(message, AssistantMessage) else ()
-                known = self._call_ids.intersection([call.id for call in calls])
-                if known:
-                    raise TranscriptError(index, f"call '{known.pop()}' has the id of an earlier call; give it another")
+            self._check_new(command.messages)
         if not self.is_finished:
             self.command = command
+
+    def _check_new(self, messages: Sequence[Message]) -> None:
+        """Check messages that the caller appends.
+
+        Raises:
+            TranscriptError: They leave a call without its result, or repeat a call's id.
+        """
+        validate_transcript(messages)
+        for index, message in enumerate(messages):
+            calls = message.tool_calls if isinstance(message, AssistantMessage) else ()
+            known = self._call_ids.intersection([call.id for call in calls])
+            if known:
+                raise TranscriptError(index, f"call '{known.pop()}' has the id of an earlier call; give it another")
+
+    def _resume_run(self, feed: RunResumed) -> None:
+        """Go on after the end; the usage, the ids of calls and the policies' counts stay what they are.
+
+        Raises:
+            TranscriptError: The messages leave a call without its result, or repeat a call's id.
+        """
+        self._check_new(feed.messages)
+        self.incoming.extend(feed.messages)
+        self._call_ids |= call_ids_of(feed.messages)
+        self.reason, self.phase = None, "ready"
+        self.tool_rounds, self.is_last, self.hold, self.wound_up = 0, False, "", None
 
     def _take_edited(self, _: TranscriptEdited) -> None:
         """Read `messages` again.
@@ -886,6 +907,7 @@ class LoopState:
         RunWoundUp: _wind_up,
         UsageSpent: _count_usage,
         MessagesSteered: _take_messages,
+        RunResumed: _resume_run,
         CommandGiven: _take_command,
         TranscriptEdited: _take_edited,
         RunEnded: _end_run,
