@@ -259,7 +259,8 @@ class ModelRequests:
                 asked = self._ask_around(chain, request, streams=streams, attempt=attempt)
             else:
                 asked = self._stream_answer(request) if streams else self.provider.generate(request)
-            response = await (self._until_read(asked) if streams else asked)
+            feed = None if listener is None or not streams else listener.feed
+            response = await (asked if feed is None else self._until_read(asked, feed))
             spent = response.usage
         except ProviderError as error:
             spent = error.usage
@@ -336,14 +337,11 @@ class ModelRequests:
             if left is not None:
                 await left
 
-    async def _until_read(self, answer: Awaitable[ChatResponse]) -> ChatResponse:
+    async def _until_read(self, answer: Awaitable[ChatResponse], feed: EventFeed) -> ChatResponse:
         """Return an answer, or raise its error, once the reader of its deltas is back from the last one.
 
         Cut off before that, it ends with the last delta that was read.
         """
-        feed = None if self._run.listener is None else self._run.listener.feed
-        if feed is None:
-            return await answer
         try:
             try:
                 response = await answer
@@ -363,7 +361,9 @@ class ModelRequests:
         await self._run.await_cancel()  # which the reader may have called before it came back
 
     async def _ask_streaming(self, request: ChatRequest, take: DeltaTaker) -> ChatResponse:
-        return await self._until_read(self._stream_answer(request, take))
+        feed = None if self._run.listener is None else self._run.listener.feed
+        answer = self._stream_answer(request, take)
+        return await (answer if feed is None else self._until_read(answer, feed))
 
     async def _stream_answer(self, request: ChatRequest, take: DeltaTaker | None = None) -> ChatResponse:
         events, listener = self.provider.stream(request), self._run.listener
