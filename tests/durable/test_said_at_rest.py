@@ -260,7 +260,7 @@ async def test_a_worker_with_nothing_to_do_looks_for_messages_at_a_pace_of_its_o
     with worker_beside(url, make_desk(tmp_path), lease=0.1), counted_rows() as statements, anyio.fail_after(60):
         while len([each for each in statements if "toolkit_workers" in each]) < 20:  # noqa: ASYNC110 - of a thread
             await anyio.sleep(0.02)
-    assert looks == []
+    assert len(looks) <= 2, "at its start and its end"
 
 
 @pytest.mark.parametrize("step", ["_read_inbox", "_read_start"])

@@ -23,7 +23,7 @@ from toolkit.durable.contents import Encryption
 from toolkit.durable.errors import DatabaseUnavailableError, DurableError
 from toolkit.durable.rests import RESTING
 from toolkit.durable.rows import RunRows
-from toolkit.durable.storage import Storage, events, restore_lines, runs
+from toolkit.durable.storage import DatabaseThread, Storage, events, restore_lines, runs
 from toolkit.loop.event_json import load_event
 from toolkit.loop.events import LoopEvent
 from toolkit.run_log.entries import RECORDS, read_line
@@ -164,7 +164,7 @@ class _WaitingReader:
 
 
 class EventWatch:
-    """A thread that looks for new events while readers wait.
+    """Looks for new events, in a thread, while readers wait.
 
     Args:
         engine: The database.
@@ -174,9 +174,9 @@ class EventWatch:
         self._engine = engine
         self._readers: dict[int, _WaitingReader] = {}
         self._numbers = count(1)
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._thread: DatabaseThread | None = None
         self._is_over = False
-        self._thread: threading.Thread | None = None
 
     async def wait_for_news(self, run_id: str, after: int, state: str) -> None:
         """Return when a run has new events or another state, is gone, or the database is away.
@@ -193,46 +193,38 @@ class EventWatch:
         next_look = time.monotonic() + _FIRST_SECONDS
         number = next(self._numbers)
         reader = _WaitingReader(number, run_id, after, state, lambda: wake(has_news.set), _FIRST_SECONDS, next_look)
-        with self._changed:
+        with self._lock:
             self._readers[number] = reader
             if self._thread is None:
-                self._thread = threading.Thread(target=self._look_on, name="toolkit durable watch", daemon=True)
+                self._thread = DatabaseThread("watch", self._look)
                 self._thread.start()
-            self._changed.notify()
+            self._thread.wake()
         try:
             await has_news.wait()
         finally:
-            with self._changed:
+            with self._lock:
                 self._readers.pop(number, None)
 
     def stop(self) -> None:
         """End the thread, and wake the readers."""
-        with self._changed:
+        with self._lock:
             self._is_over = True
-            self._changed.notify()
             for each in self._readers.values():
                 each.wake()
         if self._thread is not None:
-            self._thread.join(5)
+            self._thread.stop()
 
-    def _look_on(self) -> None:
-        while not self._is_over:
-            due = self._wait_for_due()
-            for first in range(0, len(due), _MOST):
-                self._look_at(due[first : first + _MOST])
-            time.sleep(_GAP_SECONDS)
-
-    def _wait_for_due(self) -> list[_WaitingReader]:
-        """Return the readers that are due; wait until there are some, or until this ends."""
-        with self._changed:
-            while not self._is_over:
-                now = time.monotonic()
-                due = [each for each in self._readers.values() if each.next_look <= now]
-                if due:
-                    return due
-                next_look = min((each.next_look for each in self._readers.values()), default=None)
-                self._changed.wait(None if next_look is None else max(_GAP_SECONDS, next_look - now))
-        return []
+    def _look(self) -> float | None:
+        """Look at the runs whose readers are due; return the seconds until the next one is."""
+        now = time.monotonic()
+        with self._lock:
+            due = [each for each in self._readers.values() if each.next_look <= now]
+        for first in range(0, len(due), _MOST):
+            self._look_at(due[first : first + _MOST])
+        time.sleep(_GAP_SECONDS)
+        with self._lock:
+            next_look = min((each.next_look for each in self._readers.values()), default=None)
+        return None if next_look is None else max(0.0, next_look - time.monotonic())
 
     def _look_at(self, due: Sequence[_WaitingReader]) -> None:
         query = sa.select(runs.c.run_id, runs.c.last_seq, runs.c.state)
@@ -247,7 +239,7 @@ class EventWatch:
         for each in due:
             last_seq, state = found.get(each.run_id, (-1, ""))
             if last_seq > each.after or state != each.state:
-                with self._changed:
+                with self._lock:
                     self._readers.pop(each.number, None)
                 each.wake()
             else:

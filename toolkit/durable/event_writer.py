@@ -24,7 +24,7 @@ from toolkit.calls.run import CallReturned
 from toolkit.chat import ArgumentsDelta, ReasoningDelta, TextDelta
 from toolkit.dataclass import dataclass
 from toolkit.durable.contents import ContentRow, StoredText, split_value
-from toolkit.durable.storage import Storage, database_now, events, runs, store_contents
+from toolkit.durable.storage import DatabaseThread, Storage, database_now, events, runs, store_contents
 from toolkit.loop.approvals import describe_call_end
 from toolkit.loop.event_json import write_event
 from toolkit.loop.events import Done, Failed, IterationStart, ProviderRetried, ResponseReceived
@@ -42,7 +42,6 @@ _PIECE_SECONDS = 0.04
 """The time between two transactions with texts of replies."""
 _GAP_SECONDS = 0.01
 """The time between any two transactions, unless the last one took longer: then as long as that."""
-_RETRY_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,34 +307,21 @@ class _RowMaker:
 
 
 class EventWriter:
-    """A thread that writes the rows of events.
+    """Writes the rows of events.
 
     Args:
         storage: The database.
+
+    Attributes:
+        thread: Writes, and writes all waiting events when it is stopped.
     """
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._attempts: dict[str, AttemptEvents] = {}
-        self._news = threading.Event()
+        self._next_text = 0.0
         self._lock = threading.Lock()  # one transaction at a time
-        self._is_ending = False
-        self._thread = threading.Thread(target=self._write_on, name="toolkit durable events", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Write all waiting events and end the thread."""
-        self._is_ending = True
-        self._news.set()
-        self._thread.join(5)
-
-    def wake(self) -> None:
-        """Wake the thread: there is something to write."""
-        if not self._news.is_set():
-            self._news.set()
+        self.thread: DatabaseThread = DatabaseThread("events", self._write_round)
 
     def open(self, attempt: AttemptEvents) -> None:
         """Write the events of an attempt from now on."""
@@ -362,24 +348,16 @@ class EventWriter:
         if self._attempts.get(attempt.run_id) is attempt:
             del self._attempts[attempt.run_id]
 
-    def _write_on(self) -> None:
-        next_text = 0.0
-        while not self._is_ending:
-            has_text = any(each.has_text for each in list(self._attempts.values()))
-            self._news.wait(max(0.0, next_text - time.monotonic()) if has_text else None)
-            self._news.clear()
-            began = time.monotonic()
-            try:
-                with self._lock:
-                    waiting = [each for each in list(self._attempts.values()) if each.is_waiting]
-                    if began >= next_text and sum(each.cut_text() for each in waiting):
-                        next_text = began + _PIECE_SECONDS
-                    self._write_waiting(waiting)
-            except Exception as error:  # noqa: BLE001 - whatever a database does, runs go on, and it is tried again
-                _logger.warning("events of durable runs can't be written yet, and are tried again: %s", error)
-                self._news.set()
-                time.sleep(_RETRY_SECONDS)
-            time.sleep(max(_GAP_SECONDS, time.monotonic() - began))
+    def _write_round(self) -> float | None:
+        began = time.monotonic()
+        with self._lock:
+            waiting = [each for each in list(self._attempts.values()) if each.is_waiting]
+            if began >= self._next_text and sum(each.cut_text() for each in waiting):
+                self._next_text = began + _PIECE_SECONDS
+            self._write_waiting(waiting)
+        time.sleep(max(_GAP_SECONDS, time.monotonic() - began))
+        has_text = any(each.has_text for each in list(self._attempts.values()))
+        return max(0.0, self._next_text - time.monotonic()) if has_text else None
 
     def _write_waiting(self, waiting: list[AttemptEvents]) -> None:
         """Write the events of all attempts together, or of each by itself if the database refuses that.
@@ -407,34 +385,33 @@ class EventWriter:
         values: Mapping[str, Any],
         also: Callable[[sa.Connection], None] | None = None,
     ) -> None:
-        now = database_now(self._storage.engine)
         # Made before the transaction begins, since others wait for it; locked in one order by all workers.
         made = [(each, *each.read_rows()) for each in sorted(attempts, key=lambda each: each.run_id)]
         made = [each for each in made if each[1] or values]
         if not made:
             return
-        written: list[tuple[AttemptEvents, list[_EventRow], list[ContentRow]]] = []
+        values = {**values, "updated": database_now(self._storage.engine)}
         with self._storage.engine.begin() as connection:
-            for attempt, rows, contents in made:
-                if self._claim_run(connection, attempt, {**values, "updated": now}, rows):
-                    written.append((attempt, rows, contents))
-            all_rows = [row for _, rows, _ in written for row in rows]
-            if all_rows:
-                # The transaction may have been committed before, and its answer lost with the connection.
-                insert = postgresql.insert if self._storage.is_postgres else sqlite.insert
-                connection.execute(insert(events).on_conflict_do_nothing(), all_rows)
-                store_contents(connection, [row for _, _, contents in written for row in contents])
+            written = [each for each in made if self._claim_run(connection, each[0], values, each[1])]
+            self._insert_rows(connection, [row for _, rows, _ in written for row in rows])
+            store_contents(connection, [row for _, _, contents in written for row in contents])
             if also is not None and written:
                 also(connection)
         for attempt, rows, _ in written:
             attempt.confirm(len(rows))
 
+    def _insert_rows(self, connection: sa.Connection, rows: list[_EventRow]) -> None:
+        if rows:
+            # The transaction may have been committed before, and its answer lost with the connection.
+            insert = postgresql.insert if self._storage.is_postgres else sqlite.insert
+            connection.execute(insert(events).on_conflict_do_nothing(), rows)
+
     def _claim_run(
-        self, connection: sa.Connection, attempt: AttemptEvents, values: dict[str, Any], rows: list[_EventRow]
+        self, connection: sa.Connection, attempt: AttemptEvents, values: Mapping[str, Any], rows: list[_EventRow]
     ) -> bool:
         """Update the row of a run where this attempt is the one that moves it; return whether it is."""
         if rows:
-            values["last_seq"] = rows[-1]["seq"]
+            values = {**values, "last_seq": rows[-1]["seq"]}
         mine = runs.update().where(runs.c.run_id == attempt.run_id, runs.c.attempt == attempt.attempt)
         if connection.execute(mine.values(values)).rowcount > 0:
             return True

@@ -464,7 +464,7 @@ def _read_value(text: bytes) -> JournalValue:
 
 
 @dataclass(frozen=True, slots=True)
-class _WaitingEntry:
+class _BatchedEntry:
     """An entry to be stored, as JSON with its place, and the event that its loop waits for."""
 
     text: str
@@ -490,8 +490,8 @@ class _InnerLogs:
         self._run_id = run_id
         self._stored: dict[str, dict[int, StoredEntry]] = {}
         self._running = set(calls)
-        self._waiting: list[_WaitingEntry] = []
-        self._written: list[_WaitingEntry] = []
+        self._waiting: list[_BatchedEntry] = []
+        self._written: list[_BatchedEntry] = []
         self._news = anyio.Event()
         self._is_over = False
         self.is_live: anyio.Event = anyio.Event()
@@ -533,7 +533,7 @@ class _InnerLogs:
             raise JournalError(f"entry '{name}' of run '{self._run_id}/{path}' can't be stored: {error}") from error
         if self._is_over:
             raise JournalError(f"entry '{name}' of run '{self._run_id}/{path}' comes after the end of its call")
-        entry = _WaitingEntry(text, anyio.Event())
+        entry = _BatchedEntry(text, anyio.Event())
         self._waiting.append(entry)
         self._news.set()
         with anyio.CancelScope(shield=True):
@@ -548,10 +548,10 @@ class _InnerLogs:
         if self._is_over:
             raise ConfigurationError(f"a loop begins inside of call '{path}', which has ended: await it in its tool")
         run_id = hashlib.sha256(f"{self._run_id}/{path}".encode()).hexdigest()[:32]
-        return _InnerJournal(self, run_id, path, self._stored.get(path, {}))
+        return _BatchedJournal(self, run_id, path, self._stored.get(path, {}))
 
 
-class _InnerJournal(ReplayJournal):
+class _BatchedJournal(ReplayJournal):
     """The log of one loop inside of a call."""
 
     def __init__(self, logs: _InnerLogs, run_id: str, path: str, stored: Mapping[int, StoredEntry]) -> None:

@@ -25,7 +25,7 @@ from toolkit.durable.contents import ContentRow, write_value
 from toolkit.durable.errors import DurableError
 from toolkit.durable.event_writer import AttemptEvents
 from toolkit.durable.replay_journal import ReplayJournal, StoredEntry, check_readable
-from toolkit.durable.storage import Storage, entries, is_away, restore_values, runs, store_contents
+from toolkit.durable.storage import DatabaseThread, Storage, entries, is_away, restore_values, runs, store_contents
 from toolkit.errors import JournalError
 from toolkit.loop.config import Steering
 from toolkit.loop.journal import Journal, JournalEntry, JournalValue
@@ -227,10 +227,13 @@ def _refuse_entries(refused: Sequence[_WaitingEntry]) -> None:
 
 
 class EntryWriter:
-    """A thread that writes entries over one connection. While the database is away it waits, and so do the runs.
+    """Writes entries over one connection. While the database is away it waits, and so do the runs.
 
     Args:
         storage: The database.
+
+    Attributes:
+        thread: Writes; when it is stopped, it writes the waiting entries if the database is there, else refuses them.
     """
 
     def __init__(self, storage: Storage) -> None:
@@ -238,20 +241,8 @@ class EntryWriter:
         self._insert = _make_insert(storage)
         self._waiting: list[_WaitingEntry] = []
         self._lock = threading.Lock()
-        self._news = threading.Event()
-        self._end = threading.Event()
         self._connection: sa.Connection | None = None
-        self._thread = threading.Thread(target=self._write_on, name="toolkit durable log", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Write the waiting entries, if the database is there, and end the thread."""
-        self._end.set()
-        self._news.set()
-        self._thread.join(5)
+        self.thread: DatabaseThread = DatabaseThread("log", self._write_round)
 
     async def store(self, place: LogPlace, path: str, position: int, name: str, value: JournalValue) -> None:
         """Store an entry; when this returns, no crash undoes it.
@@ -277,24 +268,24 @@ class EntryWriter:
         entry = _WaitingEntry(row, contents, lambda: wake(done.set))
         with self._lock:
             self._waiting.append(entry)
-        self._news.set()
+        self.thread.wake()
         with anyio.CancelScope(shield=True):
             await done.wait()
         if entry.error is not None:
             raise entry.error
 
-    def _write_on(self) -> None:
-        while not self._end.is_set():
-            self._news.wait()
-            self._news.clear()
-            with self._lock:
-                waiting, self._waiting = self._waiting, []
-            if waiting:
-                self._write_patiently(waiting)
-        self._close_connection()
+    def _write_round(self) -> None:
+        waiting = self._take_waiting()
+        if waiting:
+            self._write_patiently(waiting)
+        if self.thread.is_ending:
+            self._close_connection()
+            _refuse_entries(self._take_waiting())
+
+    def _take_waiting(self) -> list[_WaitingEntry]:
         with self._lock:
             waiting, self._waiting = self._waiting, []
-        _refuse_entries(waiting)
+            return waiting
 
     def _write_patiently(self, waiting: Sequence[_WaitingEntry]) -> None:
         """Write entries, again and again while the database is away."""
@@ -308,7 +299,7 @@ class EntryWriter:
                     return
                 self._close_connection()
                 _logger.warning("the log of durable runs can't be written yet, and they wait: %s", error)
-                if self._end.wait(pause):
+                if self.thread.ends_within(pause):
                     _refuse_entries(waiting)
                     return
                 pause = min(_LONGEST_PAUSE, pause * 2)

@@ -113,7 +113,7 @@ class SegmentRunner:
             last_seq=facts.row.last_seq,
             emitted=facts.emitted,
             text=self._storage.text,
-            wake=self._events.wake,
+            wake=self._events.thread.wake,
         )
         log = SegmentLog(
             writer=self._entries,

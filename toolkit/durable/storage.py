@@ -393,6 +393,63 @@ class Storage:
         self.engine.dispose()
 
 
+class DatabaseThread:
+    """A daemon thread that works on the database in rounds, until it is stopped.
+
+    Args:
+        name: The part of the worker or client that it is.
+        work: A round; returns the seconds until the next one, or None to wait for `wake`.
+        again: The seconds after which a round that raised is tried again, whatever the database does.
+    """
+
+    def __init__(self, name: str, work: Callable[[], float | None], *, again: float = 0.5) -> None:
+        self._name = name
+        self._work = work
+        self._again = again
+        self._news = threading.Event()
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"toolkit durable {name}", daemon=True)
+
+    @property
+    def is_ending(self) -> bool:
+        """True in the last round."""
+        return self._ending.is_set()
+
+    def start(self) -> None:
+        """Begin with the first round."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Have a round at once."""
+        if not self._news.is_set():
+            self._news.set()
+
+    def stop(self) -> None:
+        """Have a last round, and wait at most five seconds for its end."""
+        self._ending.set()
+        self._news.set()
+        if self._thread.is_alive():
+            self._thread.join(5)
+
+    def ends_within(self, seconds: float) -> bool:
+        """Wait inside of a round; return whether the thread is stopped meanwhile."""
+        return self._ending.wait(seconds)
+
+    def _run(self) -> None:
+        pause: float | None = 0.0
+        is_last = False
+        while not is_last:
+            self._news.wait(pause)
+            self._news.clear()
+            is_last = self.is_ending
+            try:
+                pause = self._work()
+            except Exception as error:  # noqa: BLE001 - whatever a database does, runs go on, and it is tried again
+                _logger.warning("the %s of durable runs failed, and is tried again: %s", self._name, error)
+                self._ending.wait(self._again)
+                pause = 0.0
+
+
 def _parse_url(url: str) -> sa.URL:
     try:
         parsed = sa.make_url(url)

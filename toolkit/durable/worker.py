@@ -34,7 +34,16 @@ from toolkit.durable.rests import write_decision
 from toolkit.durable.rows import ENDED_WORKFLOW, SEGMENT_WORKFLOW, RunRows, queue_name
 from toolkit.durable.segment_journal import EntryWriter
 from toolkit.durable.segments import SegmentRunner
-from toolkit.durable.storage import ENGINE_NAME, ENGINE_VERSION, Storage, database_now, runs, segment_id, workers
+from toolkit.durable.storage import (
+    ENGINE_NAME,
+    ENGINE_VERSION,
+    DatabaseThread,
+    Storage,
+    database_now,
+    runs,
+    segment_id,
+    workers,
+)
 from toolkit.errors import ConfigurationError, LoopUsageError, ToolkitError
 from toolkit.redaction import without_keys
 from toolkit.runtime.backend import is_on_asyncio
@@ -149,13 +158,14 @@ class DurableWorker:
             "serializer": self._storage.serializer,
             "log_level": "WARNING",
             "use_listen_notify": False,
+            "notification_listener_polling_interval_sec": _POLL_SECONDS,  # its thread is waited for at the end
         }
         DBOS(config=config)
         DBOS.listen_queues([queue_name(name) for name in self._loops])
-        self._log.start()
+        self._log.thread.start()
         DBOS.launch()
-        self._writer.start()
-        self._watch.start()
+        self._writer.thread.start()
+        self._watch.thread.start()
         _logger.info("worker %s serves %s on %s", self.executor, ", ".join(self._loops), self._storage.url)
 
     async def __aexit__(
@@ -176,10 +186,8 @@ class DurableWorker:
             self._runner.stop_all()
             with anyio.move_on_after(_STOP_SECONDS):
                 await self._runner.wait_until_idle()
-            await to_thread.run_sync(self._watch.stop)
-            await to_thread.run_sync(self._log.stop)
-            await to_thread.run_sync(self._writer.stop)
-            await to_thread.run_sync(self._keeper.stop)
+            for stop in (self._watch.thread.stop, self._log.thread.stop, self._writer.thread.stop, self._keeper.stop):
+                await to_thread.run_sync(stop)
         finally:
             _serving.clear()
             _one_worker.release()
@@ -235,7 +243,7 @@ class _Seen:
 
 
 class _LeaseKeeper:
-    """A thread that renews this worker's lease, and hands over the runs of workers whose lease is over.
+    """Renews this worker's lease, and hands over the runs of workers whose lease is over.
 
     Args:
         storage: The database.
@@ -252,8 +260,7 @@ class _LeaseKeeper:
         self._seen: dict[str, _Seen] = {}
         self._last_look: float | None = None
         self._last_search = 0.0
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._beat_on, name="toolkit durable lease", daemon=True)
+        self._thread = DatabaseThread("lease", self._renew, again=lease / _BEATS_A_LEASE)
 
     def start(self) -> None:
         """Begin the lease, and renew it in a thread."""
@@ -262,22 +269,21 @@ class _LeaseKeeper:
 
     def stop(self) -> None:
         """End the lease: unfinished runs are handed over at once."""
-        self._end.set()
-        self._thread.join(5)
+        self._thread.stop()
         try:
             with self._storage.engine.begin() as connection:
                 connection.execute(workers.update().where(workers.c.executor == self._executor).values(beats=-1))
         except SQLAlchemyError as error:
             _logger.info("the lease of worker %s could not be ended: %s", self._executor, error)
 
-    def _beat_on(self) -> None:
-        while not self._end.wait(self._lease / _BEATS_A_LEASE):
-            try:
-                self._beat_once()
-                self._hand_over(self._find_dead())
-            except Exception as error:  # noqa: BLE001 - whatever a database does, it is tried again
-                self._last_look = None
-                _logger.warning("the lease of worker %s could not be renewed: %s", self._executor, error)
+    def _renew(self) -> float:
+        try:
+            self._beat_once()
+            self._hand_over(self._find_dead())
+        except Exception:
+            self._last_look = None
+            raise
+        return self._lease / _BEATS_A_LEASE
 
     def _beat_once(self) -> None:
         mine = workers.c.executor == self._executor
@@ -352,12 +358,15 @@ class _LeaseKeeper:
 
 
 class _InboxWatch:
-    """A thread that looks into the inbox.
+    """Looks into the inbox.
 
     Args:
         storage: The database.
         runner: Moves runs here.
         keep_seconds: After which runs that have ended are deleted; None never deletes them.
+
+    Attributes:
+        thread: Looks.
     """
 
     def __init__(self, storage: Storage, runner: SegmentRunner, keep_seconds: float | None) -> None:
@@ -367,30 +376,15 @@ class _InboxWatch:
         self._runner = runner
         self._tried: dict[str, tuple[int, float]] = {}  # the newest item that a run was to go on with, and when
         self._searched = ""
-        self._next_search = 0.0
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._watch_on, name="toolkit durable inbox", daemon=True)
+        self._next_due = self._next_search = 0.0
+        self.thread: DatabaseThread = DatabaseThread("inbox", self._look, again=1.0)
 
-    def start(self) -> None:
-        """Begin to look."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End."""
-        self._end.set()
-        self._thread.join(5)
-
-    def _watch_on(self) -> None:
-        next_due = 0.0
-        while not self._end.wait(_LOOK_SECONDS if self._runner.active else _IDLE_LOOK_SECONDS):
-            try:
-                self._deliver_items()
-                if time.monotonic() >= next_due:
-                    next_due = time.monotonic() + _DUE_SECONDS
-                    self._tidy_up()
-            except Exception as error:  # noqa: BLE001 - whatever a database does, it is tried again
-                _logger.warning("the inbox of durable runs could not be read: %s", error)
-                self._end.wait(1.0)
+    def _look(self) -> float:
+        self._deliver_items()
+        if time.monotonic() >= self._next_due:
+            self._next_due = time.monotonic() + _DUE_SECONDS
+            self._tidy_up()
+        return _LOOK_SECONDS if self._runner.active else _IDLE_LOOK_SECONDS
 
     def _tidy_up(self) -> None:
         for run_id in self._rows.find_due(_MOST):

@@ -305,13 +305,19 @@ def _judge_calls(
     ]
     if not missing:
         return "a call too many" if others else ""
-    if not calls and not refused:
-        return "no call"
-    if not calls:
-        return "unknown tool" if refused[0].startswith("Unknown tool") else "arguments refused"
+    return _explain_missing(missing, others) if calls else _explain_no_call(refused)
+
+
+def _explain_missing(missing: Sequence[TaskCall], others: Sequence[MadeCall]) -> FailureReason:
     if not others:
         return "a call is missing"
     return "wrong arguments" if {one.tool for one in missing} & {name for name, _ in others} else "wrong tool"
+
+
+def _explain_no_call(refused: Sequence[str]) -> FailureReason:
+    if not refused:
+        return "no call"
+    return "unknown tool" if refused[0].startswith("Unknown tool") else "arguments refused"
 
 
 def _has_wildcard(expected: Any) -> bool:

@@ -226,15 +226,13 @@ class RunTally:
         counts = self._counts
         counts["ended"] = max(plain.get("time") or 0.0, counts["ended"] or 0.0)
         is_outermost = plain.get("loop_id") == counts["id"]
+        if is_outermost:
+            _note_state(counts, plain)
         match plain["event"]:
             case "run_opened":
                 counts.update(state="running", started=counts["started"] or plain.get("time") or 0.0)
-            case "loop_opened" if is_outermost:
-                counts["agent"] = counts["agent"] or plain.get("agent") or ""
-            case "run_start" if is_outermost:
-                counts.update(state="running", ending="", error="")  # a run that awaited a decision continues
             case "run_start":
-                counts["sub_agents"] += 1
+                counts["sub_agents"] += not is_outermost
             case "request_made":
                 counts["prompt"] = counts["prompt"] or _find_prompt(plain)
             case "response_received":
@@ -242,12 +240,6 @@ class RunTally:
             case "tool_execution_end" | "tool_call_refused":
                 counts["tool_calls"] += 1
                 counts["tool_errors"] += bool(read_object(plain, "result").get("is_error"))
-            case "done" if is_outermost:
-                reason = read_object(read_object(plain, "result"), "reason")
-                counts.update(state="ended", ending=reason.get("kind") or "")
-            case "failed" if is_outermost:
-                error = read_object(plain, "error")
-                counts.update(state="failed", ending=error.get("type") or "", error=error.get("message") or "")
             case _:
                 pass
 
@@ -258,6 +250,23 @@ class RunTally:
     def dump_summary(self) -> dict[str, Any]:
         """Return the same as JSON values."""
         return asdict(self.summarize())
+
+
+def _note_state(counts: dict[str, Any], plain: Mapping[str, Any]) -> None:
+    """Note what an entry of the run's own loop says of the run."""
+    match plain["event"]:
+        case "loop_opened":
+            counts["agent"] = counts["agent"] or plain.get("agent") or ""
+        case "run_start":
+            counts.update(state="running", ending="", error="")  # a run that awaited a decision continues
+        case "done":
+            reason = read_object(read_object(plain, "result"), "reason")
+            counts.update(state="ended", ending=reason.get("kind") or "")
+        case "failed":
+            error = read_object(plain, "error")
+            counts.update(state="failed", ending=error.get("type") or "", error=error.get("message") or "")
+        case _:
+            pass
 
 
 def _find_prompt(plain: Mapping[str, Any]) -> str:
