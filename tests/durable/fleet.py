@@ -1,14 +1,13 @@
 """Workers as processes, as they are deployed: started, killed, frozen, and started again."""
 
 import os
-import selectors
 import signal
-import subprocess
-import sys
 import time
+from itertools import count
 from pathlib import Path
 
-_ROOT = Path(__file__).parents[2]
+from tests.durable.forked import fork_process
+from toolkit.cli.application import run_command_line
 
 _APP = """
 from pathlib import Path
@@ -16,6 +15,7 @@ from tests.durable.desk import make_desk
 
 desk = make_desk(Path({folder!r}))
 """
+_numbers = count(1)
 
 
 def write_app(folder: Path, text: str = _APP) -> Path:
@@ -28,52 +28,47 @@ def write_app(folder: Path, text: str = _APP) -> Path:
 class WorkerProcess:
     """One worker: ``toolkit worker app.py:desk``."""
 
-    def __init__(self, app: Path, url: str, *options: str, lease: float = 1.0, log: Path | None = None) -> None:
-        command = [sys.executable, "-m", "toolkit", "worker", f"{app}:desk", "--database", url]
-        self._log = (log or app.with_name("worker.log")).open("ab")
-        self.process = subprocess.Popen(
-            [*command, "--lease", str(lease), *options],
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            env={**os.environ, "PYTHONPATH": str(_ROOT), "PYTHONUNBUFFERED": "1"},
-            cwd=app.parent,
-        )
+    def __init__(self, app: Path, url: str, *options: str, lease: float = 1.0) -> None:
+        command = ["worker", f"{app}:desk", "--database", url, "--lease", str(lease), *options]
+        self.log: Path = app.with_name(f"worker{next(_numbers)}.log")
+        self.process = fork_process(run_command_line, "toolkit", command, log=self.log)
 
     def wait_until_ready(self, timeout: float = 180.0) -> None:
         """Return when it moves runs."""
-        assert self.process.stdout is not None
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.process.stdout, selectors.EVENT_READ)
-            assert selector.select(timeout), "the worker did not come up"
-        line = self.process.stdout.readline()
-        assert line.startswith(b"worker "), Path(self._log.name).read_text()
+        out, deadline = self.log.with_suffix(".out"), time.monotonic() + timeout
+        while not (out.exists() and out.read_text().startswith("worker ")):
+            assert self.has_not_ended, self.log.read_text()
+            assert time.monotonic() < deadline, "the worker did not come up"
+            time.sleep(0.01)
+
+    @property
+    def has_not_ended(self) -> bool:
+        """True while its process runs."""
+        return self.process.exitcode is None
 
     def send(self, number: signal.Signals) -> None:
         """Send it a signal."""
-        self.process.send_signal(number)
+        assert self.process.pid is not None
+        os.kill(self.process.pid, number)
 
     def kill(self) -> None:
         """End it without a word."""
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait(120)
-        self._close()
+        self.process.kill()
+        self.process.join(120)
 
-    def end(self, timeout: float = 180.0) -> int:
-        """Tell it to end; return its exit code."""
+    def terminate(self) -> None:
+        """Tell it to end."""
         self.process.terminate()
+
+    def end(self, timeout: float = 180.0) -> int | None:
+        """Tell it to end; return its exit code."""
+        self.terminate()
         return self.wait_for_end(timeout)
 
-    def wait_for_end(self, timeout: float = 180.0) -> int:
+    def wait_for_end(self, timeout: float = 180.0) -> int | None:
         """Return the exit code of one that was told to end: told again at its last moment it would be killed."""
-        code = self.process.wait(timeout)
-        self._close()
-        return code
-
-    def _close(self) -> None:
-        if self.process.stdout is not None:
-            self.process.stdout.close()
-        self._log.close()
+        self.process.join(timeout)
+        return self.process.exitcode
 
 
 def start_workers(count: int, app: Path, url: str, *options: str, lease: float = 1.0) -> list[WorkerProcess]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 
 import anyio
 
@@ -49,5 +48,5 @@ async def run(folder: str) -> None:
     print(json.dumps({"messages": json.loads(dump_messages(result.messages))}), flush=True)
 
 
-if __name__ == "__main__":
-    anyio.run(run, sys.argv[1], backend=sys.argv[2])
+def move_run(folder: str, backend: str) -> None:
+    anyio.run(run, folder, backend=backend)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -17,7 +16,7 @@ import sqlalchemy as sa
 from anyio import to_thread
 
 from tests.durable.desk import Desk, make_desk, read_notes
-from tests.durable.postgres import start_postgres
+from tests.durable.postgres import PostgresServer
 from tests.durable.serving import worker_beside
 from tests.durable.test_workers_limits import ENCRYPTION, flip
 from toolkit import (
@@ -182,13 +181,11 @@ def measure_texts(url: str) -> int:
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.real)])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path / 'runs.db'}"
-        return
-    server = start_postgres()
-    yield server.make_database()
-    server.stop()
+        return f"sqlite:///{tmp_path / 'runs.db'}"
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return server.make_database()
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])  # the worker runs there, whatever its client runs on
@@ -205,7 +202,7 @@ async def test_a_database_has_a_large_result_of_many_turns_and_rests_once(
                 await run.say(said)
                 with anyio.fail_after(90):
                     while said not in (await run.result(timeout=90)).messages[-2].text:  # noqa: ASYNC110 - of another thread
-                        await anyio.sleep(0.01)
+                        await anyio.sleep(0.1)  # each look reads all of it
             result = await run.result()
             told = [each.event async for each in run.events()]
             exported = await run.export()

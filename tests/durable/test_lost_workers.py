@@ -108,7 +108,7 @@ async def move_with_new_workers(app: Path, url: str, run: DurableRun, state: str
     try:
         while (await run.status()).state != state:
             assert time.monotonic() < deadline
-            if worker.process.poll() is not None:
+            if not worker.has_not_ended:
                 ended += 1
                 worker.kill()
                 worker = WorkerProcess(app, url, lease=0.5)

@@ -124,8 +124,8 @@ async def test_an_entry_that_the_database_refuses_is_told_and_holds_up_no_other(
         tasks.start_soon(store, "large", LONG * 20)
         tasks.start_soon(store, "small", "x")
         await anyio.wait_all_tasks_blocked()
-        log.start()  # finds both
-    log.stop()
+        log.thread.start()  # finds both
+    log.thread.stop()
     assert told == {"large": "entry 'turn 1' of run 'large' can't be stored: string or blob too big"}
     with storage.engine.connect() as connection:
         assert set(read_stored_entries(connection, storage, "small", [1])[""]) == {1}

@@ -123,10 +123,11 @@ async def test_a_worker_whose_disk_is_full_goes_on_when_there_is_space(tmp_path:
                 while not read_notes(tmp_path, "r"):  # noqa: ASYNC110 - of another process
                     await anyio.sleep(0.01)
             full = (64_000, resource.RLIM_INFINITY)  # of each file: less than the database has
+            assert worker.process.pid is not None
             resource.prlimit(worker.process.pid, resource.RLIMIT_FSIZE, full)
             (tmp_path / "go-r").touch()
             await anyio.sleep(5)
-            assert worker.process.poll() is None
+            assert worker.has_not_ended
             assert (await run.status()).state == "running"
             assert "slow c1" not in read_notes(tmp_path, "r"), "no turn goes on whose entry is not kept"
             space = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)

@@ -1,27 +1,23 @@
 """Workers that are killed at random: no call runs twice, no result is lost, each transcript is valid."""
 
-import os
 import random
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import closing
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import anyio
 import pytest
 
 from tests.durable.desk import make_desk, read_notes
+from tests.durable.forked import fork_process
 from tests.durable.postgres import start_postgres
 from toolkit import ToolResult
 from toolkit.chat import validate_transcript
-from toolkit.durable import DurableRun, DurableRuns
+from toolkit.durable import DurableRun, DurableRuns, DurableWorker
 from toolkit.events import Done, ResponseReceived, ToolExecutionEnd
 
-_ROOT = Path(__file__).parents[2]
 _WORDS = "slow pair helper slow pair slow"
 _CALLS = ["c0", "c1.0", "c1.1", "c2", "c3", "c4.0", "c4.1", "c5"]
 _HELPER = "c2"
@@ -31,42 +27,27 @@ _AT_ONCE = 4
 class Nursery:
     """Starts workers and kills them."""
 
-    def __init__(self, folder: Path, url: str, log: int, lease: float) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.durable.worker_nursery", str(folder), url, str(lease)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            cwd=_ROOT,
-        )
-        self.workers: list[int] = []
+    def __init__(self, folder: Path, url: str, lease: float = 0.5) -> None:
+        self._folder, self._url, self._lease = folder, url, lease
+        self.workers: list[ForkServerProcess] = []
 
     def start_worker(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-        self.workers.append(int(self._process.stdout.readline()))
+        log = self._folder / "workers.log"
+        self.workers.append(fork_process(anyio.run, work, self._folder, self._url, self._lease, log=log))
 
     def kill_worker(self) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(self.workers.pop(0), signal.SIGKILL)
+        worker = self.workers.pop(0)
+        worker.kill()
+        worker.join(120)
 
     def close(self) -> None:
         while self.workers:
             self.kill_worker()
-        self._process.communicate()
 
 
-@contextmanager
-def nursery_of(folder: Path, url: str, lease: float = 0.5) -> Generator[Nursery]:
-    with (folder / "workers.log").open("ab") as log:
-        nursery = Nursery(folder, url, log.fileno(), lease)
-        try:
-            yield nursery
-        finally:
-            nursery.close()
+async def work(folder: Path, url: str, lease: float) -> None:
+    async with DurableWorker([make_desk(folder)], url, lease=lease, concurrency=20):
+        await anyio.sleep_forever()
 
 
 async def check_run(run: DurableRun, folder: Path, found: Counter[str]) -> None:
@@ -120,7 +101,7 @@ async def kill_workers(folder: Path, url: str, kills: int, seed: int) -> Counter
     """Have runs move while their workers are killed; return what was found."""
     chance, found, desk = random.Random(seed), Counter[str](), make_desk(folder)
     async with DurableRuns(url) as runs:
-        with nursery_of(folder, url) as nursery:
+        with closing(Nursery(folder, url)) as nursery:
             moving: list[DurableRun] = []
             nursery.start_worker()
             while moving or found["kills"] < kills:
@@ -146,10 +127,10 @@ async def kill_workers(folder: Path, url: str, kills: int, seed: int) -> Counter
 @pytest.mark.real
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_after_twenty_kills_no_call_ran_twice_and_no_result_is_lost(tmp_path: Path) -> None:
+async def test_after_ten_kills_no_call_ran_twice_and_no_result_is_lost(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'runs.db'}"
     with anyio.fail_after(1_200):
-        found = await kill_workers(tmp_path, url, kills=20, seed=1)
+        found = await kill_workers(tmp_path, url, kills=10, seed=1)
     assert found["taken up more than once"] > 0
     print(dict(found))
 

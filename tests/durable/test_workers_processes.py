@@ -60,7 +60,7 @@ async def test_a_worker_that_is_told_to_end_lets_its_runs_come_to_rest(
     [worker] = start_workers(1, app, url, "--grace", "20")
     run = await runs.start(desk, "wait add")
     await wait_for(tmp_path, run, "wait c0")
-    worker.process.terminate()
+    worker.terminate()
     (tmp_path / f"go-{run.id}").touch()
     result = await run.result(timeout=120)
     assert worker.wait_for_end() == 143
@@ -77,7 +77,7 @@ async def test_the_runs_that_a_worker_can_not_end_go_on_at_another_at_once(
     await wait_for(tmp_path, run, "wait c0")
     executors = [first, second]
     for worker in executors:
-        worker.process.terminate()
+        worker.terminate()
     for worker in executors:
         assert worker.wait_for_end() == 143
     [third] = start_workers(1, app, url, lease=1)
@@ -212,6 +212,5 @@ def run_toolkit(*arguments: str) -> str:
 def test_a_worker_says_what_is_wrong_with_its_command(tmp_path: Path) -> None:
     app = write_app(tmp_path)
     worker = WorkerProcess(app.with_name("app.py"), "sqlite://")
-    assert worker.process.wait(60) == 2
-    worker.kill()
-    assert "give a file, as in 'sqlite:///runs.db'" in (tmp_path / "worker.log").read_text()
+    assert worker.wait_for_end(60) == 2
+    assert "give a file, as in 'sqlite:///runs.db'" in worker.log.read_text()

@@ -4,7 +4,7 @@ import os
 import statistics
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from tests.durable.desk import make_desk, read_notes
 from tests.durable.postgres import start_postgres
 from tests.durable.serving import worker_beside
-from tests.durable.test_workers_kills import Nursery, nursery_of
+from tests.durable.test_workers_kills import Nursery
 from toolkit.durable import DurableRuns
 from toolkit.events import IterationStart, TextDelta
 
@@ -62,16 +62,15 @@ def read_cpu(pid: int) -> float:
 async def move_many(runs: DurableRuns, nursery: Nursery, folder: Path, count: int) -> str:
     """Move so many runs over the workers of the nursery; return a row of the table."""
     desk = make_desk(folder)
-    for worker in range(4):
+    for _ in range(4):
         nursery.start_worker()
-        assert len(nursery.workers) == worker + 1
     began = time.monotonic()
     made = [await runs.start(desk, _WORDS, run_id=f"run{each}x{count}", tenant=f"t{each % 7}") for each in range(count)]
     with anyio.fail_after(3_000):
         while await runs.list(state="queued", limit=1) or await runs.list(state="running", limit=1):  # noqa: ASYNC110
             await anyio.sleep(0.2)  # until other processes have done it
     seconds = time.monotonic() - began
-    cpu = sum(map(read_cpu, nursery.workers))
+    cpu = sum(read_cpu(worker.pid) for worker in nursery.workers if worker.pid is not None)
     turns: list[float] = []
     for run in made:
         assert (await run.result()).text.startswith("Done after 5 turns"), run.id
@@ -93,7 +92,7 @@ async def test_many_runs_move_over_four_workers(tmp_path: Path, database: str, c
     with database_of(database, tmp_path) as url:
         async with DurableRuns(url) as runs:
             _, empty = count_stored(url)
-            with nursery_of(tmp_path, url, lease=10) as nursery:
+            with closing(Nursery(tmp_path, url, lease=10)) as nursery:
                 row = await move_many(runs, nursery, tmp_path, count)
             stored, size = count_stored(url)
     print(
