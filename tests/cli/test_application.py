@@ -200,19 +200,16 @@ def test_the_doctor_knows_families_by_name(name: str, says: str) -> None:
     assert describe_advice(name).startswith(says)
 
 
-def test_the_doctor_says_what_is_missing_and_how_to_get_it() -> None:
-    program = (
-        "import sys; sys.modules['xllamacpp'] = None; sys.modules['orjson'] = None\n"
-        "from toolkit.cli.application import run_command_line as run\n"
-        "run('toolkit', ['doctor']); print('and'); sys.exit(run('toolkit', ['doctor', '-m', 'no:x']))"
-    )
-    done = python(program)
-    assert done.returncode == 1
-    alone, with_model = done.stdout.split("and\n", 1) if done.stdout.count("and\n") == 1 else ("", "")
+@pytest.mark.real
+def test_the_doctor_says_what_is_missing_and_how_to_get_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("xllamacpp", "orjson"):
+        monkeypatch.setitem(sys.modules, name, None)
+    alone, with_model = run("doctor").out, run("doctor", "-m", "no:x")
+    assert with_model.code == 1
     assert "broken  extra fast  ModuleNotFoundError" in alone
     assert "missing model local:" in alone
-    assert "broken  model no:x  no provider is named 'no'" in with_model
-    assert "model local:" not in with_model, "nobody asked for it"
+    assert "broken  model no:x  no provider is named 'no'" in with_model.out
+    assert "model local:" not in with_model.out, "nobody asked for it"
 
 
 def test_a_model_at_an_address_of_ones_own_needs_no_public_prices() -> None:

@@ -35,6 +35,7 @@ def kill_at_random(folder: Path, backend: str, chance: random.Random, most: int,
     """Start the run again and again, and kill it up to so many times; return what it said in the end."""
     log = folder / "run.log"
     while True:
+        log.with_suffix(".out").unlink(missing_ok=True)  # one that was killed may have written its output
         process = fork_process(move_run, str(folder), backend, log=log)
         if findings.kills < most:
             wait_until_noted(process, folder, count_notes(folder) + chance.randint(0, 4))
