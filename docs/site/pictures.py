@@ -65,7 +65,7 @@ def _serve_page(log: RunLog) -> Generator[str]:
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{_PORT}/?token={token}"
+        yield f"http://127.0.0.1:{_PORT}/#code={token}"
     finally:
         server.should_exit = True
         thread.join()

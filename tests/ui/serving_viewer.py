@@ -1,8 +1,9 @@
 """A viewer on a thread of its own, and what asks it without a browser."""
 
 import http.client
+import json
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import Queue
@@ -15,9 +16,14 @@ from toolkit.ui import serve_viewer
 
 
 @contextmanager
-def viewer_of(log: RunLog, port: int = 0) -> Generator[str]:
-    """Serve the page of a log; give its link."""
+def viewer_of(log: RunLog, port: int = 0, on_ready: Callable[[str], object] = lambda link: None) -> Generator[str]:
+    """Serve the page of a log; give its first link."""
     links: Queue[str] = Queue()
+
+    def report(link: str) -> None:
+        links.put(link)
+        on_ready(link)
+
     ended = threading.Event()
 
     async def serve() -> None:
@@ -28,7 +34,7 @@ def viewer_of(log: RunLog, port: int = 0) -> Generator[str]:
                 tasks.cancel_scope.cancel()
 
             tasks.start_soon(wait)
-            await serve_viewer(log, port, on_ready=links.put)
+            await serve_viewer(log, port, on_ready=report)
 
     thread = threading.Thread(target=anyio.run, args=(serve,))
     thread.start()
@@ -64,8 +70,8 @@ def ask(link: str, path: str = "/", *, method: str = "GET", body: str | None = N
 
 
 def enter(link: str) -> str:
-    """Open a link and return the cookie that it gives."""
-    place = urlsplit(link)
-    answer = ask(link, f"/?{place.query}")
-    assert (answer.status, answer.headers["location"]) == (303, "/")
-    return answer.headers["set-cookie"].split(";")[0]
+    """Open a link and return the header that its page sends from then on."""
+    code = urlsplit(link).fragment.removeprefix("code=")
+    answer = ask(link, "/page", method="POST", body=json.dumps({"code": code}))
+    assert answer.status == 200, answer.text
+    return f"Bearer {json.loads(answer.text)['token']}"

@@ -131,7 +131,9 @@ def read_column(page: Page) -> list[str]:
 def test_a_run_is_shown_as_it_nests(browser: Browser, log: RunLog) -> None:
     play_nested(log)
     with viewer_of(log) as link, page_of(browser, link) as page:
-        assert "token" not in page.url
+        page.wait_for_function("sessionStorage.getItem('toolkit-viewer-token')")
+        assert "code" not in page.url
+        assert page.context.cookies() == []
         open_run(page)
         expect(row(page, "fail")).to_have_attribute("aria-level", "6")
         titles = [
@@ -436,7 +438,7 @@ def test_a_run_is_copied_as_a_test(browser: Browser, log: RunLog) -> None:
         expect(page.locator("#said")).to_contain_text("copied")
         copied: str = page.evaluate("navigator.clipboard.readText()")
         with page.expect_download() as download:
-            page.get_by_role("link", name="Markdown").click()
+            page.get_by_role("button", name="Markdown").click()
     names: dict[str, Any] = {}
     exec(compile(copied, "copied.py", "exec"), names)
     assert [name for name in names if name.startswith("test_run_")]

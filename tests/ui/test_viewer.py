@@ -2,6 +2,7 @@
 
 import json
 import socket
+import threading
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -10,9 +11,10 @@ import anyio
 import pytest
 
 from tests.run_log.planted_secrets import PLANTED
+from tests.run_log.questions import find_question
 from tests.ui.serving_viewer import ask, enter, viewer_of
 from toolkit import ConfigurationError, ToolCall, ToolLoopConfig, ToolRegistry, tool, tool_loop_sync
-from toolkit.run_log import RunLog
+from toolkit.run_log import RunLog, ask_on_page
 from toolkit.testing import ScriptedProvider
 from toolkit.ui import serve_viewer
 
@@ -37,37 +39,101 @@ def log(tmp_path: Path) -> RunLog:
     return log
 
 
-def test_only_who_has_the_link_gets_in(log: RunLog) -> None:
+def test_only_a_page_that_was_let_in_gets_anything(log: RunLog) -> None:
     run_id = log.runs()[0].id
-    paths = ["/", "/runs", f"/runs/{run_id}/live", f"/runs/{run_id}/steps/0", f"/runs/{run_id}/export/test", "/nothing"]
+    paths = ["/runs", f"/runs/{run_id}/live", f"/runs/{run_id}/steps/0", f"/runs/{run_id}/export/test", "/nothing"]
     with viewer_of(log) as link:
-        cookie = enter(link)
-        wrong = f"{cookie.split('=')[0]}=wrong"
+        token = enter(link)
+        wrong = ["", "Bearer", "Bearer wrong", "Bearer a.b", f"{token}x", token.partition(".")[0], token[:-1]]
         for path in paths:
             assert ask(link, path).status == 403
-            assert ask(link, path, Cookie=wrong).status == 403
-        assert ask(link, "/?token=wrong").status == 403
-        assert "1 + 2?" not in ask(link, "/runs", Cookie=wrong).text
-        assert "1 + 2?" in ask(link, "/runs", Cookie=cookie).text
+            for each in wrong:
+                assert ask(link, path, Authorization=each).status == 403
+            assert ask(link, path, Cookie=f"toolkit_viewer={token}").status == 403
+            assert ask(link, f"{path}?token={token.split()[1]}&code={urlsplit(link).fragment}").status == 403
+        assert "1 + 2?" not in ask(link, "/").text
+        assert "1 + 2?" in ask(link, "/runs", Authorization=token).text
+
+
+def test_a_link_opens_one_page_and_the_next_one_is_reported(log: RunLog) -> None:
+    links: list[str] = []
+    with viewer_of(log, on_ready=links.append) as link:
+        first = enter(link)
+        again = ask(link, "/page", method="POST", body=json.dumps({"code": urlsplit(link).fragment[5:]}))
+        assert again.status == 403
+        assert "opened already" in again.text
+        for body in ("{}", '{"code": 5}', '{"code": ""}', '{"code": "\\ud800"}', "[]"):
+            assert ask(link, "/page", method="POST", body=body).status == 403
+        assert len(links) == 2
+        second = enter(links[-1])
+        assert first != second
+        for token in (first, second):
+            assert ask(link, "/runs", Authorization=token).status == 200
+        assert not [name for name in ask(link, "/").headers if name == "set-cookie"]
+        assert all("?" not in each and urlsplit(each).fragment for each in links)
+
+
+def test_only_the_page_that_was_shown_a_question_can_answer_it(tmp_path: Path) -> None:
+    log = RunLog(tmp_path / "runs")
+    config: ToolLoopConfig[None] = ToolLoopConfig(middleware=(log,), on_tool_call=ask_on_page(log))
+    results: list[Any] = []
+
+    def play() -> None:
+        provider = ScriptedProvider([ToolCall("1", "add", '{"a": 1, "b": 2}'), "It is 3."])
+        registry = ToolRegistry([add]).configured("add", requires_approval=True)
+        results.append(tool_loop_sync(provider, registry, "1 + 2?", config=config))
+
+    thread = threading.Thread(target=play)
+    thread.start()
+    question = anyio.run(find_question, log)["question"]
+    run_id = log.runs()[0].id
+    links: list[str] = []
+    with viewer_of(log, on_ready=links.append) as link:
+        page, other = enter(link), enter(links[-1])
+        ask(link, f"/runs/{run_id}/steps/0", Authorization=page)
+        steps = [
+            (number, json.loads(ask(link, f"/runs/{run_id}/steps/{number}", Authorization=page).text))
+            for number in range(6)
+        ]
+        [(step, shown)] = [(number, each["shown"]) for number, each in steps if _has_question(each)]
+        right = {"question": question, "answer": "approve", "step": step, "shown": shown}
+
+        def answer(token: str, **changes: Any) -> int:
+            body = json.dumps({**right, **changes})
+            return ask(link, f"/runs/{run_id}/answers", method="POST", body=body, Authorization=token).status
+
+        assert answer(other) == 400
+        assert answer(page, shown="") == 400
+        assert answer(page, shown=None) == 400
+        assert answer(page, step=step - 1) == 400
+        assert answer(page, question="another") == 400
+        assert not results
+        assert answer(page) == 200
+        thread.join(30)
+    assert results[0].text == "It is 3."
+
+
+def _has_question(answer: Any) -> bool:
+    return any(section["kind"] == "question" for section in answer["sections"])
 
 
 def test_it_answers_for_its_own_host_and_its_own_page_alone(log: RunLog) -> None:
     with viewer_of(log) as link:
-        cookie, port = enter(link), urlsplit(link).port
+        token, port = enter(link), urlsplit(link).port
         for host in ("evil.example", f"evil.example:{port}", "127.0.0.1", f"127.0.0.1:{(port or 0) + 1}", "localhost"):
-            assert ask(link, "/runs", Cookie=cookie, Host=host).status == 421
-        assert ask(link, "/runs", Cookie=cookie, Host=f"localhost:{port}").status == 200
+            assert ask(link, "/runs", Authorization=token, Host=host).status == 421
+        assert ask(link, "/runs", Authorization=token, Host=f"localhost:{port}").status == 200
         for origin in ("http://evil.example", "null", "http://127.0.0.1:1", f"https://127.0.0.1:{port}"):
-            assert ask(link, "/runs", Cookie=cookie, Origin=origin).status == 403
-        assert ask(link, "/runs", Cookie=cookie, Origin=f"http://127.0.0.1:{port}").status == 200
+            assert ask(link, "/runs", Authorization=token, Origin=origin).status == 403
+        assert ask(link, "/runs", Authorization=token, Origin=f"http://127.0.0.1:{port}").status == 200
         for site in ("cross-site", "same-site"):
-            assert ask(link, "/runs", Cookie=cookie, Sec_Fetch_Site=site).status == 403
+            assert ask(link, "/runs", Authorization=token, Sec_Fetch_Site=site).status == 403
 
 
 def test_the_page_may_run_only_what_is_its_own(log: RunLog) -> None:
     with viewer_of(log) as link:
-        cookie = enter(link)
-        pages = [ask(link, "/", Cookie=cookie) for _ in range(2)]
+        token = enter(link)
+        pages = [ask(link, "/", Authorization=token) for _ in range(2)]
     policies = [page.headers["content-security-policy"] for page in pages]
     assert policies[0] != policies[1]
     for page, policy in zip(pages, policies, strict=True):
@@ -81,23 +147,14 @@ def test_the_page_may_run_only_what_is_its_own(log: RunLog) -> None:
         assert not [word for word in (" onclick=", " onload=", " style=", "http://", "https://") if word in page.text]
 
 
-def test_the_cookie_is_for_this_page_alone(log: RunLog) -> None:
-    with viewer_of(log) as link:
-        place = urlsplit(link)
-        said = ask(link, f"/?{place.query}").headers["set-cookie"]
-    assert "HttpOnly" in said
-    assert "SameSite=strict" in said
-    assert str(place.port) in said.split("=")[0]
-
-
 def test_what_is_not_there_is_said_in_words(log: RunLog) -> None:
     run_id = log.runs()[0].id
     with viewer_of(log) as link:
-        cookie = enter(link)
+        token = enter(link)
 
         def problem_of(path: str, body: object = None) -> str:
             method, sent = ("GET", None) if body is None else ("POST", json.dumps(body))
-            answer = ask(link, path, method=method, body=sent, Cookie=cookie)
+            answer = ask(link, path, method=method, body=sent, Authorization=token)
             assert answer.status == 400
             return str(json.loads(answer.text)["problem"])
 
@@ -105,18 +162,21 @@ def test_what_is_not_there_is_said_in_words(log: RunLog) -> None:
         assert "exported as lines, markdown, test" in problem_of(f"/runs/{run_id}/export/pdf")
         assert "an answer has a question" in problem_of(f"/runs/{run_id}/answers", {"answer": "maybe"})
         answer = {"question": "x", "answer": "approve"}
-        assert "the question is no longer open" in problem_of(f"/runs/{run_id}/answers", answer)
+        assert "the step that was shown" in problem_of(f"/runs/{run_id}/answers", answer)
+        answer = {**answer, "step": 0, "shown": "x"}
+        assert "not shown the question" in problem_of(f"/runs/{run_id}/answers", answer)
         assert "short" in problem_of(f"/runs/{run_id}/answers", {"reason": "x" * 100_000})
-        assert ask(link, f"/runs/{run_id}/answers", method="POST", body="{", Cookie=cookie).status == 400
-        assert json.loads(ask(link, f"/runs/{run_id}/steps/99", Cookie=cookie).text) == {"sections": []}
+        assert ask(link, f"/runs/{run_id}/answers", method="POST", body="{", Authorization=token).status == 400
+        assert json.loads(ask(link, f"/runs/{run_id}/steps/99", Authorization=token).text)["sections"] == []
 
 
 def test_a_run_is_exported_in_each_form(log: RunLog) -> None:
     run_id = log.runs()[0].id
     with viewer_of(log) as link:
-        cookie = enter(link)
+        token = enter(link)
         texts = {
-            form: ask(link, f"/runs/{run_id}/export/{form}", Cookie=cookie) for form in ("lines", "markdown", "test")
+            form: ask(link, f"/runs/{run_id}/export/{form}", Authorization=token)
+            for form in ("lines", "markdown", "test")
         }
     assert texts["lines"].text.startswith('{"toolkit_run":1,"event":"run_opened"')
     assert texts["markdown"].text.startswith(f"# Run {run_id}")
@@ -135,16 +195,16 @@ def test_nothing_that_it_gives_holds_a_planted_secret(tmp_path: Path) -> None:
     tool_loop_sync(ScriptedProvider(replies), ToolRegistry([say]), "\n".join(texts), config=config)
     run_id = log.runs()[0].id
     with viewer_of(log) as link:
-        cookie = enter(link)
+        token = enter(link)
         paths = [
             "/runs",
             f"/runs/{run_id}/live",
             *(f"/runs/{run_id}/export/{form}" for form in ("lines", "markdown", "test")),
         ]
-        shown = "\n".join([ask(link, path, Cookie=cookie).text for path in paths])
+        shown = "\n".join([ask(link, path, Authorization=token).text for path in paths])
         count = shown.count('"say"')
         for number in range(3 * len(texts)):
-            shown += ask(link, f"/runs/{run_id}/steps/{number}", Cookie=cookie).text
+            shown += ask(link, f"/runs/{run_id}/steps/{number}", Authorization=token).text
     assert count > 0
     assert [planted.kind for planted in PLANTED if planted.secret in shown] == []
 

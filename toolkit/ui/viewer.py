@@ -1,4 +1,9 @@
-"""The page of a run log: its requests, the token that they need, and the server, which listens on loopback alone."""
+"""The page of a run log: its requests, the token that they need, and the server, which listens on loopback alone.
+
+The page itself holds nothing of a run, and anyone may have it. It exchanges the code in its link's fragment, which no
+request carries, for a token of its own, keeps that for its tab and its origin, and sends it in a header with each
+request. A cookie would reach any server on this machine, since cookies have no ports.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,6 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
 from functools import cache, lru_cache, partial
-from http.cookies import CookieError, SimpleCookie
 from importlib.resources import files
 from json import JSONDecodeError, dumps, loads
 from typing import Any, TypeAlias, cast
@@ -17,13 +21,12 @@ from typing import Any, TypeAlias, cast
 import anyio
 from anyio import to_thread
 from starlette.applications import Starlette
-from starlette.datastructures import Headers, QueryParams
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import (
     HTMLResponse,
     JSONResponse,
     PlainTextResponse,
-    RedirectResponse,
     Response,
     StreamingResponse,
 )
@@ -32,6 +35,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
+from toolkit.json_text import sign_json
 from toolkit.run_log import (
     LogEntry,
     RunLog,
@@ -46,6 +50,7 @@ from toolkit.runtime.backend import cancellation_mark
 from toolkit.web_server import serve_app
 
 _LOOPBACK = "127.0.0.1"
+_ENTRANCE = "/page"
 _LAST_PORT = 65_535
 _PAGE_SECONDS = 0.25
 _KEEP_ALIVE_SECONDS = 15.0
@@ -78,8 +83,8 @@ async def serve_viewer(log: RunLog, port: int = 0, *, on_ready: Callable[[str], 
     Args:
         log: The log to show; runs that are written meanwhile are followed.
         port: The port to listen on at 127.0.0.1; 0 takes a free one.
-        on_ready: Called with the link when it can be opened. The link has a token: anyone who has it sees all runs, and
-            can answer their questions.
+        on_ready: Called with the link when it can be opened, and with a new one when that was opened: each opens one
+            page, which sees all runs, and can answer their questions.
 
     Raises:
         ConfigurationError: The port is in use or can't be had, or this runs on trio.
@@ -88,15 +93,17 @@ async def serve_viewer(log: RunLog, port: int = 0, *, on_ready: Callable[[str], 
         raise ConfigurationError("uvicorn runs on asyncio: on trio, give viewer_app(...) to a server such as hypercorn")
     if not 0 <= port <= _LAST_PORT:
         raise ConfigurationError(f"a port is a number from 0 to {_LAST_PORT}, and {port} is none")
-    token = secrets.token_urlsafe(24)
+    reached: list[int] = []
+    codes = _OneTimeCodes(lambda code: on_ready and on_ready(f"http://{_LOOPBACK}:{reached[0]}/#code={code}"))
 
     def report_link(port: int) -> None:
-        if on_ready is not None:
-            on_ready(f"http://{_LOOPBACK}:{port}/?token={token}")
+        reached.append(port)
+        codes.make_next()
 
-    viewer = _Viewer(log)
+    pages = _Pages(secrets.token_bytes(32), codes.take)
+    viewer = _Viewer(log, pages)
     try:
-        await serve_app(_make_app(viewer, token), _LOOPBACK, port, report_link, viewer.end_streams)
+        await serve_app(_make_app(viewer, pages), _LOOPBACK, port, report_link, viewer.end_streams)
     except OSError as error:
         raise ConfigurationError(
             f"port {port} of {_LOOPBACK} can't be had ({error}): another viewer may run there; give another port, or 0 "
@@ -113,15 +120,21 @@ def viewer_app(log: RunLog, token: str) -> Starlette:
 
     Args:
         log: The log to show.
-        token: The value that a first request must have as its query ``token``; a cookie has it from then on.
+        token: A secret of the application. ``/#code=TOKEN`` opens the page, as often as it is opened.
     """
-    return _make_app(_Viewer(log), token)
+
+    def is_token(code: str) -> bool:
+        return hmac.compare_digest(code.encode("utf-8", "replace"), token.encode())
+
+    pages = _Pages(token.encode(), is_token)
+    return _make_app(_Viewer(log, pages), pages)
 
 
-def _make_app(viewer: _Viewer, token: str) -> Starlette:
+def _make_app(viewer: _Viewer, pages: _Pages) -> Starlette:
     app = Starlette(
         routes=[
             Route("/", viewer.show_page),
+            Route(_ENTRANCE, viewer.let_in, methods=["POST"]),
             Route("/runs", viewer.list_runs),
             Route("/runs/{run_id}/live", viewer.follow_run),
             Route("/runs/{run_id}/steps/{number:int}", viewer.show_step),
@@ -131,15 +144,74 @@ def _make_app(viewer: _Viewer, token: str) -> Starlette:
         ],
         exception_handlers={ConfigurationError: _report_problem},
     )
-    app.add_middleware(cast("Any", _TokenGate), token=token)
+    app.add_middleware(cast("Any", _PageGate), pages=pages)
     return app
+
+
+class _OneTimeCodes:
+    """The codes of links, of which each is taken once.
+
+    Args:
+        report: Called with each new code.
+    """
+
+    def __init__(self, report: Callable[[str], object]) -> None:
+        self._report = report
+        self._code = ""
+
+    def make_next(self) -> None:
+        """Make a new code in the place of the last one."""
+        self._code = secrets.token_urlsafe(24)
+        self._report(self._code)
+
+    def take(self, code: str) -> bool:
+        """Return whether this is the code of the last link; it is none from then on."""
+        if not self._code or not hmac.compare_digest(code.encode("utf-8", "replace"), self._code.encode()):
+            return False
+        self.make_next()
+        return True
+
+
+class _Pages:
+    """The tokens of open pages, and of the questions that each was shown.
+
+    No list of them is held: what was made with the key is known by it, in each process that has the key.
+
+    Args:
+        key: The key.
+        takes_code: Returns whether a code lets a page in.
+    """
+
+    def __init__(self, key: bytes, takes_code: Callable[[str], bool]) -> None:
+        self._key = key
+        self._takes_code = takes_code
+
+    def let_in(self, code: str) -> str | None:
+        """Return a token for a new page; None where the code is wrong, or was taken."""
+        if not self._takes_code(code):
+            return None
+        page = secrets.token_urlsafe(12)
+        return f"{page}.{self._sign('page', page)}"
+
+    def is_open(self, token: str) -> bool:
+        """Return whether this is the token of a page."""
+        page, _, seal = token.partition(".")
+        return hmac.compare_digest(seal.encode("utf-8", "replace"), self._sign("page", page).encode())
+
+    def mark_shown(self, token: str, run_id: str, step: int, sections: list[Section]) -> str:
+        """Return the mark of the question that a page was shown: its answer must have it."""
+        return self._sign("shown", token, run_id, step, [each.text for each in sections if each.kind == "question"])
+
+    def _sign(self, *parts: object) -> str:
+        return sign_json(["toolkit viewer", *parts], self._key)
 
 
 class _Viewer:
     """Answers the requests of the page."""
 
-    def __init__(self, log: RunLog) -> None:
+    def __init__(self, log: RunLog, pages: _Pages) -> None:
         self._log = log
+        self._pages = pages
         self._open_run = lru_cache(_MOST_OPEN)(partial(_LiveRun, log))
         self._is_ending = False
 
@@ -153,6 +225,14 @@ class _Viewer:
         nonce = secrets.token_urlsafe(18)
         html = _read_page().replace("{{nonce}}", nonce)
         return HTMLResponse(html, headers={**_SAFE, "Content-Security-Policy": _POLICY.format(nonce=nonce)})
+
+    async def let_in(self, request: Request) -> Response:
+        """Return a token for the page that has the code of a link."""
+        code = (await _read_body(request)).get("code")
+        token = self._pages.let_in(code) if isinstance(code, str) else None
+        if token is None:
+            return _as_json({"problem": "This link was opened already, or is of another time: open the last one."}, 403)
+        return _as_json({"token": token})
 
     async def list_runs(self, request: Request) -> Response:
         """Return the runs in short."""
@@ -169,9 +249,12 @@ class _Viewer:
 
     async def show_step(self, request: Request) -> Response:
         """Return the details of a step."""
-        run = self._open_run(await self._find_run(request))
-        sections = await to_thread.run_sync(run.describe, request.path_params["number"])
-        return _as_json({"sections": [asdict(section) for section in sections]})
+        run_id, number = await self._find_run(request), request.path_params["number"]
+        run = self._open_run(run_id)
+        await to_thread.run_sync(run.read_all)
+        sections = await to_thread.run_sync(run.describe, number)
+        shown = self._pages.mark_shown(_read_token(request.headers), run_id, number, sections)
+        return _as_json({"sections": [asdict(section) for section in sections], "shown": shown})
 
     async def search_run(self, request: Request) -> Response:
         """Return the steps that contain a text."""
@@ -187,12 +270,24 @@ class _Viewer:
         return PlainTextResponse(text, headers={**_SAFE, "Content-Disposition": name})
 
     async def take_answer(self, request: Request) -> Response:
-        """Store the answer to a question of a run."""
+        """Store the answer to a question of a run, from the page that was shown it as it is."""
         run_id = await self._find_run(request)
         given = await _read_body(request)
         question, answer, reason = given.get("question"), given.get("answer"), given.get("reason") or ""
         if not (isinstance(question, str) and isinstance(reason, str) and answer in ("approve", "deny")):
             raise ConfigurationError("an answer has a question, 'approve' or 'deny', and perhaps a reason")
+        number, shown = given.get("step"), given.get("shown")
+        if not (isinstance(number, int) and isinstance(shown, str)):
+            raise ConfigurationError("an answer names the step that was shown, and the mark that came with it")
+        run = self._open_run(run_id)
+        await to_thread.run_sync(run.read_all)
+        sections = await to_thread.run_sync(run.describe, number)
+        right = self._pages.mark_shown(_read_token(request.headers), run_id, number, sections)
+        is_shown = hmac.compare_digest(shown.encode("utf-8", "replace"), right.encode())
+        if not is_shown or run.find_question(number) != question:
+            raise ConfigurationError(
+                "this page was not shown the question as it is now: open its step and answer there"
+            )
         await to_thread.run_sync(partial(answer_question, self._log, run_id, question, answer, reason))
         return _as_json({"answer": answer})
 
@@ -307,12 +402,22 @@ class _LiveRun:
             rows = [_to_row(steps[number]) for number in sorted(set(changes[known:upto]))]
             return _Changes(rows=rows, count=upto, has_more=bool(entries) or upto < len(changes))
 
+    def read_all(self) -> None:
+        """Read up to the last entry."""
+        while self.read_on(len(self._timeline.changes)).has_more:
+            pass
+
     def describe(self, number: int) -> list[Section]:
         """Return the details of a step; none if there is no such step."""
         with self._lock:
             known = 0 <= number < len(self._timeline.steps)
             positions = list(self._timeline.steps[number].positions) if known else []
         return describe_step(self._read_at(positions))
+
+    def find_question(self, number: int) -> str | None:
+        """Return the question that a step asks; None where it asks none."""
+        with self._lock:
+            return self._timeline.steps[number].question if 0 <= number < len(self._timeline.steps) else None
 
     def find_steps(self, text: str) -> list[int]:
         """Return the steps whose entries contain a text."""
@@ -332,31 +437,25 @@ def _to_row(step: RunStep) -> _StepRow:
     return [*facts, end, step.note, step.tokens, step.cost, step.question]
 
 
-class _TokenGate:
-    """Lets pass only requests that have the token: in the link, which sets a cookie, and then in that cookie.
+class _PageGate:
+    """Lets pass only requests of pages that were let in, by the token in their header, and what lets a page in.
 
     A page of another site, or of another server on this machine, that the browser has open must reach nothing: the host
     has to be this server under a name of the loopback, and the origin, if there is one, this very page.
 
     Args:
         app: The application behind it.
-        token: The token of the link.
+        pages: The pages that were let in.
     """
 
-    def __init__(self, app: ASGIApp, token: str) -> None:
+    def __init__(self, app: ASGIApp, pages: _Pages) -> None:
         self._app = app
-        self._token = token
+        self._pages = pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or have it answered."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        answer = self._find_refusal(scope)
-        if answer is None:
-            await self._app(scope, receive, send)
-        else:
-            await answer(scope, receive, send)
+        answer = self._find_refusal(scope) if scope["type"] == "http" else None
+        await (self._app if answer is None else answer)(scope, receive, send)
 
     def _find_refusal(self, scope: Scope) -> Response | None:
         """Return the refusal of a request; None if it is allowed."""
@@ -367,32 +466,15 @@ class _TokenGate:
             return PlainTextResponse("This server answers for 127.0.0.1 and localhost alone.", 421)
         if origins and origins != [f"http://{hosts[0].lower()}"]:
             return PlainTextResponse("Other pages may not ask this server.", 403)
-        cookie = f"toolkit_viewer_{port}"
-        given = QueryParams(scope["query_string"]).get("token")
-        if given is not None:
-            return self._let_in(given, cookie, scope["path"])
+        if scope["path"] == "/":  # without anything of a run; a link to it may stand on any page
+            return None
         if headers.get("sec-fetch-site", "") not in _OWN_SITES:
             return PlainTextResponse("Other pages may not ask this server.", 403)
-        if not self._is_right(_read_cookie(headers.get("cookie", ""), cookie)):
-            return PlainTextResponse(
-                "Open the link that the command printed: it has a token that is new each time.", 403
-            )
+        if scope["path"] != _ENTRANCE and not self._pages.is_open(_read_token(headers)):
+            return _as_json({"problem": "Open the link that the command printed last: it has a code for a page."}, 403)
         return None
 
-    def _let_in(self, given: str, cookie: str, path: str) -> Response:
-        if not self._is_right(given):
-            return PlainTextResponse("This link is of another time: open the one that the command printed last.", 403)
-        answer = RedirectResponse(path, 303, headers={"Referrer-Policy": "no-referrer", "Cache-Control": "no-store"})
-        answer.set_cookie(cookie, self._token, httponly=True, samesite="strict", path="/")
-        return answer
 
-    def _is_right(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode(), self._token.encode())
-
-
-def _read_cookie(header: str, name: str) -> str:
-    try:
-        found = SimpleCookie(header).get(name)
-    except CookieError:
-        return ""
-    return "" if found is None else found.value
+def _read_token(headers: Headers) -> str:
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    return token if scheme.lower() == "bearer" else ""

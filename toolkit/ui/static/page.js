@@ -54,8 +54,22 @@ function say(text) {
   silence = setTimeout(() => { $("said").textContent = ""; }, 4000);
 }
 
-async function ask(path, options) {
-  const answer = await fetch(path, options);
+// The token is this tab's and this origin's alone; no cookie, which would reach other ports.
+const TOKEN = "toolkit-viewer-token";
+
+async function enter() {
+  const code = new URLSearchParams(location.hash.slice(1)).get("code");
+  if (code === null) return;
+  history.replaceState(null, "", "#");
+  const answer = await fetch("/page", { method: "POST", body: JSON.stringify({ code }) });
+  const given = await answer.json();
+  if (!answer.ok) throw new Error(given.problem);
+  sessionStorage.setItem(TOKEN, given.token);
+}
+
+async function ask(path, options = {}) {
+  const headers = { ...options.headers, Authorization: "Bearer " + sessionStorage.getItem(TOKEN) };
+  const answer = await fetch(path, { ...options, headers });
   if (answer.ok) return answer;
   const problem = await answer.json().catch(() => null);
   throw new Error(problem ? problem.problem : "The viewer refused: open the link that it printed.");
@@ -122,15 +136,13 @@ function fillRunButton(button, summary) {
 // one run
 
 function openRun(id, step = -1) {
-  if (run.source) run.source.close();
+  if (run.source) run.source.abort();
   Object.assign(run, { id, source: null, summary: null, steps: [], children: new Map(), depth: [], folded: new Set(),
     visible: [], active: -1, selected: -1, found: null, text: "", kind: "all", wanted: step });
   $("search").value = "";
   for (const each of $("kinds").children) each.setAttribute("aria-pressed", each.dataset.kind === "all");
   $("no-run").hidden = true;
   $("run-body").hidden = false;
-  $("get-markdown").href = "/runs/" + id + "/export/markdown";
-  $("get-lines").href = "/runs/" + id + "/export/lines";
   $("tree").scrollTop = 0;
   closeStep();
   show("run");
@@ -146,12 +158,38 @@ function show(view) {
 }
 
 function follow() {
-  const source = run.source = new EventSource("/runs/" + run.id + "/live"), id = run.id;
-  const listen = (kind, take) => source.addEventListener(kind, (event) => { if (run.id === id) take(JSON.parse(event.data)); });
-  listen("begin", ({ is_new }) => { if (is_new) { run.steps = []; run.children = new Map(); run.depth = []; } });
-  listen("steps", ({ steps }) => takeSteps(steps));
-  listen("summary", showSummary);
-  listen("end", () => { source.close(); if (run.source === source) run.source = null; });
+  const source = run.source = new AbortController(), id = run.id;
+  const takers = {
+    begin: ({ is_new }) => { if (is_new) { run.steps = []; run.children = new Map(); run.depth = []; } },
+    steps: ({ steps }) => takeSteps(steps),
+    summary: showSummary,
+    end: () => { source.abort(); if (run.source === source) run.source = null; },
+  };
+  listen("/runs/" + id + "/live", source, (kind, data) => { if (run.id === id && takers[kind]) takers[kind](data); });
+}
+
+// As an EventSource does, which can send no header: read events until aborted, and connect again where that breaks off.
+async function listen(path, source, take) {
+  for (let last = ""; !source.signal.aborted; await new Promise((resolve) => setTimeout(resolve, 1000))) {
+    try {
+      const answer = await ask(path, { signal: source.signal, headers: last ? { "Last-Event-ID": last } : {} });
+      const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+      for (let text = "", piece = await reader.read(); !piece.done; piece = await reader.read()) {
+        const events = (text + piece.value).split("\n\n");
+        text = events.pop();
+        for (const event of events) {
+          const fields = Object.fromEntries(event.split("\n").map((line) => {
+            const at = line.indexOf(": ");
+            return [line.slice(0, at), line.slice(at + 2)];
+          }));
+          if (fields.id) last = fields.id;
+          if (fields.event) take(fields.event, JSON.parse(fields.data));
+        }
+      }
+    } catch (error) {
+      if (!source.signal.aborted) say(error.message);
+    }
+  }
 }
 
 function takeSteps(rows) {
@@ -377,7 +415,7 @@ async function refreshStep() {
   isAsked = true;
   try {
     const answer = await (await ask("/runs/" + run.id + "/steps/" + step[ID])).json();
-    if (run.selected === step[ID]) fillSections(answer.sections);
+    if (run.selected === step[ID]) { run.shown = answer.shown; fillSections(answer.sections); }
   } catch (error) {
     say(error.message);
   }
@@ -417,7 +455,7 @@ async function decide(answer) {
   const question = run.steps[run.selected][QUESTION];
   $("approve").disabled = $("deny").disabled = true;
   try {
-    const body = JSON.stringify({ question, answer, reason: $("reason").value });
+    const body = JSON.stringify({ question, answer, reason: $("reason").value, step: run.selected, shown: run.shown });
     await ask("/runs/" + run.id + "/answers", { method: "POST", headers: { "Content-Type": "application/json" }, body });
     $("question").hidden = true;
     say(answer === "approve" ? "Approved." : "Denied.");
@@ -466,6 +504,21 @@ $("kinds").addEventListener("click", (event) => {
   draw();
 });
 
+async function download(form, ending) {
+  try {
+    const file = await (await ask("/runs/" + run.id + "/export/" + form)).blob();
+    const link = make("a");
+    link.href = URL.createObjectURL(file);
+    link.download = "run-" + run.id.slice(0, 12) + "." + ending;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  } catch (error) {
+    say(error.message);
+  }
+}
+
+$("get-markdown").addEventListener("click", () => download("markdown", "md"));
+$("get-lines").addEventListener("click", () => download("lines", "jsonl"));
 $("copy-test").addEventListener("click", async () => {
   try {
     const text = await (await ask("/runs/" + run.id + "/export/test")).text();
@@ -488,7 +541,7 @@ document.addEventListener("keydown", (event) => {
 });
 addEventListener("resize", draw);
 
-listRuns().then(() => {
+enter().catch((error) => say(error.message)).then(listRuns).then(() => {
   const [id, step] = location.hash.slice(1).split("/");
   if (id && runs.all.some((each) => each.id === id)) openRun(id, step === undefined ? -1 : Number(step));
 });
