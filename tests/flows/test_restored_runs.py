@@ -7,24 +7,33 @@ from typing import Any
 import pytest
 
 from toolkit import (
+    Abort,
     ApprovalRequest,
     AssistantMessage,
     Defer,
+    Deny,
+    LoopLimits,
     Message,
+    Permissions,
     ToolCall,
     ToolContext,
     ToolLoopConfig,
     ToolLoopHandle,
     ToolRegistry,
     ToolResult,
+    UsageLimits,
     Yielded,
+    deny,
     tool,
+    tool_loop,
     tool_with_ctx,
 )
 from toolkit.chat import ChatResponse
+from toolkit.endings import AwaitingApproval
 from toolkit.errors import ConfigurationError, LoopUsageError, TranscriptError
+from toolkit.events import Done, RunStart, ToolCallRefused
 from toolkit.policies import InjectMessages
-from toolkit.testing import ScriptedProvider
+from toolkit.testing import EventCollector, ScriptedProvider
 
 pytestmark = pytest.mark.anyio
 
@@ -111,3 +120,102 @@ def test_a_response_refuses_a_stop_reason_that_is_no_word_of_ours() -> None:
     reason: Any = "stop"
     with pytest.raises(ConfigurationError, match=r"stop_reason .* 'end_turn'.*not 'stop'"):
         ChatResponse(message=AssistantMessage("hi"), stop_reason=reason)
+
+
+# the events of a restored run, and decisions that no longer fit
+
+
+@tool(run_in_thread=False)
+def look(n: int = 0) -> str:
+    """Look."""
+    return "seen"
+
+
+def make_pay(default: int = 5) -> ToolRegistry[object]:
+    @tool(run_in_thread=False)
+    def pay(n: int, more: int = default) -> str:
+        """Pay."""
+        return "paid"
+
+    return ToolRegistry([pay, look])
+
+
+async def defer_payment(**settings: Any) -> dict[str, Any]:
+    config: ToolLoopConfig = ToolLoopConfig(on_tool_call=put_off, **settings)
+    provider = ScriptedProvider([AssistantMessage([ToolCall("p", "pay", '{"n": 1}')])])
+    return through_json((await tool_loop(provider, make_pay(), "Pay.", config=config)).snapshot)
+
+
+ONE_CALL = LoopLimits(usage=UsageLimits(tool_calls=0))
+ENDINGS: list[tuple[Any, dict[str, Any], list[type]]] = [
+    (Abort("enough"), {}, [RunStart, ToolCallRefused, Done]),
+    (Deny("no"), {"max_iterations": 1}, [RunStart, ToolCallRefused, Done]),
+    (True, {"limits": ONE_CALL}, [RunStart, ToolCallRefused, Done]),
+]
+
+
+@pytest.mark.parametrize("view", ["run", "stream", "next_turn", "tool_loop"])
+@pytest.mark.parametrize(("decision", "settings", "kinds"), ENDINGS, ids=["abort", "denial", "limit"])
+async def test_a_run_that_a_decision_ends_at_once_emits_its_start_and_its_end(
+    view: str, decision: Any, settings: dict[str, Any], kinds: list[type]
+) -> None:
+    snapshot = await defer_payment(**settings)
+    events = EventCollector()
+    config: ToolLoopConfig = ToolLoopConfig(on_tool_call=put_off, on_event=events, **settings)
+    provider = ScriptedProvider([])
+    if view == "tool_loop":
+        result = await tool_loop(provider, make_pay(), snapshot, config=config, decisions={"p": decision})
+    else:
+        handle = ToolLoopHandle.restore(snapshot, provider, make_pay(), ctx=None, config=config)
+        [pending] = handle.pending_approvals
+        await handle.decide("p", decision, binding=pending.binding)
+        if view == "stream":
+            async with handle.stream() as stream:
+                streamed = [event async for event in stream]
+            assert streamed == events.events
+        else:
+            await (handle.run() if view == "run" else handle.next_turn())
+        result = handle.result
+        assert await handle.run() == result
+    assert [type(event) for event in events.events] == kinds
+    done = events.events[-1]
+    assert isinstance(done, Done)
+    assert done.result.reason == result.reason
+
+
+@pytest.mark.parametrize("is_finished", [True, False])
+async def test_a_restored_run_that_has_nothing_to_do_emits_its_start_and_its_end(is_finished: bool) -> None:
+    snapshot = await defer_payment()
+    if is_finished:
+        handle = ToolLoopHandle(ScriptedProvider(["hi"]), make_pay(), "Hello")
+        await handle.run()
+        snapshot = through_json(handle.snapshot())
+    events = EventCollector()
+    config: ToolLoopConfig = ToolLoopConfig(on_event=events)
+    for _ in range(2):
+        await tool_loop(ScriptedProvider([]), make_pay(), snapshot, config=config)
+    assert [type(event) for event in events.events] == [RunStart, Done] * 2
+
+
+async def test_a_decision_that_no_longer_fits_is_asked_again() -> None:
+    snapshot = await defer_payment()
+    config: ToolLoopConfig = ToolLoopConfig(on_tool_call=put_off)
+    result = await tool_loop(ScriptedProvider([]), make_pay(6), snapshot, config=config, decisions={"p": True})
+    assert isinstance(result.reason, AwaitingApproval)
+    assert result.snapshot is not None
+    [pending] = result.snapshot["pending_approvals"]
+    assert pending["arguments"] == {"n": 1, "more": 6}
+    again = ScriptedProvider(["Paid."])
+    result = await tool_loop(again, make_pay(6), result.snapshot, config=config, decisions={"p": True})
+    assert [message.text for message in result.messages] == ["Pay.", "", "paid", "Paid."]
+
+
+async def test_a_decision_on_a_call_that_is_refused_by_now_raises_nothing() -> None:
+    snapshot = await defer_payment()
+    registry = make_pay()
+    registry.permissions = Permissions([deny("pay")])
+    config: ToolLoopConfig = ToolLoopConfig(on_tool_call=put_off)
+    result = await tool_loop(ScriptedProvider(["ok"]), registry, snapshot, config=config, decisions={"p": True})
+    assert result.messages[2].text == "Tool 'pay' may not be called here."
+    with pytest.raises(LoopUsageError, match="no decision is awaited on call 'q'"):
+        await tool_loop(ScriptedProvider(["ok"]), registry, snapshot, config=config, decisions={"q": True})

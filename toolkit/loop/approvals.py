@@ -314,6 +314,24 @@ class Approvals(Generic[Ctx]):
         if refusal is not None:
             self.pending_events.append(refusal)
 
+    def decide_saved(self, decisions: Mapping[str, object], bindings: Mapping[str, str]) -> None:
+        """Take decisions on calls of a snapshot; one that no longer fits its call leaves that pending.
+
+        Args:
+            decisions: By call id.
+            bindings: Those of the calls that the snapshot shows as pending, when the decisions were made.
+
+        Raises:
+            LoopUsageError: No decision is awaited on a call.
+        """
+        for call_id, answer in decisions.items():
+            entry, binding = self._run.state.turn.by_id.get(call_id), bindings.get(call_id)
+            is_pending = entry is not None and entry.status == "deferred" and self.bind(entry.prepared) == binding
+            if binding is not None and not is_pending:
+                _logger.warning("the decision on call %s was made on what has changed since: it is not taken", call_id)
+                continue
+            self.decide(call_id, answer, binding or "")
+
     # saving and restoring
 
     def list_bindings(self) -> dict[str, str]:

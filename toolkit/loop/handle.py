@@ -132,13 +132,8 @@ class ToolLoopHandle(Generic[Ctx, Out]):
                 request = with_options(request, config.request_options)
             self._run = Run(provider, registry, request, ctx, config, counts_pauses=counts_pauses)
         if decisions:
-            # As they were when the decision was made; a tool that has changed since has another binding by now.
-            asked: list[dict[str, str]] = []
-            if isinstance(prompt, dict):
-                asked = prompt["pending_approvals"]
-            bindings = {pending["call_id"]: pending["binding"] for pending in asked}
-            for call_id, approval in decisions.items():
-                self._run.approvals.decide(call_id, approval, bindings.get(call_id, ""))
+            asked = prompt["pending_approvals"] if isinstance(prompt, dict) else []
+            self._run.approvals.decide_saved(decisions, {each["call_id"]: each["binding"] for each in asked})
             self._run.reset_outcome()
 
     @classmethod
@@ -269,7 +264,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
             ProviderError: The model could not be reached after retries; carries the transcript.
             MaxDepthExceededError: The loop is nested too deep, in a tool of another loop.
         """
-        if self._run.outcome is None:
+        if self._run.outcome is None or not self._run.is_over:
             await self._advance_run(to_end=True)
         return self.result
 
@@ -328,7 +323,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         if self._run.log is not None:
             self._run.log.refuse_steps()
         self._owes_outcome = False
-        if self._run.outcome is not None:
+        if self._run.outcome is not None and self._run.is_over:
             return self._run.outcome
         rounds = self._run.state.tool_rounds
         await self._advance_run(to_end=False)

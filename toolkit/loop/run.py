@@ -166,6 +166,7 @@ class Run(Generic[Ctx, Out]):
         clock: The time that the run has left.
         wish: The argument of `cancel`; None where it was not called.
         outcome: The end; None while the run goes on.
+        is_over: True where observers were notified of the end, if the run has one.
         is_running: True while a part of the run is under way.
         is_restored: True where the loop was restored from a snapshot.
         turn: How many parts were run: turns, where they are stepped.
@@ -178,7 +179,6 @@ class Run(Generic[Ctx, Out]):
         "_idle",
         "_is_logged",
         "_is_notifying",
-        "_is_over",
         "_lock",
         "_reach",
         "_saved_states",
@@ -191,6 +191,7 @@ class Run(Generic[Ctx, Out]):
         "ctx",
         "feed",
         "frame",
+        "is_over",
         "is_restored",
         "is_running",
         "listener",
@@ -244,7 +245,7 @@ class Run(Generic[Ctx, Out]):
         self._feed_of_events: EventFeed | None = None
         self.is_restored: bool = saved is not None
         self._has_begun = self._is_logged = self._is_notifying = False
-        self._is_over = False  # what was begun last has come to the run's end
+        self.is_over: bool = False
         self.is_running: bool = False
         self.turn: int = 0
         self._idle: anyio.Event | None = None  # what `close` waits for
@@ -344,7 +345,7 @@ class Run(Generic[Ctx, Out]):
             raise LoopUsageError("the loop is running already: a handle runs in one way, and one turn at a time")
         if is_edited:
             self.feed(TranscriptEdited())
-        self.is_running, self._is_over = True, False
+        self.is_running, self.is_over = True, False
         self.turn += 1
         frame = current_frame.get()
         try:
@@ -388,7 +389,7 @@ class Run(Generic[Ctx, Out]):
         if self.outcome is not None and not is_waiting:
             return
         self.feed(RunClosed())
-        self._is_over = False
+        self.is_over = False
         with anyio.CancelScope(shield=True):
             if is_waiting:
                 await self._run_part(partial(self._begin_run, None, waits=False))
@@ -399,6 +400,7 @@ class Run(Generic[Ctx, Out]):
 
     def reset_outcome(self) -> None:
         """Go on after a decision, be it new or one that the log had."""
+        self.is_over = False
         self.outcome = Completed(self.result()) if self.state.reason is not None else None
 
     # how a part of the run ends
@@ -456,7 +458,7 @@ class Run(Generic[Ctx, Out]):
                 await self._finish_run(None)
         except Exception as error:
             # What was raised after the end goes to the caller, but for the failure of the run itself.
-            if self._is_over and not (isinstance(self.outcome, Failed) and error is self.outcome.error):
+            if self.is_over and not (isinstance(self.outcome, Failed) and error is self.outcome.error):
                 raise
             await self._finish_run(error)
         except BaseException:
@@ -472,9 +474,9 @@ class Run(Generic[Ctx, Out]):
         Args:
             error: The error that the run failed with; None where it has ended by itself, or was cancelled.
         """
-        if self._is_over:
+        if self.is_over:
             return
-        self._is_over = True
+        self.is_over = True
         self.feed(RunEnded(Cancelled(*(self.wish or ())) if error is None else None))
         steering = self.config.steering
         if steering is not None:  # what reached no model stays in the queue
