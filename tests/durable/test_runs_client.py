@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, replace
+from datetime import date
 from pathlib import Path
 
 import anyio
@@ -9,7 +11,18 @@ import pytest
 
 from tests.durable.desk import Desk, make_desk, read_notes
 from tests.durable.serving import worker_beside
-from toolkit import Approve, ChatRequest, ConfigurationError, Deny, ToolResult, UserMessage
+from toolkit import (
+    AnswerFormat,
+    Approve,
+    ChatRequest,
+    ConfigurationError,
+    Deny,
+    ToolCall,
+    ToolLoopConfig,
+    ToolRegistry,
+    ToolResult,
+    UserMessage,
+)
 from toolkit.calls.approval import Abort, Modify
 from toolkit.chat import validate_transcript
 from toolkit.durable import (
@@ -20,10 +33,12 @@ from toolkit.durable import (
     DurableRun,
     DurableRunNotFoundError,
     DurableRuns,
+    durable_loop,
 )
 from toolkit.durable.storage import Storage
 from toolkit.errors import LoopUsageError
 from toolkit.events import Done, IterationStart, ResponseReceived, TextDelta, ToolExecutionEnd
+from toolkit.testing import FunctionProvider
 
 pytestmark = pytest.mark.anyio
 
@@ -41,8 +56,25 @@ def url(folder: Path) -> str:
 @pytest.fixture(scope="module")
 def desk(folder: Path, url: str) -> Iterator[DurableLoop[Desk, None]]:
     loop = make_desk(folder)
-    with worker_beside(url, loop):
+    with worker_beside(url, loop, CALCULATOR):
         yield loop
+
+
+@dataclass(frozen=True)
+class Sum:
+    total: int
+    day: date
+
+
+DAY = date(2026, 11, 23)
+CALCULATOR = durable_loop(
+    "calculator",
+    provider=FunctionProvider(
+        lambda request: ToolCall("1", "final_answer", '{"answer": {"total": 3, "day": "2026-11-23"}}')
+    ),
+    registry=ToolRegistry(),
+    config=ToolLoopConfig(answer=AnswerFormat(Sum)),
+)
 
 
 @pytest.fixture
@@ -55,6 +87,19 @@ async def wait_for_note(folder: Path, run: DurableRun, note: str) -> None:
     with anyio.fail_after(90):
         while note not in read_notes(folder, run.id):  # noqa: ASYNC110 - of another thread
             await anyio.sleep(0.01)
+
+
+@pytest.mark.usefixtures("desk")
+async def test_the_answer_of_a_run_is_of_the_type_of_its_loop(runs: DurableRuns) -> None:
+    run = await runs.start(CALCULATOR, "1 + 2")
+    assert (await run.result(timeout=90)).require_output() == Sum(3, DAY)
+    assert (await (await runs.get(run.id, CALCULATOR)).result()).output == Sum(3, DAY)
+    assert (await (await runs.get(run.id)).result()).output == {"total": 3, "day": "2026-11-23"}
+    changed = replace(CALCULATOR, config=ToolLoopConfig(answer=AnswerFormat(int)))
+    with pytest.raises(DurableError, match="not of the type that loop 'calculator' has now"):
+        await (await runs.get(run.id, changed)).result()
+    with pytest.raises(DurableError, match="one of loop 'calculator', not of 'other'"):
+        await runs.get(run.id, replace(CALCULATOR, name="other"))
 
 
 async def test_a_run_gives_its_result_to_any_client(

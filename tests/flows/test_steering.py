@@ -219,7 +219,7 @@ async def test_what_is_said_while_the_answer_is_under_way_is_read_before_the_run
 
     answer = ToolCall("1", "final_answer", '{"answer": "1"}')
     once: Any = ToolCall("1", "hand_over", "{}") if way == "result_as_answer" else answer
-    answers = {"typed": AnswerFormat(int), "text": AnswerFormat(), "result_as_answer": None}
+    answers: dict[str, Any] = {"typed": AnswerFormat(int), "text": AnswerFormat(), "result_as_answer": None}
     provider = ScriptedProvider([once, replace(once, id="2", arguments=once.arguments.replace("1", "2"))])
     config: ToolLoopConfig[Any] = ToolLoopConfig(steering=steering, answer=answers[way], on_event=send)
     result = await tool_loop(provider, ToolRegistry([hand_over]), "Where?", config=config)

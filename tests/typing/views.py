@@ -23,6 +23,7 @@ from toolkit import (
     tool_loop_stream,
 )
 from toolkit.agents import sub_agent_tool
+from toolkit.durable import DurableRun, DurableRuns, durable_loop
 from toolkit.events import LoopEvent
 from toolkit.parsing import ToolUsage
 from toolkit.testing import ScriptedProvider
@@ -36,6 +37,13 @@ assert_type(ToolLoopConfig(), ToolLoopConfig[None])
 assert_type(ToolLoopConfig(answer=AnswerFormat(App | Admin)), ToolLoopConfig[App | Admin])
 assert_type(ToolLoopConfig(answer=AnswerFormat(Literal["yes", "no"])), ToolLoopConfig[Literal["yes", "no"]])
 assert_type(ToolLoopConfig(answer=AnswerFormat(list[App] | None)), ToolLoopConfig[list[App] | None])
+
+
+async def durable(runs: DurableRuns, run_id: str) -> None:
+    loop = durable_loop("typed", provider=ScriptedProvider([]), registry=simple, config=typed)
+    assert_type(await runs.start(loop, "go"), DurableRun[int])
+    assert_type(await (await runs.get(run_id, loop)).result(), ToolLoopResult[int])
+    assert_type(await runs.get(run_id), DurableRun[Any])
 
 
 def outputs(result: ToolLoopResult[App | Admin], plain_result: ToolLoopResult) -> None:

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, overload
 
 import anyio
 from anyio import to_thread
@@ -21,12 +21,12 @@ from toolkit.durable.contents import Encryption, check_number, check_storable_te
 from toolkit.durable.errors import DatabaseUnavailableError, DecisionRefusedError, DurableError
 from toolkit.durable.event_reader import DurableEvent, EventWatch, RunFollower, read_lines
 from toolkit.durable.loops import DurableLoop
-from toolkit.durable.rests import RESTING, DurableState, Rest, write_decision, write_prompt
+from toolkit.durable.rests import RESTING, DurableState, Rest, read_answer, write_decision, write_prompt
 from toolkit.durable.rows import RunRow, RunRows, decision_key
 from toolkit.durable.storage import Storage
 from toolkit.errors import ConfigurationError, LoopUsageError
 from toolkit.loop.approvals import PendingApproval
-from toolkit.loop.outcome import ToolLoopResult
+from toolkit.loop.outcome import Out, ToolLoopResult
 from toolkit.redaction import Scrubber
 from toolkit.run_log.entries import read_line
 from toolkit.settings import check_setting
@@ -86,14 +86,14 @@ class DurableRuns:
 
     async def start(
         self,
-        loop: DurableLoop[Any, Any],
+        loop: DurableLoop[Any, Out],
         prompt: str | Sequence[Message],
         *,
         run_id: str | None = None,
         tenant: str = "",
         priority: int = 0,
         metadata: Mapping[str, Any] | None = None,
-    ) -> DurableRun:
+    ) -> DurableRun[Out]:
         """Begin a run, or return the one that has the id already, whatever its prompt.
 
         Args:
@@ -134,16 +134,27 @@ class DurableRuns:
         found = await self._ask_database(lambda: self._rows.start(row, begin))
         if found.loop != loop.name:
             raise DurableError(f"run '{known}' is one of loop '{found.loop}', not of '{loop.name}': give another id")
-        return DurableRun(self._open_storage, self._watch, known)
+        return DurableRun(self._open_storage, self._watch, known, loop)
 
-    async def get(self, run_id: str) -> DurableRun:
+    @overload
+    async def get(self, run_id: str) -> DurableRun[Any]: ...
+    @overload
+    async def get(self, run_id: str, loop: DurableLoop[Any, Out]) -> DurableRun[Out]: ...
+    async def get(self, run_id: str, loop: DurableLoop[Any, Any] | None = None) -> DurableRun[Any]:
         """Return a run.
+
+        Args:
+            run_id: Its id.
+            loop: Its loop, whose type its answer has then; without one an answer is what `json.loads` gives.
 
         Raises:
             DurableRunNotFoundError: There is none of this id.
+            DurableError: It is a run of another loop.
         """
-        await self._ask_database(lambda: self._rows.read(run_id))
-        return DurableRun(self._open_storage, self._watch, run_id)
+        found = await self._ask_database(lambda: self._rows.read(run_id))
+        if loop is not None and found.loop != loop.name:
+            raise DurableError(f"run '{run_id}' is one of loop '{found.loop}', not of '{loop.name}'")
+        return DurableRun(self._open_storage, self._watch, run_id, loop)
 
     async def list(
         self,
@@ -176,7 +187,7 @@ class DurableRuns:
 
     async def fork(
         self, run_id: str, *, turn: int, prompt: str | Sequence[Message] = (), new_run_id: str | None = None
-    ) -> DurableRun:
+    ) -> DurableRun[Any]:
         """Begin a run from the transcript of another one as it was after a turn; see `DurableRun.fork`."""
         row = await self._ask_database(lambda: self._rows.read(run_id))
         rest = await self._ask_database(lambda: self._rows.read_rest(row))
@@ -287,17 +298,21 @@ class DurableStatus:
         return self.state in RESTING
 
 
-class DurableRun:
+class DurableRun(Generic[Out]):
     """A durable run; `DurableRuns.start` and `DurableRuns.get` return it.
 
     Args:
         storage: The database.
         watch: Looks for new events.
         run_id: The run.
+        loop: Its loop; None where the caller did not name it.
     """
 
-    def __init__(self, storage: Storage, watch: EventWatch, run_id: str) -> None:
+    def __init__(
+        self, storage: Storage, watch: EventWatch, run_id: str, loop: DurableLoop[Any, Out] | None = None
+    ) -> None:
         self.id: str = run_id
+        self._loop = loop
         self._storage = storage
         self._watch = watch
         self._rows = RunRows(storage)
@@ -309,7 +324,7 @@ class DurableRun:
             row = replace(row, state="running")
         return DurableStatus.of_row(row, rest)
 
-    async def result(self, timeout: float | None = None) -> ToolLoopResult[Any]:
+    async def result(self, timeout: float | None = None) -> ToolLoopResult[Out]:
         """Wait until the run is at rest, and return the loop's result, also where it awaits decisions.
 
         A database that goes away meanwhile is waited for.
@@ -318,11 +333,12 @@ class DurableRun:
             timeout: Seconds to wait at most; None sets no limit.
 
         Raises:
-            DurableError: The run failed; the message says why.
+            DurableError: The run failed, the message says why; or its answer is not of its loop's type.
             TimeoutError: It is not at rest in time.
         """
         with anyio.fail_after(timeout):
-            return (await self._wait_for_rest()).load_result()
+            result = (await self._wait_for_rest()).load_result()
+        return result if self._loop is None else replace(result, output=read_answer(self._loop, result))
 
     async def _wait_for_rest(self) -> Rest:
         pause = _FAST_SECONDS

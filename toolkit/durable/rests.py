@@ -32,12 +32,14 @@ from toolkit.durable.errors import DurableError
 from toolkit.durable.loops import DurableLoop, RunPlace
 from toolkit.errors import ConfigurationError, LoopUsageError, ProviderError, TranscriptError
 from toolkit.foreign_text import replace_surrogates
+from toolkit.json_text import write_json
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.event_json import dump_result, load_result
 from toolkit.loop.handle import ToolLoopHandle
 from toolkit.loop.journal import Journal
-from toolkit.loop.outcome import AwaitingApproval, Cancelled, Snapshot, ToolLoopResult
+from toolkit.loop.outcome import AwaitingApproval, Cancelled, Out, Snapshot, ToolLoopResult, TypedAnswer
+from toolkit.loop.requests import ExpectedAnswer
 from toolkit.redaction import without_keys
 
 _logger = logging.getLogger("toolkit.durable")
@@ -178,6 +180,23 @@ def read_rest(output: object) -> Rest:
         return Rest(**needed, **flags, trace=left.get("trace", {}))
     except KeyError as error:
         raise DurableError(f"the rest of the run can't be read: it has no {error}") from error
+
+
+def read_answer(loop: DurableLoop[Any, Out], result: ToolLoopResult[Any]) -> Out | None:
+    """Return the answer of a result, of the loop's type; None where it has none.
+
+    Raises:
+        DurableError: It is of another type, as after a release that changed the type.
+    """
+    answer = loop.config.answer
+    if answer is None or not isinstance(result.reason, TypedAnswer):
+        return None
+    expected = ExpectedAnswer(answer)
+    problem = expected.read(write_json({"answer": result.output}))
+    if problem is not None:
+        raise DurableError(f"the answer of the run is not of the type that loop '{loop.name}' has now: {problem}")
+    value: Out | None = expected.value
+    return value
 
 
 def read_messages(plain: Sequence[Mapping[str, Any]]) -> list[Message]:
