@@ -1,6 +1,6 @@
 """What is repaired of a call's arguments and what is not; ``python -m tests.calls.repair_table`` writes it to the docs.
 
-Every row is a call of one of two tools. `taken` is what the tool runs with, without defaults; None where it is refused.
+Every row is a call of one of three tools. `taken` is what the tool runs with, without defaults; None is a refusal.
 """
 
 import json
@@ -32,6 +32,12 @@ def plan_trip(
 ) -> str:
     """Plan a trip."""
     return city
+
+
+@tool
+def find(word: str) -> str:
+    """Find a word."""
+    return word
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +73,18 @@ SECTIONS = (
             taken('{"city": "Lima", "quick": True, "stops": None}', city="Lima", quick=True),
             taken('{"city": "Lima", "budget": .5}', city="Lima", budget=0.5),
             taken('{"city": "New\nYork"}', city="New\nYork"),
+            taken('{"city": "Lima"; "days": 3}', city="Lima", days=3),
+            taken('{"city": "Lima", "city": "Lima"}', city="Lima"),
+            taken('{{"city": "Lima"}}', city="Lima"),
+            refused('{{"city": "Lima"}'),
             refused('{"city": "Lima", "city": "Oslo"}'),
+            refused('{"cit\ny": "Lima"}'),
             refused('{"city": "Lima",, "days": 3}'),
         ),
     ),
     Section(
         "Comments",
-        "Removed, unless a comment may be the rest of a string.",
+        "Removed, unless a comment may be the rest of a value, or data that was cut out.",
         (
             taken('{"city": "Lima", // the capital\n"days": 3}', city="Lima", days=3),
             taken('{"city": "Lima" /* Peru */}', city="Lima"),
@@ -82,12 +93,14 @@ SECTIONS = (
             taken('{"path": "a.js", "content": "get("//x")"\n}', path="a.js", content='get("//x")'),
             refused('{"path": "a.py", "content": "print(" # hi")"\n}'),
             refused('{"city": "Lima", // "note": "x",\n"days": 3}'),
+            refused('{"city": "Lima", "days": 10//3\n}'),
+            refused('{"city": "Lima", "stops": [\n# 2,\n"Puno"]}'),
         ),
     ),
     Section(
         "Around the object",
         "A fence and the sentence on the lines before it, tokens that end a call or a turn, the same object once more, "
-        "a bracket too many. Any other prose may contain data.",
+        "a bracket too many, whole sentences behind it. Any other prose may contain data.",
         (
             taken('```json\n{"city": "Lima"}\n```', city="Lima"),
             taken('Here are the arguments:\n```json\n{"city": "Lima"}\n```', city="Lima"),
@@ -97,11 +110,13 @@ SECTIONS = (
             taken('{"city": "Lima"}}', city="Lima"),
             taken('{"city": "Lima"}]', city="Lima"),
             refused('{"city": "Lima"}\n{"city": "Oslo"}'),
+            taken('{"city": "Lima"} I hope this helps!', city="Lima"),
+            taken('{"city": "Lima"}\n\nLet me know. Then we go on.', city="Lima"),
+            refused('{"city": "Lima"} Then 3 more days.'),
             refused('{"city": "Lima"} or Oslo'),
             refused('{"city": "Lima"} and 3 days'),
             refused('Do not use {"city": "Lima"}'),
             refused('Here are the arguments: {"city": "Lima"}'),
-            refused('{"city": "Lima"} I hope this helps!'),
             refused('{"city": "Lima"}, "days": 3}'),
             refused(', {"city": "Lima"}'),
         ),
@@ -126,12 +141,14 @@ SECTIONS = (
             taken('{"city": "Lima"\n"days": 3}', city="Lima", days=3),
             taken('{"days": 3 "city": "Lima"}', city="Lima", days=3),
             refused('{"city": "Lima" "note": "x"}'),
+            refused('{"path": "a.py," "content": "x"}'),
             refused('{"city": "Lima", "stops": ["Cusco" "Puno"]}'),
         ),
     ),
     Section(
         "Quotes",
-        "Other quotes as delimiters; unescaped quotes, if only one reading fits the schema.",
+        "Other quotes as delimiters, strings with `+` between them; unescaped quotes, if only one reading fits the "
+        "schema, nothing in the string may be a name and its colon, and no other quote is escaped.",
         (
             taken("{\u201ccity\u201d: \u201cLima\u201d}", city="Lima"),
             taken("{\u2018city\u2019: \u2018Lima\u2019}", city="Lima"),
@@ -140,8 +157,14 @@ SECTIONS = (
             taken("{'city': 'it's Lima'}", city="it's Lima"),
             taken('{"path": "a.py", "content": "f("a", "b")"}', path="a.py", content='f("a", "b")'),
             refused('{"city": "a", "note": "b", "x" }'),
-            refused('{"path": "a.py", "content": "x" + "y"}'),
+            taken('{"path": "a.py", "content": "x" + "y"}', path="a.py", content="xy"),
             refused('{"path": "a.py", "content": "x", "y"}'),
+            refused('{"city": "Lima", note": "x"}'),
+            refused('{"city": "Lima", n"ote": "x"}'),
+            refused('{"city": "Lima",- "note": "x"}'),
+            refused('{"city": "Lima""}'),
+            refused('{"city": "a \\"b\\" "c" d"}'),
+            refused('{"city": "Lima", "stops": ["a", b"]}'),
             refused('{"city": "Lima", "stops": ["Cusco",, "Puno"]}'),
             refused('{"city": "the "white", "note": "city"}'),
         ),
@@ -160,7 +183,8 @@ SECTIONS = (
     ),
     Section(
         "Words without quotes",
-        "A string, if the schema allows only strings.",
+        "A string, if the schema allows only strings, and the word is no name in a program and no gap: it is one of "
+        "those that the schema lists, begins with a capital or a digit, or is more than one.",
         (
             taken('{"city": Lima}', city="Lima"),
             taken('{"city": New York, "days": 3}', city="New York", days=3),
@@ -168,6 +192,11 @@ SECTIONS = (
             taken('{"city": "Lima", "stops": [Cusco, Puno]}', city="Lima", stops=["Cusco", "Puno"]),
             taken('{"city": 1.2.3}', city="1.2.3"),
             refused('{"city": undefined}'),
+            refused('{"city": city_name}'),
+            refused('{"city": user.city}'),
+            refused('{"city": recipient}'),
+            refused('{"city": TODO}'),
+            refused('{"city": City}'),
             refused('{"city": Lima, Peru}'),
             refused('{"city": "Lima", "unit": yards}'),
             refused('{"city": "Lima", "quick": yes}'),
@@ -197,19 +226,26 @@ SECTIONS = (
             refused("city=Lima, Peru, days=3"),
             refused("city=Lima, country=Peru"),
             refused("city=Lima, days=some"),
+            refused("city=user.city, days=3"),
             refused("Lima"),
             refused("city: Lima, days: 3"),
         ),
     ),
     Section(
         "Wrapped",
-        "Once, under a name that the schema lacks, or in a list of one; JSON in a string is decoded.",
+        "Once, under a name that the schema lacks, also beside the name of the tool, or in a list of one; JSON in a "
+        "string is decoded. For the only parameter of a tool (`find(word: str)`), its value in quotes.",
         (
             taken('{"arguments": {"city": "Lima"}}', city="Lima"),
             taken('{"parameters": {"city": "Lima"}}', city="Lima"),
             taken('[{"city": "Lima"}]', city="Lima"),
             taken('"{\\"city\\": \\"Lima\\"}"', city="Lima"),
             taken('{"arguments": "{\\"city\\": \\"Lima\\"}"}', city="Lima"),
+            taken('{"name": "plan_trip", "arguments": {"city": "Lima"}}', city="Lima"),
+            taken(json.dumps(json.dumps(json.dumps({"city": "Lima"}))), city="Lima"),
+            taken('"Lima"', word="Lima"),
+            taken("'Lima'", word="Lima"),
+            refused('{"name": "other", "arguments": {"city": "Lima"}}'),
             refused('{"arguments": {"arguments": {"city": "Lima"}}}'),
             refused('{"arguments": {"city": "Lima"}, "days": 3}'),
             refused('[{"city": "Lima"}, {"city": "Oslo"}]'),
@@ -217,9 +253,9 @@ SECTIONS = (
     ),
     Section(
         "Values",
-        "Only if the schema allows no string: JSON in a string, separators between thousands, and a unit that the "
-        "parameter's own name or description names. One comma alone is taken for an integer only: elsewhere it may be "
-        "a decimal comma. Null for what has a default means the default.",
+        "Only if the schema allows no string: JSON in a string, separators between thousands, and a word behind a "
+        "number that is a part of the parameter's own name. One comma alone is taken for an integer only: elsewhere it "
+        "may be a decimal comma. Null for what has a default means the default.",
         (
             taken('{"city": "Lima", "stops": "[\\"Cusco\\"]"}', city="Lima", stops=["Cusco"]),
             taken('{"city": "Lima", "days": null}', city="Lima"),
@@ -228,7 +264,7 @@ SECTIONS = (
             taken('{"city": "Lima", "budget": "1,234.50"}', city="Lima", budget=1234.5),
             taken('{"city": "Lima", "budget": "1 000 000"}', city="Lima", budget=1000000),
             taken('{"city": "Lima", "timeout_seconds": "30 seconds"}', city="Lima", timeout_seconds=30),
-            taken('{"city": "Lima", "timeout_seconds": 30s}', city="Lima", timeout_seconds=30),
+            refused('{"city": "Lima", "timeout_seconds": 30s}'),
             taken('{"city": "[1, 2]"}', city="[1, 2]"),
             refused('{"city": "Lima", "budget": "1,000"}'),
             refused('{"city": "Lima", "timeout_seconds": "5 minutes"}'),
@@ -251,6 +287,8 @@ SECTIONS = (
 
 
 def tool_of(row: Row) -> Any:
+    if row.taken is not None and "word" in row.taken:
+        return find
     return write_file if "content" in row.written else plan_trip
 
 

@@ -213,7 +213,7 @@ BAD = {
     "a name twice": '{"count": 1, "count": 2}',
     "a name twice, in other letters": '{"count": 1, "c\\u006funt": 2}',
     "a name twice, further in": '{"members": {"a": 1, "b": 2, "a": 3}}',
-    "a name twice, in a list": '{"items": [{"a": 1, "a": 1}], "text": "a: b"}',
+    "a name twice, in a list": '{"items": [{"a": 1, "a": 2}], "text": "a: b"}',
     "NaN for anything": '{"anything": [NaN]}',
     "infinity for anything": '{"anything": {"a": -Infinity}}',
     "a number too large for anything": '{"anything": 1e999}',

@@ -3,9 +3,9 @@
 First without the schema: the text is read by a tolerant reader of our own rather than by one that always finds an
 answer: it goes through the text token by token, once, and each becomes one token of the answer, in the same order.
 Only spelling changes: quotes, escapes, the words for true, false and null, and numbers such as ``.5``. All that is ever
-left out is a comma before a closing bracket, comments, and around the object a code fence with the sentence that
-introduces it, and what ends a call. So nothing is invented, merged or closed that was left open; what can be read in
-two ways is not read at all.
+left out is a comma before a closing bracket, comments, a member that stands there twice, and around the object a code
+fence with the sentence that introduces it, sentences behind it, and what ends a call. So nothing is invented, merged or
+closed that was left open; what can be read in two ways is not read at all.
 
 What stands around the object is judged by its place and its signs, never by its words.
 
@@ -27,11 +27,11 @@ from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError
 from toolkit.schema import ArgumentsParser, MalformedJsonError
 from toolkit.schema.arguments import decode_strings, find_dropped_nulls, read_amount
-from toolkit.schema.nodes import ALL_TYPES, Node, Nodes, is_array, is_object
+from toolkit.schema.nodes import ALL_TYPES, Node, Nodes, is_array, is_object, subschemas
 
-SPACES = " \t\r\n\ufeff\u00a0"
+SPACES = " \t\r\n\ufeff\u00a0\u200b\u2060"
 # White space and comments, as part of a verbose pattern.
-BLANK = r"(?: [ \t\r\n\ufeff\u00a0]++ | //[^\n]*+ | \#(?![^\s\#])[^\n]*+ | /\*.*?\*/ )++"
+BLANK = r"(?: [ \t\r\n\ufeff\u00a0\u200b\u2060]++ | //[^\n]*+ | \#(?![^\s\#])[^\n]*+ | /\*.*?\*/ )++"
 WRAPPERS = frozenset({"arguments", "parameters", "args", "params", "kwargs", "input"})
 """The names under which formats of calls have the arguments."""
 
@@ -66,8 +66,12 @@ class Reading:
     assumed: tuple[str, ...] = ()
 
 
-def read_surely(text: str) -> Reading:
+def read_surely(text: str, *, takes_prose: bool = False) -> Reading:
     """Do what `repair_arguments` does, and say what was assumed.
+
+    Args:
+        text: The text.
+        takes_prose: True where whole sentences may follow the object.
 
     Raises:
         UnclearError: It may mean something else, or is cut off.
@@ -75,11 +79,11 @@ def read_surely(text: str) -> Reading:
     if len(text) > LONGEST_TEXT:
         raise UnclearError
     assumed: list[str] = []
-    mended = _read_encoded(text, _MOST_ENCODINGS, assumed)
+    mended = _read_encoded(text, _MOST_ENCODINGS, assumed, takes_prose=takes_prose)
     return Reading(mended, tuple(dict.fromkeys(assumed)))
 
 
-def _read_encoded(text: str, encodings: int, assumed: list[str]) -> str:
+def _read_encoded(text: str, encodings: int, assumed: list[str], *, takes_prose: bool = False) -> str:
     text = text.strip(SPACES)
     if text in {"", "null", "None"}:
         return "{}"
@@ -95,7 +99,7 @@ def _read_encoded(text: str, encodings: int, assumed: list[str]) -> str:
         raise UnclearError
     reader = _SureReader(assumed)
     end = reader.read(text, start)
-    check_surroundings(text[:start], text[end:])
+    check_surroundings(text[:start], text[end:], takes_prose=takes_prose)
     if text[:start] or text[end:]:
         assumed.append("what stands around the object was left out")
     return "".join(reader.pieces)
@@ -112,12 +116,17 @@ _SENTENCES = re.compile(
     r"(?:[^\W\d_]|(?<=[^\W\d_])['\u2019](?=[^\W\d_])"
     r"|[\s.,;!?*\u2026\u2013\u2014\u3001\u3002\uff01\uff0c-])*+[:\uff1a]?"
 )
+# Behind the object, sentences of their own: they go on with nothing, and are whole.
+_OWN_SENTENCES = re.compile(r"[^\W\d_].*[.!?\u2026\u3002\uff01\uff1f]", re.DOTALL)
 _LABEL = re.compile(r"(\w++)\s*+[:=]")
 _KNOWN_LABELS = {*WRAPPERS, "json"}
 
 
-def check_surroundings(before: str, after: str) -> None:
-    """Raise unless there is nothing around the object but comments, a fence, and what introduces or ends a call."""
+def check_surroundings(before: str, after: str, *, takes_prose: bool = False) -> None:
+    """Raise unless there is nothing around the object but comments, a fence, and what introduces or ends a call.
+
+    With `takes_prose`, sentences may follow that begin with no small letter and have no sign that data is written with.
+    """
     before, after = (_drop_comments(part) for part in (before, after))
     fence = _FENCE_BEFORE.search(before[-100:])
     if fence is not None:
@@ -135,6 +144,8 @@ def check_surroundings(before: str, after: str) -> None:
     if lead and label is None and not (has_own_lines and _SENTENCES.fullmatch(lead)):
         raise UnclearError
     after = pass_end_tokens(after).strip(SPACES)
+    if takes_prose and _SENTENCES.fullmatch(after) and _OWN_SENTENCES.fullmatch(after) and not after[0].islower():
+        return
     if pass_end_tokens(after.removeprefix("." if after[:1] == "." else ";").strip(SPACES)):
         raise UnclearError
 
@@ -168,6 +179,8 @@ _QUOTED_STRING = re.compile(
     r"""  "[^"\\]*+(?:\\.[^"\\]*+)*+" | '[^'\\]*+(?:\\.[^'\\]*+)*+'  """, re.VERBOSE | re.DOTALL
 )
 _LOOSE_NUMBER = re.compile(r"([-+]?)(?:(0|[1-9][0-9]*)(?:\.([0-9]*))?|\.([0-9]+))([eE][-+]?[0-9]+)?")
+# One raw line break or tab, at an end: the quote may stand on the wrong side of it.
+_LOST_EDGE = re.compile(r".(?:[\t\r\n][^\t\r\n]*+|[^\t\r\n]*+[\t\r\n]).", re.DOTALL)
 _SPECIAL = re.compile(r"\\(u[0-9a-fA-F]{4}|.)|[\"\x00-\x1f]", re.DOTALL)
 WORDS = {"true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null"}
 NEVER_KEYS = {*WORDS, "NaN", "Infinity", "nan", "inf", "undefined"}
@@ -177,16 +190,43 @@ _UNENDED = "\"'/"  # what begins a string or a comment that has no end
 _QUOTE_IN_COMMENT = re.compile(r"\"|(?<!\w)'|'(?!\w)")
 
 
+# A comment that is a value, or goes on with a sum: `# 2,` may be an item, and `10 // 3` a division.
+_DATA_IN_COMMENT = re.compile(
+    r"(?://|\#|/\*)[ \t]*+"
+    r"(?:[-+*/%().,\s\]}]*+[0-9][-+*/%().,\s\]}0-9]*+|(?:true|false|null|True|False|None)[\s,\]}]*+)(?:\*/|\n|\Z)"
+)
+_NAME_EDGES = " \t\r\n,;:()[]{}<>\"'`\\/#"
+_DOUBLED: dict[str, tuple[int, int]] = {"": (0, 0)}  # in place of the members of an object
+
+
+def _check_blank(blank: str, *, follows_value: bool) -> None:
+    """Raise where what would be left out may be a part of the data.
+
+    Directly behind a value, or with quotes in it, a comment may be the rest of that value.
+    """
+    if (follows_value and blank[0] in "/#") or _QUOTE_IN_COMMENT.search(blank) or _DATA_IN_COMMENT.search(blank):
+        raise UnclearError
+
+
+def _check_name(key: str) -> None:
+    """Raise where a name in a broken text may have a character too many."""
+    if not key.isprintable() or key[:1] in _NAME_EDGES or key[-1:] in _NAME_EDGES:
+        raise UnclearError
+
+
 class _SureReader:
     """Reads one object, with a stack of its own so that no depth of the text is a depth of calls."""
 
-    __slots__ = ("_assumed", "_levels", "_wants", "pieces")
+    __slots__ = ("_assumed", "_levels", "_members", "_wants", "pieces")
 
     def __init__(self, assumed: list[str]) -> None:
         self.pieces: list[str] = []
         self._assumed = assumed
-        self._levels: list[set[str] | None] = []  # the keys of each open object; None for a list
-        self._wants = "value"  # or "item" or "key", each of which may be a closing bracket; "colon"; "comma"
+        # Of each open object, where the pieces of each member's value are; None for a list.
+        self._levels: list[dict[str, tuple[int, int]] | None] = []
+        self._members: list[tuple[str, int]] = []  # the name of each open member, and where its pieces begin
+        # Or "item" or "key", each of which may be a closing bracket; "colon", "comma", "part" of a string, "brace".
+        self._wants = "value"
 
     def read(self, text: str, position: int) -> int:
         """Read from `position` on, and return where the object ends."""
@@ -208,41 +248,75 @@ class _SureReader:
         raise UnclearError(is_cut_off=True)
 
     def _pass_blank(self, blank: str, last: str) -> None:
-        if blank.isspace():
-            return
-        # Behind a string, or with quotes in it, a comment may be the rest of a string whose quotes were not escaped.
-        if (last == "string" and not blank[0].isspace()) or _QUOTE_IN_COMMENT.search(blank):
-            raise UnclearError
         if blank.strip(SPACES):
+            _check_blank(blank, follows_value=last in {"string", "plain", "number", "word"})
             self._assumed.append("comments were left out")
+        elif not blank.isspace():
+            self._assumed.append("characters of no width were left out")
 
-    def _take_token(self, kind: str | None, token: str) -> None:
+    def _take_token(self, kind: str | None, piece: str) -> None:
         if kind == "comma" or kind == "colon":
             self._separate_parts(kind)
+        elif piece == ";" and self._wants == "comma" and self._levels[-1] is not None:
+            self._wants = "semicolon"
+        elif self._wants == "semicolon" and kind in {"string", "word"}:
+            self._wants = "comma"
+            self._separate_parts("comma")
+            self._add_key(kind, piece)
+            self._assumed.append("; was taken for a comma")
+        elif piece == "+" and self._wants == "comma" and self.pieces[-1][0] == '"':
+            self._wants = "part"
         elif kind == "opening":
-            self._open_bracket(token)
+            self._open_bracket(piece)
         elif kind == "closing":
-            self._close_bracket(token)
+            self._close_bracket(piece)
         elif self._wants == "key":
-            self._add_key(kind, token)
+            self._add_key(kind, piece)
         else:
-            self._add_value(kind, token)
+            self._add_value(kind, piece)
 
     def _open_bracket(self, bracket: str) -> None:
-        if self._wants not in {"value", "item"} or len(self._levels) == _DEEPEST_OBJECT:
+        is_second = bracket == "{" and self._wants == "key" and self.pieces[-1] == "{"
+        if is_second and self._levels[-2:-1] != [_DOUBLED]:
+            self._levels.insert(-1, _DOUBLED)  # as templates write a brace: it must be closed by two as well
+            self._assumed.append("doubled braces were taken for single ones")
+            return
+        if self._wants not in {"value", "item"} or len(self._levels) >= _DEEPEST_OBJECT:
             raise UnclearError
         self.pieces.append(bracket)
-        self._levels.append(set() if bracket == "{" else None)
+        self._levels.append({} if bracket == "{" else None)
         self._wants = "key" if bracket == "{" else "item"
 
     def _close_bracket(self, bracket: str) -> None:
-        if self._wants not in {"key", "item", "comma"} or (self._levels.pop() is None) != (bracket == "]"):
+        if self._wants == "brace" and bracket == "}":
+            self._levels.pop()
+            self._wants = "comma"
+            return
+        if self._wants not in {"key", "item", "comma"} or (self._levels[-1] is None) != (bracket == "]"):
             raise UnclearError
+        if self._wants == "comma":
+            self._end_member()
+        self._levels.pop()
         if self.pieces[-1] == ", ":
             self.pieces.pop()
             self._assumed.append("a comma before a closing bracket was left out")
         self.pieces.append(bracket)
-        self._wants = "comma"
+        self._wants = "brace" if self._levels and self._levels[-1] == _DOUBLED else "comma"
+
+    def _end_member(self) -> None:
+        """Leave out a member that stood there before, if it is equal."""
+        members = self._levels[-1]
+        if members is None:
+            return
+        key, start = self._members.pop()
+        place = (start + 2, len(self.pieces))
+        before = members.setdefault(key, place)
+        if before != place:
+            one, other = (json.loads("".join(self.pieces[slice(*where)])) for where in (before, place))
+            if repr(one) != repr(other):
+                raise UnclearError
+            del self.pieces[start - 1 :]
+            self._assumed.append("a member that stood there twice was left out once")
 
     def _separate_parts(self, kind: str) -> None:
         if self._wants != kind:
@@ -251,24 +325,28 @@ class _SureReader:
             self.pieces.append(": ")
             self._wants = "value"
         else:
+            self._end_member()
             self.pieces.append(", ")
             self._wants = "item" if self._levels[-1] is None else "key"
 
     def _add_key(self, kind: str | None, token: str) -> None:
-        keys = self._levels[-1]
-        if kind not in {"string", "word"} or token in NEVER_KEYS or keys is None:
+        if kind not in {"string", "word"} or token in NEVER_KEYS or self._levels[-1] is None:
             raise UnclearError
         written = to_json_string(token if kind == "string" else f'"{token}"')
         key: str = json.loads(written)
-        if key in keys:
-            raise UnclearError
-        keys.add(key)
+        _check_name(key)
+        self._members.append((key, len(self.pieces)))
         if kind == "word":
             self._assumed.append("names were put into quotes")
         self._add_string(token, written)
         self._wants = "colon"
 
     def _add_value(self, kind: str | None, token: str) -> None:
+        if self._wants == "part" and kind == "string":
+            self.pieces[-1] = self.pieces[-1][:-1] + to_json_string(token)[1:]
+            self._assumed.append("strings with + between them were joined")
+            self._wants = "comma"
+            return
         if self._wants not in {"value", "item"}:
             raise UnclearError
         if kind == "plain":
@@ -300,8 +378,10 @@ def to_json_string(token: str) -> str:
     """Return a string in quotes of any kind as JSON.
 
     Raises:
-        UnclearError: It has an escape or a character that JSON lacks.
+        UnclearError: It has an escape or a character that JSON lacks, or may have lost its end to the line behind it.
     """
+    if _LOST_EDGE.fullmatch(token):
+        raise UnclearError
     written = '"' + _SPECIAL.sub(_to_json_escape, token[1:-1]) + '"'
     if not written.isascii() or "\\u" in written:
         try:
@@ -361,7 +441,7 @@ class Mended:
 
 
 def mend_arguments(
-    text: str, parser: ArgumentsParser, error: InvalidArgumentsError
+    text: str, parser: ArgumentsParser, error: InvalidArgumentsError, *, tool_name: str = ""
 ) -> tuple[dict[str, Any], list[Mended]]:
     """Return the arguments that a refused text must mean, and the steps that led there.
 
@@ -369,17 +449,20 @@ def mend_arguments(
         text: As the model wrote it.
         parser: The tool's.
         error: Why the parser refused it.
+        tool_name: The tool, which a whole call in place of its arguments names.
 
     Raises:
         InvalidArgumentsError: No reading of the arguments fits the schema, or two do; the text is for the model.
     """
     if not isinstance(error, MalformedJsonError):
-        return _mend_values(text, parser, error)
+        return _mend_values(text, parser, error, tool_name)
     try:
-        surely = read_surely(text)
+        surely = read_surely(text, takes_prose=True)
     except UnclearError as unclear:
         if unclear.is_cut_off:
             raise error from None
+        if (bare := _read_bare_text(text)) is not None:
+            return _mend_values(bare, parser, error, tool_name)
         return _choose_reading(find_readings(text, parser.nodes), parser, error)
     first = Mended("text", surely.text, surely.assumed)
     try:
@@ -387,7 +470,7 @@ def mend_arguments(
     except MalformedJsonError:
         raise error from None
     except InvalidArgumentsError as still_wrong:
-        arguments, more = _mend_values(surely.text, parser, still_wrong)
+        arguments, more = _mend_values(surely.text, parser, still_wrong, tool_name)
         return arguments, [first, *more]
 
 
@@ -401,7 +484,7 @@ def _choose_reading(
             first = Mended("text", reading.text, reading.assumed)
             try:
                 if mends_values:
-                    arguments, more = _mend_values(reading.text, parser, error)
+                    arguments, more = _mend_values(reading.text, parser, error, "")
                 else:
                     arguments, more = parser.parse_json(reading.text), list[Mended]()
             except InvalidArgumentsError:
@@ -416,11 +499,24 @@ def _choose_reading(
     raise error
 
 
+def _read_bare_text(text: str) -> str | None:
+    """Return one string in quotes, or one word for true, false and null, as JSON; None where it is something else."""
+    text = text.strip(SPACES)
+    if text in WORDS:
+        return WORDS[text]
+    if not _QUOTED_STRING.fullmatch(text) or text[0] != "'":
+        return None
+    try:
+        return to_json_string(text)
+    except UnclearError:
+        return None
+
+
 def _mend_values(
-    text: str, parser: ArgumentsParser, error: InvalidArgumentsError
+    text: str, parser: ArgumentsParser, error: InvalidArgumentsError, tool_name: str
 ) -> tuple[dict[str, Any], list[Mended]]:
     value = json.loads(text.strip() or "{}")  # a vertical tab is space to the parser, and not to this
-    for candidate, assumed in _list_other_values(value, parser):
+    for candidate, assumed in _list_other_values(value, parser, tool_name):
         try:
             arguments = parser.parse(candidate)
         except InvalidArgumentsError as still_wrong:
@@ -431,27 +527,37 @@ def _mend_values(
     raise error
 
 
-def _list_other_values(value: Any, parser: ArgumentsParser) -> Iterator[tuple[Any, tuple[str, ...]]]:
-    assumptions: list[str] = []
-    decoded = decode_strings(parser, value, assumed=assumptions)
-    if decoded is not None:
-        yield decoded, tuple(assumptions)
-    unwrapped = _unwrap_arguments(value, parser)
-    if unwrapped is not None:
-        inner, assumed = unwrapped
-        yield inner, (assumed,)
-        assumptions = [assumed]
-        decoded = decode_strings(parser, inner, assumed=assumptions)
+def _list_other_values(value: Any, parser: ArgumentsParser, tool_name: str) -> Iterator[tuple[Any, tuple[str, ...]]]:
+    for candidate, assumed in ((value, ()), *_list_inner_values(value, parser, tool_name)):
+        if assumed:
+            yield candidate, assumed
+        assumptions = list(assumed)
+        decoded = decode_strings(parser, candidate, assumed=assumptions)
         if decoded is not None:
             yield decoded, tuple(assumptions)
 
 
-def _unwrap_arguments(value: Any, parser: ArgumentsParser) -> tuple[Any, str] | None:
+def _list_inner_values(value: Any, parser: ArgumentsParser, tool_name: str) -> Iterator[tuple[Any, tuple[str, ...]]]:
+    """Yield what a value may hold that is the arguments, or what it may be a part of."""
+    unwrapped = _unwrap_arguments(value, parser, tool_name)
+    if unwrapped is not None:
+        inner, assumed = unwrapped
+        yield inner, (assumed,)
+    properties = parser.schema.get("properties", {})
+    if len(properties) == 1 and value is not None and not is_object(value):
+        (name,) = properties
+        yield {name: value}, (f'the value was taken for "{name}"',)
+
+
+def _unwrap_arguments(value: Any, parser: ArgumentsParser, tool_name: str) -> tuple[Any, str] | None:
     if is_array(value) and len(value) == 1 and is_object(value[0]):
         return value[0], "the list round the one object was left out"
-    if not is_object(value) or len(value) != 1:
+    if not is_object(value):
         return None
-    ((name, inner),) = value.items()
+    rest = {key: item for key, item in value.items() if not (key == "name" and item == tool_name)}
+    if len(rest) != 1:
+        return None
+    ((name, inner),) = rest.items()
     nodes = parser.nodes
     is_known = any(name in choice.get("properties", {}) for choice in nodes.choices(nodes.root))
     if name not in WRAPPERS or is_known:
@@ -485,6 +591,7 @@ def explain_nulls(text: str, parser: ArgumentsParser) -> Mended | None:
 
 _LONGEST_READ = 100_000
 _MOST_READING_STEPS = 20_000
+_MOST_CHARACTERS_READ = 1_000_000
 _MOST_READINGS = 8
 _DEEPEST_LEVEL = 100
 _LONGEST_KEY_READ = 100
@@ -516,14 +623,21 @@ _NUMBER_LIKE = re.compile(r"[-+.0-9][-+.\w]*+")
 # Words without quotes, up to where the next member or the end must be.
 _BARE_PART = rf"(?!//|/\*|\#)[^\s,:;=(){{}}\[\]<>\\|{_QUOTES}\uff0c\uff1a\uff1b\uff08\uff09\uff5b\uff5d\uff3b\uff3d]++"
 _BARE_WORDS = re.compile(rf"{_BARE_PART}(?:[ ]{_BARE_PART})*+")
-_BARE_AMOUNT = re.compile(r"[-+$\u20ac\u00a3\u00a5]?+[0-9][0-9,._'\u2019 ]*+[^\W\d_]*+[%\u00b0]?+")
+_BARE_AMOUNT = re.compile(r"[-+]?+[0-9][0-9,._'\u2019 ]*+[^\W\d_]*+")
 _INNER_QUOTES = "quotes inside a string were kept as text"
 DOUBTFUL = "a string swallowed what looks like another one"
 _ADJACENT = re.compile(rf"[{_QUOTES}]\s*[{_QUOTES}]")
 _ANY_QUOTE = re.compile(f"[{_QUOTES}]")
 _JOINT = re.compile(r"\s*[,+;.&|]*\s*")
-_MEMBER_INSIDE = re.compile(rf"[,{_QUOTES}]\s*{_ANY_KEY}\s*:", _FLAGS)
+_MOST_NAMES_SOUGHT = 500
+_NAME_OF_ANY_KIND = r"\w[-\w]*+"
+# Between a quote and a name, or a name and its colon, a slip may have left something.
+_JUNK = r".{0,3}?"
+_ITEM_INSIDE = re.compile(rf"[{_QUOTES}]\s*[,;\uff0c]|[,;\uff0c]\s*[{_QUOTES}]")
+_SEPARATOR_AT_END = re.compile(r"[,;:\uff0c\uff1a\uff1b]\s*\"\Z")
+_DOTTED_NAME = re.compile(r"[^\W\d]\w*[.$]|[.$_]\w*[^\W\d]")
 _ENTITY_QUOTE = re.compile(r"&(?:quot|apos|\#34|\#39|\#x22|\#x27);", re.IGNORECASE | re.VERBOSE)
+_LAST_STRING = re.compile(r"\"((?:[^\"\\]|\\.)*+)\"[}\]]*+\Z")  # which may have lost a bracket to the end
 _EXTRA_CLOSING = re.compile(r"\s*[}\]\uff5d\uff3d]\s*")
 
 
@@ -583,6 +697,8 @@ class _Search:
         self.text = text
         self.nodes = nodes
         self.takes_any_closer = takes_any_closer
+        self.member_inside = _compile_member(nodes)
+        self.left = _MOST_CHARACTERS_READ
 
     def run(self, assumed: frozenset[str]) -> list[Reading] | None:
         """Return the readings, or None where there are too many ways."""
@@ -592,6 +708,8 @@ class _Search:
         found: dict[str, Reading] = {}
         waiting = [_ReadingPlace(start.start(), "value", None, self._find_root(start[0]), None, assumed)]
         for _ in range(_MOST_READING_STEPS):
+            if self.left < 0:
+                return None
             if not waiting:
                 return list(found.values())
             place = waiting.pop()
@@ -617,7 +735,9 @@ class _Search:
         whole = "".join(reversed(pieces))
         behind = self.text[place.position :]
         assumed = place.assumed
-        if (once := _EXTRA_CLOSING.match(behind)) is not None:
+        if _INNER_QUOTES in assumed and '\\"' in self.text:  # of quotes inside, either all are escaped or none is
+            assumed |= {DOUBTFUL}
+        if (once := _EXTRA_CLOSING.match(behind)) is not None and _is_balanced("".join(_LAST_STRING.findall(whole))):
             assumed |= {"a closing bracket too many was left out"}
             behind = behind[once.end() :]
         elif self._is_repeated(whole, pass_end_tokens(behind)):
@@ -626,7 +746,7 @@ class _Search:
         if behind.strip() or start:
             assumed |= {"what stands around the object was left out"}
         try:
-            check_surroundings(self.text[:start], behind)
+            check_surroundings(self.text[:start], behind, takes_prose=True)
         except UnclearError:
             return None
         return Reading(whole, tuple(sorted(assumed)))
@@ -645,7 +765,11 @@ class _Search:
     def _take_steps(self, place: _ReadingPlace) -> Iterator[_ReadingPlace]:
         space = _SPACE.match(self.text, place.position)
         position = place.position if space is None else space.end()
-        if position > place.position and not self.text[place.position : position].isspace():
+        if blank := self.text[place.position : position].strip(SPACES):
+            try:
+                _check_blank(blank, follows_value=False)
+            except UnclearError:
+                place = place._replace(assumed=place.assumed | {DOUBTFUL})
             place = place._replace(assumed=place.assumed | {"comments were left out"})
         place = place._replace(position=position)
         character = self.text[position : position + 1].translate(_PLAIN_BRACKETS)
@@ -670,7 +794,11 @@ class _Search:
         elif character and character in ",\uff0c":
             wants = "key" if level.is_object else "item"
             yield self._write_piece(place, ", ", place.position + 1, wants, assumed=_note_punctuation(character))
-        elif level.is_object and _MEMBER_NAME.match(self.text, place.position):
+        elif (
+            level.is_object
+            and _MEMBER_NAME.match(self.text, place.position)
+            and not _SEPARATOR_AT_END.search(place.written[1])  # it is in the string then
+        ):
             yield from self._read_keys(
                 self._write_piece(place, ", ", place.position, "key", assumed="a missing comma was added")
             )
@@ -695,6 +823,10 @@ class _Search:
             return
         key = self._find_key(name[1])
         if key is None or key in level.names or not self._may_have(level.node, key):
+            return
+        try:
+            _check_name(key)
+        except UnclearError:
             return
         yield _ReadingPlace(
             name.end(),
@@ -766,17 +898,33 @@ class _Search:
                 continue
             end = token.end()
             raw = self.text[place.position + 1 : end - 1]
-            if behind.match(self.text, end) and (not has_inner or _is_balanced(raw)):
-                assumed = _note_inner_quotes(raw) if has_inner else set[str]()
+            is_end = behind.match(self.text, end) is not None
+            self.left -= len(raw) if is_end else 0
+            if is_end and self.left >= 0 and (not has_inner or _is_balanced(raw)):
+                assumed = self._note_inner_quotes(raw, closers, is_member=is_member) if has_inner else set[str]()
                 if opening != '"' or token[0] != '"':
                     assumed.add("quotes were put right")
                 for piece, more in _read_contents(raw):
                     yield end, piece, frozenset({*assumed, *more})
             has_inner = True
 
+    def _note_inner_quotes(self, raw: str, closers: str, *, is_member: bool) -> set[str]:
+        """Return the assumptions that quotes inside a string are text; doubtful where another part may begin there."""
+        crossing = self.member_inside if is_member else _ITEM_INSIDE
+        core = raw.strip(SPACES + ",;:")
+        at_an_end = core[:1] in _QUOTES or core[-1:] in _QUOTES
+        is_doubtful = (
+            (at_an_end and sum(map(raw.count, closers)) % 2 == 1)
+            or self.takes_any_closer
+            or _ADJACENT.search(raw)
+            or crossing.search(raw)
+            or _is_joined_strings(raw)
+        )
+        return {_INNER_QUOTES, DOUBTFUL} if is_doubtful else {_INNER_QUOTES}
+
     def _read_plain_value(self, place: _ReadingPlace, node: Node) -> Iterator[tuple[int, str, frozenset[str]]]:
         types = self.nodes.types(node)
-        is_text = "string" in types and types != ALL_TYPES
+        is_text = "string" in types and types <= _TEXT_OR_NULL
         number = _NUMBER_LIKE.match(self.text, place.position)
         written = None if number is None else _read_number(number[0])
         if number is not None and written is not None and self._is_value_end(place, number.end()):
@@ -788,7 +936,7 @@ class _Search:
             return
         if not is_text:
             yield from self._read_amounts(place, node)
-        elif bare is not None and bare[0].casefold() not in _RESERVED_WORDS and self._is_value_end(place, bare.end()):
+        elif bare is not None and _is_text(bare[0], node, self.nodes) and self._is_value_end(place, bare.end()):
             yield bare.end(), json.dumps(bare[0], ensure_ascii=False), frozenset({"words were put into quotes"})
 
     def _is_value_end(self, place: _ReadingPlace, end: int) -> bool:
@@ -815,6 +963,21 @@ def _compile_closers(closers: str) -> re.Pattern[str]:
 _RESERVED_WORDS = {word.casefold() for word in NEVER_KEYS} | {"-infinity", "+infinity", "-nan", "-inf", "..."}
 
 
+def _is_text(words: str, node: Node, nodes: Nodes) -> bool:
+    """Return whether words without quotes are a text: one that the schema lists, or no name in a program and no gap.
+
+    Names of variables begin small and those of constants, like gaps, have capitals alone: ``Lima`` and ``New York`` are
+    texts, ``recipient``, ``TODO`` and ``user.name`` none.
+    """
+    if any(words in choice.get("enum", ()) or words == choice.get("const") for choice in nodes.choices(node)):
+        return True
+    names = {name.casefold() for choice in nodes.choices(nodes.root) for name in choice.get("properties", ())}
+    if words.casefold() in names | _RESERVED_WORDS or "_" in words or _DOTTED_NAME.search(words):
+        return False
+    is_path = words[0] == "/" and words[1:2].isalnum()
+    return is_path or (words[0].isalnum() and not words[0].islower() and not (words.isalpha() and words.isupper()))
+
+
 def _note_spelling(token: str, written: str) -> frozenset[str]:
     return frozenset() if token == written else frozenset({f"{token} was written as {written}"})
 
@@ -828,9 +991,25 @@ def _note_key_spelling(token: str, *, colon: str) -> frozenset[str]:
     return frozenset(assumed)
 
 
-def _note_inner_quotes(raw: str) -> set[str]:
-    is_doubtful = _ADJACENT.search(raw) or _MEMBER_INSIDE.search(raw) or _is_joined_strings(raw)
-    return {_INNER_QUOTES, DOUBTFUL} if is_doubtful else {_INNER_QUOTES}
+def _compile_member(nodes: Nodes) -> re.Pattern[str]:
+    """Return the pattern of a member that a string may have swallowed: a name that touches a quote, and a colon."""
+    names: set[str] = set()
+    waiting, is_open = [nodes.root], False
+    while waiting:
+        node = waiting.pop()
+        if "properties" in node or node.get("type") == "object":
+            names.update(node.get("properties", ()))
+            is_open = is_open or node.get("additionalProperties", True) is not False
+        waiting.extend(subschemas(node))
+    quote = f"[{_QUOTES}]"
+    if is_open or len(names) > _MOST_NAMES_SOUGHT:
+        name, within = ".", _NAME_OF_ANY_KIND
+    else:
+        name = "|".join(map(re.escape, names))
+        within = "|".join(r"\W?".join(map(re.escape, each)) for each in names)
+    touches = rf"{quote}{_JUNK}(?:{within})|(?:{name}){quote}|(?=\w{{0,80}}{quote})(?:{within})"
+    parts = rf"|{quote}\s*[,;]\s*{quote}" if is_open else ""
+    return re.compile(rf"(?:{touches}){_JUNK}:{parts}", re.DOTALL)
 
 
 def _note_punctuation(character: str) -> str:
@@ -862,7 +1041,7 @@ _CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 def _read_contents(raw: str) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield what may stand between two quotes: backslashes of escapes that JSON lacks stand for themselves."""
-    if _CONTROL_CHARACTERS.search(raw):
+    if _CONTROL_CHARACTERS.search(raw) or _LOST_EDGE.fullmatch(f'"{raw}"'):
         return
     escapes = [escape[1] for escape in _ESCAPE.finditer(raw)]
     unknown = [escape for escape in escapes if len(escape) == 1 and escape not in _PLAIN_ESCAPES]
@@ -909,6 +1088,7 @@ def _unescape_one(match: re.Match[str], *, literal: frozenset[str]) -> str:
 
 _LONGEST_FLAT_TEXT = 20_000
 _STRING_ONLY = frozenset({"string"})
+_TEXT_OR_NULL = frozenset({"string", "null"})
 _FLAT_NAME = re.compile(
     r"(?:\A|(?P<mark>[,;\n]|(?=[ \t])))[ \t]*(?P<name>[^\W\d]\w*)(?:(?P<equals>[ ]?=[ ]?)(?!=)|:(?=[ \t]|\Z))"
 )
@@ -963,7 +1143,8 @@ def _read_flat_value(text: str, node: Node, nodes: Nodes, name: str, *, has_line
     if "string" not in types:
         return plain
     # A word or a number for what may be a string or that is not clear.
-    return json.dumps(text, ensure_ascii=False) if plain is None or types <= _STRING_ONLY else None
+    is_clear = plain is None or types <= _STRING_ONLY
+    return json.dumps(text, ensure_ascii=False) if is_clear and _is_text(text, node, nodes) else None
 
 
 def _read_bare_value(text: str, node: Node, nodes: Nodes, name: str) -> str | None:

@@ -356,7 +356,7 @@ def _mend_arguments(
     from toolkit.calls.argument_repair import explain_nulls, mend_arguments  # noqa: PLC0415 - few arguments are broken
 
     try:
-        arguments, steps = mend_arguments(call.arguments, registration.arguments, error)
+        arguments, steps = mend_arguments(call.arguments, registration.arguments, error, tool_name=call.name)
     except (ToolkitError, TooMuchWorkError):
         raise
     except Exception:
