@@ -6,7 +6,7 @@ import time
 from itertools import count
 from pathlib import Path
 
-from tests.durable.forked import fork_process
+from tests.forked import fork_process
 from toolkit.cli.application import run_command_line
 
 _APP = """

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.durable.forked import fork_process
 from tests.durable.killed_run import move_run
+from tests.forked import fork_process
 from toolkit.chat import ToolResult, load_messages, validate_transcript
 
 CALLS = ["c1", "c2", "c3", "c4", "c5", "c6", "c7"]

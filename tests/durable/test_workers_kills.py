@@ -11,8 +11,8 @@ import anyio
 import pytest
 
 from tests.durable.desk import make_desk, read_notes
-from tests.durable.forked import fork_process
 from tests.durable.postgres import start_postgres
+from tests.forked import fork_process
 from toolkit import ToolResult
 from toolkit.chat import validate_transcript
 from toolkit.durable import DurableRun, DurableRuns, DurableWorker
