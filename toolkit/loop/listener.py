@@ -152,6 +152,7 @@ class EventFeed:
         "_readers",
         "_removed_texts",
         "_room",
+        "_visits",
         "_waiting",
         "is_stopped",
     )
@@ -161,7 +162,7 @@ class EventFeed:
         self._deltas_ahead: float = capacity or _DELTAS_AHEAD
         self._low_mark = (capacity or _DELTAS_AHEAD) // 2
         self._waiting = _WaitingEvents()
-        self._readers = 0
+        self._readers = self._visits = 0
         self._is_ended = self._is_left = False
         self._removed_texts = 0
         self._news, self._room = Bell(), Bell()
@@ -194,12 +195,18 @@ class EventFeed:
 
     async def wait_for_reader(self) -> None:
         """Wait until the reader has read all and is back for more; with a capacity it may be behind."""
-        # A reader that is cancelled comes back, too, and is gone in the second round of the event loop at the latest.
-        rounds = 0 if self._capacity else 2
-        while rounds:
-            await self.wait_for_room()
-            await anyio.lowlevel.checkpoint()
-            rounds = rounds - 1 if self.has_room() else 2
+        # A reader that is cancelled, or has cancelled the run, comes back, too: that takes two rounds of the event loop
+        # at most to arrive. One that comes back again was not, but only looked whether there is an event.
+        visits, rounds = self._visits, 0
+        while not self._capacity and self._visits < visits + 2:
+            if not self.has_room():
+                rounds = 0
+                await self._room.wait()
+            elif rounds == 2:
+                return
+            else:
+                rounds += 1
+                await anyio.lowlevel.checkpoint()
 
     def take_back_deltas(self) -> int:
         """Remove the deltas that were not read; return how many texts of the answer were removed so.
@@ -231,6 +238,7 @@ class EventFeed:
     async def next(self) -> LoopEvent | None:
         """Return the next event; None when no more will come. Cancelled, it loses none."""
         self._readers += 1
+        self._visits += 1
         try:
             while True:
                 event = self.take()

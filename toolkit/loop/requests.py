@@ -346,19 +346,15 @@ class ModelRequests:
             try:
                 response = await answer
             except Exception:
-                await self._wait_for_reader(feed)
+                await feed.wait_for_reader()
                 raise
-            await self._wait_for_reader(feed)
+            await feed.wait_for_reader()
         except Exception:
             raise
         except BaseException:
             del self._partial[len(self._partial) - feed.take_back_deltas() :]
             raise
         return response
-
-    async def _wait_for_reader(self, feed: EventFeed) -> None:
-        await feed.wait_for_reader()
-        await self._run.await_cancel()  # which the reader may have called before it came back
 
     async def _ask_streaming(self, request: ChatRequest, take: DeltaTaker) -> ChatResponse:
         feed = None if self._run.listener is None else self._run.listener.feed

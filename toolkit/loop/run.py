@@ -18,7 +18,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic
 
 import anyio
-import anyio.lowlevel
 
 from toolkit.calls.output import RunMemory
 from toolkit.calls.policy import ExecutionPolicy
@@ -370,14 +369,6 @@ class Run(Generic[Ctx, Out]):
         if reach is not None:
             wake, scope = reach
             wake(scope.cancel)
-
-    async def await_cancel(self) -> None:
-        """Wait for the cancellation by a `cancel` that was called: on trio it takes some rounds of the event loop."""
-        while self.wish is not None:
-            await anyio.lowlevel.checkpoint()
-            scope = self.memory.run_scope
-            if scope is None or scope.cancel_called:  # and something round this holds it off
-                return
 
     async def close(self) -> None:
         """End the run now, and return when nothing of it runs anymore; open calls are answered."""
