@@ -6,10 +6,11 @@ end, and a redirect sends the content of a request to an unknown host.
 
 from __future__ import annotations
 
+import math
 import os
 import ssl
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from functools import lru_cache
@@ -133,19 +134,33 @@ class RequestProgress:
 
     Attributes:
         stage: None where another client sends it.
+        deadline: When the client's own timeout for the wait of this stage ends, by `anyio.current_time`.
     """
 
-    __slots__ = ("stage",)
+    __slots__ = ("_timeouts", "deadline", "stage")
 
     def __init__(self) -> None:
         self.stage: Stage | None = None
+        self.deadline: float = math.inf
+        self._timeouts: Mapping[str, float | None] = {}
+
+    def begin(self, request: httpx2.Request) -> None:
+        """Note that a request waits for a connection, and have what follows noted."""
+        self._timeouts = request.extensions.get("timeout", {})
+        request.extensions["trace"] = self.note
+        self._enter_stage("queued", "pool")
 
     async def note(self, event: str, _facts: object) -> None:
         """Note an event of the HTTP client, by its name."""
         if event.endswith("connect_tcp.started"):
-            self.stage = "connecting"
+            self._enter_stage("connecting", "connect")
         elif event.endswith("send_request_headers.started"):
-            self.stage = "sent"
+            self._enter_stage("sent", "")
+
+    def _enter_stage(self, stage: Stage, timeout: str) -> None:
+        self.stage = stage
+        seconds = self._timeouts.get(timeout)
+        self.deadline = math.inf if seconds is None else anyio.current_time() + seconds
 
 
 request_progress: ContextVar[RequestProgress | None] = ContextVar("toolkit_request_progress", default=None)
@@ -172,8 +187,7 @@ class BoundedClient(httpx2.AsyncClient):
         """
         progress = request_progress.get()
         if progress is not None:
-            progress.stage = "queued"
-            request.extensions["trace"] = progress.note
+            progress.begin(request)
         options["follow_redirects"] = False
         request.headers["accept-encoding"] = ACCEPTED_ENCODINGS
         response = await super().send(request, stream=True, **options)

@@ -539,7 +539,7 @@ class Exchange:
             failures = self.failures()
             stage = stage_of(error)
             if stage is not None:
-                late_by = anyio.current_time() - deadline
+                late_by = anyio.current_time() - min(deadline, progress.deadline)
                 raise failures.late(timeout, stage=stage, late_by=late_by) from failures.cause_of(error)
             raise failures.of(error) from failures.cause_of(error)
 
