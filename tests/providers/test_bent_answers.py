@@ -2,18 +2,21 @@
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import aclosing
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from tests.providers.loopback import Answer, chunk, completion, events, serving
+from tests.providers.test_connections import REQUEST, make_provider
 from tests.testing.wires.anthropic import MessagesWire
 from tests.testing.wires.google import GenerateWire
 from tests.testing.wires.openai_chat import ChatWire
 from tests.testing.wires.openai_responses import ResponsesWire
 from toolkit import ProviderError
-from toolkit.chat import ChatResponse, ReasoningBlock, ResponseDone, StreamEvent, TextBlock
+from toolkit.chat import ChatResponse, ReasoningBlock, ResponseDone, StreamEvent, TextBlock, TextDelta
 from toolkit.providers.adapter import Decoder, ServerEventReader
 from toolkit.providers.anthropic.decode import AnthropicStreamDecoder, decode_message
 from toolkit.providers.failures import Failures
@@ -143,3 +146,70 @@ def answer_unless_it_breaks_off(decoder: Decoder, received: bytes) -> ChatRespon
         return None
     assert isinstance(done, ResponseDone)
     return done.response
+
+
+# halves of characters
+
+HIGH, LOW = "\ud83d", "\ude00"  # of an emoji, as UTF-16 has it
+
+
+def stream_texts(vendor: str, *texts: str) -> list[dict[str, Any]]:
+    """Return the events of an answer whose text comes in these pieces."""
+    if vendor == "openai":
+        return [*[chunk({"content": text}) for text in texts], chunk({}, finish_reason="stop")]
+    if vendor == "google":
+        parts = [{"candidates": [{"content": {"role": "model", "parts": [{"text": text}]}}]} for text in texts]
+        return [*parts, {"candidates": [{"finishReason": "STOP"}]}]
+    if vendor == "anthropic":
+        begun = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+        spoken = [
+            {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}} for text in texts
+        ]
+        between: list[dict[str, Any]] = [each for delta in spoken for each in (delta, {"type": "ping"})]
+        ended = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}}
+        return [{"type": "message_start", "message": {"role": "assistant"}}, begun, *between, ended]
+    content = [{"type": "output_text", "text": "".join(texts)}]
+    output = [{"type": "message", "role": "assistant", "content": content}]
+    deltas = [{"type": "response.output_text.delta", "delta": text} for text in texts]
+    return [*deltas, {"type": "response.completed", "response": {"status": "completed", "output": output}}]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("texts", "whole"),
+    [
+        pytest.param(("Hi ", HIGH, LOW, "!"), "Hi \U0001f600!", id="alone"),
+        pytest.param((f"Hi {HIGH}", f"{LOW}{HIGH}", f"{LOW}!"), "Hi \U0001f600\U0001f600!", id="twice"),
+        pytest.param((f"Hi {HIGH}", "!"), "Hi \ufffd!", id="no other half"),
+        pytest.param((f"Hi {HIGH}",), "Hi \ufffd", id="the end"),
+        pytest.param((f"Hi {LOW}", f"{HIGH} {HIGH}{LOW} \\ud83d!"), "Hi \ufffd\ufffd \U0001f600 \\ud83d!", id="bent"),
+    ],
+)
+@pytest.mark.parametrize("vendor", ["openai", "responses", "anthropic", "google"])
+async def test_halves_of_a_character_in_two_pieces_are_joined_and_one_alone_is_replaced(
+    vendor: str, texts: tuple[str, ...], whole: str
+) -> None:
+    pieces = [b"data: " + json.dumps(event).encode() + b"\n\n" for event in stream_texts(vendor, *texts)]
+    with serving(Answer(pieces=pieces)) as server:
+        async with make_provider(vendor, server) as provider, aclosing(provider.stream(REQUEST)) as received:
+            came = [event async for event in received]
+    assert "".join([event.text for event in came if isinstance(event, TextDelta)]) == whole
+    assert isinstance(came[-1], ResponseDone)
+    assert came[-1].response.text == whole
+
+
+@pytest.mark.anyio
+async def test_halves_in_the_arguments_of_a_call_are_joined_and_those_of_a_whole_answer_are_replaced() -> None:
+    calls = [
+        {"tool_calls": [{"index": 0, "id": "1", "function": {"name": "add", "arguments": f'{{"a": "{HIGH}'}}]},
+        {"tool_calls": [{"index": 0, "function": {"arguments": f'{LOW}"}}'}}]},
+    ]
+    pieces = events(*map(chunk, calls), chunk({}, finish_reason="tool_calls"))
+    with serving(Answer(pieces=pieces), Answer(completion(f"Hi {HIGH}"))) as server:
+        async with make_provider("openai", server) as provider:
+            async with aclosing(provider.stream(REQUEST)) as received:
+                came = [event async for event in received]
+            whole = await provider.generate(REQUEST)
+    assert isinstance(came[-1], ResponseDone)
+    assert came[-1].response.tool_calls[0].arguments == '{"a": "\U0001f600"}'
+    assert whole.text == "Hi \ufffd"

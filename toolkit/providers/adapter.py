@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections.abc import (
@@ -395,12 +396,22 @@ class AnswerPieces:
         self._content_type = content_type
         self._deadline = deadline
         self._reader = ServerEventReader()
+        self._surrogates = SurrogateMender()
         self._before_events: bytes | None = b""
 
     def __aiter__(self) -> AnswerPieces:
         return self
 
     async def __anext__(self) -> list[bytes]:
+        try:
+            return self._surrogates.feed(await self._read_events())
+        except StopAsyncIteration:
+            held = self._surrogates.finish()
+            if not held:
+                raise
+            return held
+
+    async def _read_events(self) -> list[bytes]:
         while not self._reader.is_done:
             received = await self._receive_piece(self._deadline)
             if not received:
@@ -481,7 +492,7 @@ class Exchange:
             request_id = request_id_of(response.headers)
             check_json_parts(content)
             try:
-                found: object = from_json(content)
+                found: object = from_json(mend_surrogates(content))
             except ValueError as error:
                 raise self._make_no_answer(response) from error
             if not isinstance(found, dict):
@@ -606,3 +617,83 @@ class ServerEventReader:
                 else:
                     complete.append(data)
         return complete
+
+
+_ESCAPE = re.compile(rb"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
+_REPLACEMENT = rb"\ufffd"
+_MOST_HELD = 4  # a server may send other events between the halves of a character
+
+
+class SurrogateMender:
+    r"""Joins halves of characters that a server has put into two events; a half that stays alone becomes U+FFFD.
+
+    Servers that cut text by UTF-16 end one event with ``\ud83d`` and begin the next with ``\ude00``, which is no JSON
+    for a strict parser. An event that ends so is held until the other half is there, which then stands in the first.
+    """
+
+    def __init__(self) -> None:
+        self._held: list[bytes] = []
+
+    def feed(self, events: list[bytes]) -> list[bytes]:
+        """Return the events that are ready."""
+        if not self._held and not any(map(_may_have_surrogates, events)):
+            return events
+        ready: list[bytes] = []
+        for event in events:
+            ready += self._feed_one(event)
+        return ready
+
+    def finish(self) -> list[bytes]:
+        """Return the events that are still held."""
+        held, self._held = self._held, []
+        return [mend_surrogates(event) for event in held]
+
+    def _feed_one(self, event: bytes) -> list[bytes]:
+        low = _find_low_at_start(event)
+        if self._held and low is not None:
+            place = _find_high_at_end(self._held[0])
+            first = self._held[0]
+            self._held[0] = first[:place] + event[low : low + 6] + first[place:]
+            event = event[:low] + event[low + 6 :]
+            return [*self.finish(), *self._feed_one(event)]
+        self._held.append(event)
+        if _find_high_at_end(self._held[0]) is None or len(self._held) > _MOST_HELD:
+            return self.finish()
+        return []
+
+
+def mend_surrogates(data: bytes) -> bytes:
+    """Return JSON in which each half of a surrogate pair that stands alone is U+FFFD."""
+    if not _may_have_surrogates(data):
+        return data
+    for start in reversed([start for start, _ in _find_lone_halves(data)]):
+        data = data[:start] + _REPLACEMENT + data[start + 6 :]
+    return data
+
+
+def _may_have_surrogates(data: bytes) -> bool:
+    return b"\\ud" in data or b"\\uD" in data
+
+
+def _find_lone_halves(data: bytes) -> list[tuple[int, bool]]:
+    """Return where each escaped half without its other one stands, and whether it is a first half."""
+    halves: list[tuple[int, bool]] = []
+    for found in _ESCAPE.finditer(data):
+        code = int(found[1] or b"0", 16)
+        if 0xDC00 <= code < 0xE000 and halves and halves[-1] == (found.start() - 6, True):
+            halves.pop()
+        elif 0xD800 <= code < 0xE000:
+            halves.append((found.start(), code < 0xDC00))
+    return halves
+
+
+def _find_high_at_end(data: bytes) -> int | None:
+    """Return the place behind the last lone first half that ends a text; None where none does."""
+    ends = [start + 6 for start, is_first in _find_lone_halves(data) if is_first]
+    return next((end for end in reversed(ends) if data[end : end + 1] == b'"'), None)
+
+
+def _find_low_at_start(data: bytes) -> int | None:
+    """Return the place of the first lone second half that begins a text; None where none does."""
+    starts = [start for start, is_first in _find_lone_halves(data) if not is_first]
+    return next((start for start in starts if data[start - 1 : start] == b'"'), None)
