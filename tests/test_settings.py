@@ -44,6 +44,7 @@ from toolkit.errors import TranscriptError
 from toolkit.policies import (
     Batched,
     Parallel,
+    PendingApproval,
     ResultStore,
     SqliteCache,
     SteeredRetries,
@@ -407,7 +408,7 @@ def test_settings_are_shown_with_the_keywords_that_they_take() -> None:
 def test_every_public_class_that_checks_its_fields_refuses_other_keywords_in_its_own_words() -> None:
     public: list[Any] = [getattr(module, name) for module in (toolkit, toolkit.policies) for name in module.__all__]
     kinds = [kind for kind in public if hasattr(kind, "__dataclass_fields__") and hasattr(kind, "__post_init__")]
-    kinds = [kind for kind in kinds if kind not in (ToolResult, UserMessage)]
+    kinds = [kind for kind in kinds if kind not in (PendingApproval, ToolResult, UserMessage)]
     assert len(kinds) > 15
     for kind in kinds:
         with pytest.raises(ConfigurationError, match=f"{kind.__name__} takes no 'no_such_thing'"):

@@ -3,7 +3,8 @@
 import copy
 import json
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import replace
+from typing import Annotated, Any
 
 import pytest
 
@@ -368,10 +369,10 @@ def other_function(bank: Bank) -> ToolRegistry[object]:
     return ToolRegistry([tool(name="pay", run_in_thread=False)(steal), bank.look(), bank.wipe()])
 
 
-def other_words(bank: Bank) -> ToolRegistry[object]:
-    def pay(to: str, amount: int = 1) -> str:
-        """Pay at once, in all currencies."""
-        bank.runs.append(f"pay more {to} {amount}")
+def only_other_words(bank: Bank) -> ToolRegistry[object]:
+    def pay(to: Annotated[str, "Who is paid."], amount: int = 1) -> str:
+        """Pay at once."""
+        bank.runs.append(f"pay {to} {amount}")
         return "paid"
 
     pay.__qualname__ = bank.pay().__wrapped__.__qualname__
@@ -409,7 +410,6 @@ def another_kind_of_tool(bank: Bank) -> ToolRegistry[object]:
 CHANGES = {
     "another default": other_default,
     "another function of the name": other_function,
-    "another description": other_words,
     "another parameter": other_parameters,
     "another tool renamed to it": other_names,
     "another kind of tool": another_kind_of_tool,
@@ -434,6 +434,16 @@ async def test_a_tool_that_changed_since_asks_again_whatever_was_decided(
         assert pending.binding != before.get(pending.call_id)
         with pytest.raises(LoopUsageError, match="made on another tool"):
             await handle.decide(pending.call_id, True, binding=before.get(pending.call_id, ""))
+
+
+@BOTH
+async def test_a_decision_outlives_a_change_of_the_words_unless_it_is_bound_to_them(config: ToolLoopConfig) -> None:
+    bank = Bank()
+    await go_on(await saved(config, approved=True), config, only_other_words(bank))
+    assert bank.runs == ["pay ada 1", "pay bob 2"]
+    bound, bank = replace(config, binds_descriptions=True), Bank()
+    handle = await go_on(await saved(bound, approved=True), bound, only_other_words(bank))
+    assert (bank.runs, isinstance(handle.result.reason, AwaitingApproval)) == ([], True)
 
 
 @BOTH

@@ -12,6 +12,7 @@ from toolkit.chat.messages import AssistantMessage, Message, ReasoningBlock, Too
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
 from toolkit.schema import project_openai_strict
+from toolkit.schema.nodes import map_subschemas
 from toolkit.settings import check_setting
 
 
@@ -38,6 +39,19 @@ def copy_definition(definition: ToolDefinition) -> ToolDefinition:
     """Return a copy of the definition that may be changed."""
     parameters, output_schema = copy.deepcopy((definition.parameters, definition.output_schema))
     return replace(definition, parameters=parameters, output_schema=output_schema)
+
+
+def without_descriptions(definition: ToolDefinition) -> ToolDefinition:
+    """Return the definition without the words that describe the tool and its parameters."""
+    output_schema = None if definition.output_schema is None else _leave_words_out(definition.output_schema)
+    parameters = _leave_words_out(definition.parameters)
+    return replace(definition, description="", parameters=parameters, output_schema=output_schema)
+
+
+def _leave_words_out(schema: Mapping[str, Any]) -> dict[str, Any]:
+    bare = map_subschemas(schema, _leave_words_out)
+    bare.pop("description", None)
+    return bare
 
 
 def openai_strict(definition: ToolDefinition) -> ToolDefinition:

@@ -24,6 +24,7 @@ from toolkit.calls.prepare import (
 )
 from toolkit.calls.registration import Ctx, Registration
 from toolkit.chat import ToolCall, ToolResult
+from toolkit.chat.request import without_descriptions
 from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError, LoopUsageError
 from toolkit.foreign_text import escape_in_json
@@ -120,6 +121,8 @@ class Approvals(Generic[Ctx]):
         """Return the digest that a decision on a call names: of the call, its turn and tool, and what that is given."""
         key = self._run.config.signing_key or b""
         definition = ready.registration.definition
+        if not self._run.config.binds_descriptions:
+            definition = without_descriptions(definition)
         bound = [
             self._run.loop_id,
             self._run.state.iterations,

@@ -331,6 +331,9 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
         signing_key: A secret of the application that seals its snapshots and the entries of its journal, such as 32
             random bytes: those that are not sealed with it are not restored. Without one a snapshot or a journal is
             only as trustworthy as its store: who can write there can have any tool called with any arguments.
+        binds_descriptions: True where a decision on a call no longer holds once the words change that describe its tool
+            or parameters. By default it is bound to the call's turn, tool, schema and arguments, so that a word mended
+            in a docstring does not void the decisions that are awaited.
         request_options: Laid over the `ChatRequest.options` of each request, by name. A snapshot holds ``***`` in place
             of the secrets among those (telling names, all headers and query values): give them here to restore it.
         journal: The log of a durable run: a run that is started again with it goes on where it was, and runs no call
@@ -358,6 +361,7 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
     steering: Steering | None = None
     compaction: Compaction | None = None
     signing_key: str | bytes | None = field(default=None, repr=False)
+    binds_descriptions: bool = False
     request_options: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     middleware: Sequence[Middleware[Any]] = ()
     journal: Journal | None = None
