@@ -14,7 +14,6 @@ from toolkit import (
     AssistantMessage,
     ChatRequest,
     ConfigurationError,
-    Defer,
     Done,
     Failed,
     LoopDetectionConfig,
@@ -242,12 +241,6 @@ ENDINGS: dict[str, tuple[ToolLoopConfig[Any], list[ScriptedReply], str, bool]] =
         ToolLoopConfig(on_tool_call=lambda request: Abort("not today")),
         [call("look", what="a")],
         "[Sub-agent 'painter' was aborted: not today]",
-        True,
-    ),
-    "an approver who decides later": (
-        ToolLoopConfig(on_tool_call=lambda request: Defer()),
-        [call("look", what="a")],
-        "[Sub-agent 'painter' can't go on: look needs an approval that nobody can give here]",
         True,
     ),
     "an answer that is not of the type": (

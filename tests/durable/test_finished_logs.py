@@ -1,5 +1,6 @@
 """A log that is kept as a file replays to the same bytes, with no tools and a provider that raises."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from tests.durable.memory_journal import MemoryJournal
 from tests.durable.scenarios import SCENARIOS, World
 from toolkit import ToolRegistry
 from toolkit.chat import ChatRequest, dump_messages
+from toolkit.events import load_result
 from toolkit.testing import FunctionProvider
 
 
@@ -24,7 +26,8 @@ async def test_a_finished_log_replays_to_the_same_bytes(path: Path, anyio_backen
         MemoryJournal(memory), world, provider=FunctionProvider(raise_when_asked), registry=ToolRegistry[World]()
     )
     assert dump_messages(repeated) == messages
-    assert describe_end(outcome) == end
+    # A field that a result has now, and had not when the log was written, has its default.
+    assert describe_end(outcome) == (describe_end(load_result(json.loads(end))) if end.startswith("{") else end)
     assert not world.starts
 
 

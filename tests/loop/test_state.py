@@ -18,7 +18,8 @@ from toolkit import (
     Usage,
     UserMessage,
 )
-from toolkit.calls.run import CallCut, CallReturned, CutCall
+from toolkit.calls.approval import WaitingChild
+from toolkit.calls.run import CallCut, CallReturned, CallSuspended, CutCall
 from toolkit.chat import ChatResponse, StopReason, validate_transcript
 from toolkit.endings import Cancelled, Timeout, TypedAnswer, UsageLimit
 from toolkit.errors import LoopUsageError
@@ -172,6 +173,7 @@ FEEDS: dict[str, tuple[Feed, set[str] | None]] = {
     "return": (CallReturned("a", result("a")), AS_ALLOWED),
     "return another's result": (CallReturned("a", result("b")), set()),
     "return no call": (CallReturned("z", result("z")), set()),
+    "suspend no call": (CallSuspended("z", WaitingChild(agent="clerk", loop_id="1", calls=(), snapshot={})), set()),
     "cut a call": (CallCut("a", CutCall(None, may_run_on=False)), AS_ALLOWED),
     "spend": (UsageSpent(Usage(input_tokens=1)), AS_ALLOWED),
     "steer": (MessagesSteered([UserMessage("stop")]), AS_ALLOWED),

@@ -16,13 +16,14 @@ import anyio
 from pydantic import AliasChoices, Field
 from typing_extensions import Unpack
 
+from toolkit.calls.approval import ChildWaitsError, WaitingChild
 from toolkit.calls.context import ToolContext
 from toolkit.calls.events import ToolExecutionStart, ToolExecutionUpdate, ToolProgress
 from toolkit.calls.policy import Caller
 from toolkit.calls.registration import Ctx, ToolOptionKeywords
 from toolkit.chat import ChatRequest, Message, Provider, SystemMessage, TextDelta, ToolCall, UserMessage
 from toolkit.chat.output import ToolOutput, to_output, words_of
-from toolkit.errors import ConfigurationError, ToolCancelledError, ToolError, ToolkitError
+from toolkit.errors import ConfigurationError, LoopUsageError, ToolCancelledError, ToolError, ToolkitError
 from toolkit.loop.config import DEFAULT_CONFIG, ToolLoopConfig, check_parts
 from toolkit.loop.events import Done, Failed, LoopEvent, SubAgentEvent
 from toolkit.loop.handle import EventStream, ToolLoopHandle
@@ -117,18 +118,16 @@ class SubAgent(Generic[Ctx]):
         """
         if not task.strip():
             return ToolOutput.error("The task is empty: say what is to be done, with all that has to be known for it.")
-        seat = sub_agent_seat.set(SubAgentSeat(self.name, self._find_caller(context)))
+        can_wait = _can_wait(context)
         try:
-            config = self.config or DEFAULT_CONFIG
-            handle = ToolLoopHandle(
-                self.provider, self._make_scope(), self._make_request(task), ctx=context.state, config=config
-            )
-        finally:
-            sub_agent_seat.reset(seat)
+            handle = await self._make_handle(context, task, can_wait=can_wait)
+        except LoopUsageError as error:
+            _logger.exception("sub-agent %s can't go on", self.name)
+            return ToolOutput.error(f"Sub-agent '{self.name}' can't go on: {_words_for_model(error)}")
         try:
             if context.is_observed:
                 await self._relay_events(context, handle)
-            return self._make_output(await handle.run(), handle.loop_id)
+            return self._make_output(await handle.run(), handle.loop_id, can_wait=can_wait)
         except Exception as error:
             _logger.exception("sub-agent %s failed", self.name)
             return ToolOutput(
@@ -138,10 +137,33 @@ class SubAgent(Generic[Ctx]):
                 child_loop_id=handle.loop_id,
             )
         finally:
-            _count_usage(handle)
             # Told where no output comes of it, because the caller gave it up.
             left = SubAgentRun(self.name, handle.loop_id, None, messages=tuple(handle.messages))
             context.left_by_child = (handle.loop_id, left)
+
+    async def _make_handle(self, context: ToolContext[Ctx], task: str, *, can_wait: bool) -> ToolLoopHandle[Ctx, Any]:
+        """Return a new loop, or that which awaited decisions in this call, with what was decided.
+
+        Raises:
+            LoopUsageError: That can't be restored.
+        """
+        config, scope, handle = self.config or DEFAULT_CONFIG, self._make_scope(), None
+        children = None if context.memory is None else context.memory.children
+        child = children.pop(context.call_id, None) if children else None
+        seat = sub_agent_seat.set(SubAgentSeat(self.name, self._find_caller(context, can_wait=can_wait), can_wait))
+        try:
+            if child is None or child.agent != self.name:
+                request = self._make_request(task)
+                return ToolLoopHandle(self.provider, scope, request, ctx=context.state, config=config)
+            handle = ToolLoopHandle.restore(child.snapshot, self.provider, scope, ctx=context.state, config=config)
+        finally:
+            sub_agent_seat.reset(seat)
+        for each in child.decisions:
+            try:
+                await handle.decide(each.call_id, each.read(), binding=each.binding)
+            except LoopUsageError as error:
+                _logger.warning("a decision for sub-agent %s is not taken: %s", self.name, error)
+        return handle
 
     async def _relay_events(self, context: ToolContext[Ctx], handle: ToolLoopHandle[Ctx, Any]) -> None:
         """Run to the end, and forward each event before the next."""
@@ -172,11 +194,12 @@ class SubAgent(Generic[Ctx]):
             except Exception:
                 _logger.exception("sub-agent %s failed while it was cancelled", self.name)
 
-    def _find_caller(self, context: ToolContext[Ctx]) -> Caller | None:
+    def _find_caller(self, context: ToolContext[Ctx], *, can_wait: bool) -> Caller | None:
         if self.approvals == "own" or context.policy is None or context.scope is None:
             return None
         frame = current_frame.get()
-        return Caller(policy=context.policy, scope=context.scope, abort=None if frame is None else frame.stop)
+        abort = None if frame is None else frame.stop
+        return Caller(policy=context.policy, scope=context.scope, abort=abort, can_wait=can_wait)
 
     def _make_scope(self) -> ToolRegistry[Ctx]:
         if self.allow_sub_agents or not self.registry.tagged(SUB_AGENT_TAG):
@@ -188,7 +211,16 @@ class SubAgent(Generic[Ctx]):
         prompt: list[Message] = [SystemMessage(self.system_prompt)] if self.system_prompt else []
         return replace(request, messages=[*prompt, *request.messages, UserMessage(task)])
 
-    def _make_output(self, result: ToolLoopResult[Any], loop_id: str) -> ToolOutput:
+    def _make_output(self, result: ToolLoopResult[Any], loop_id: str, *, can_wait: bool) -> ToolOutput:
+        """Return the output of a run that has ended.
+
+        Raises:
+            ChildWaitsError: It awaits decisions, and may.
+        """
+        if can_wait and isinstance(result.reason, AwaitingApproval) and result.snapshot is not None:
+            raise ChildWaitsError(
+                WaitingChild(agent=self.name, loop_id=loop_id, calls=result.reason.calls, snapshot=result.snapshot)
+            )
         output = ToolOutput(result.text) if result.output is None else to_output(result.output)
         has_text = bool(output.text.strip())
         notice, is_error = _judge_result(self.name, result)
@@ -292,10 +324,16 @@ def _words_for_model(error: Exception) -> str:
     return words or type(error).__name__
 
 
-def _count_usage(handle: ToolLoopHandle[Any, Any]) -> None:
-    frame = current_frame.get()
-    if frame is not None and frame.spend is not None:
-        frame.spend(handle.usage)
+def _can_wait(context: ToolContext[Any]) -> bool:
+    """Return whether a sub-agent may await decisions in a call: that is made again when they are there.
+
+    So the call must do nothing but run this sub-agent, in a loop that can be saved with it.
+    """
+    memory, scope = context.memory, context.scope
+    if memory is None or memory.children is None or scope is None or context.left_by_child[0] is not None:
+        return False
+    registration = scope.registrations.get(context.tool_name)
+    return registration is not None and bool(getattr(registration.tool, "inner_registries", ()))
 
 
 def _judge_result(name: str, result: ToolLoopResult[Any]) -> tuple[str, bool]:

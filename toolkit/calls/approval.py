@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import anyio
 
@@ -59,6 +59,61 @@ class Abort:
 @dataclass(frozen=True, slots=True)
 class Defer:
     """Decide later: the loop ends as `AwaitingApproval` and can be resumed."""
+
+
+@dataclass(slots=True, kw_only=True)
+class LateDecision:
+    """A decision on a call of a sub-agent, until the sub-agent goes on.
+
+    Args:
+        call_id: The call, as the sub-agent's loop names it.
+        binding: That which the decision was made on.
+        kind: The answer.
+        reason: That of a denial.
+        arguments: Those of a `Modify`.
+    """
+
+    call_id: str
+    binding: str
+    kind: Literal["approve", "deny", "modify"]
+    reason: str = ""
+    arguments: dict[str, Any] | None = None
+
+    def read(self) -> Approval:
+        """Return the answer."""
+        if self.kind == "deny":
+            return Deny(self.reason)
+        return Approve() if self.arguments is None else Modify(self.arguments)
+
+
+@dataclass(slots=True, kw_only=True)
+class WaitingChild:
+    """A sub-agent whose loop awaits decisions, in the call that runs it.
+
+    Args:
+        agent: Its name.
+        loop_id: The id of its loop.
+        calls: The calls that are to be decided on; those of its own sub-agents, too.
+        snapshot: Its loop.
+        decisions: Those that were made since, which it is given when it goes on.
+    """
+
+    agent: str
+    loop_id: str
+    calls: tuple[ToolCall, ...]
+    snapshot: dict[str, Any]
+    decisions: list[LateDecision] = field(default_factory=list[LateDecision])
+
+
+class ChildWaitsError(BaseException):
+    """Raised in the call that runs a sub-agent, where that awaits decisions: the call goes on when they are made.
+
+    It is no `Exception`, so that no tool takes it for a failure.
+    """
+
+    def __init__(self, child: WaitingChild) -> None:
+        super().__init__(child.agent)
+        self.child = child
 
 
 Approval: TypeAlias = Approve | Deny | Modify | Abort | Defer
@@ -164,7 +219,7 @@ async def authorize(ready: Ready[Any], policy: ExecutionPolicy) -> Verdict:
 
 def _end_callers(verdict: Verdict, passed: Sequence[Caller]) -> Verdict:
     """Return what the answer of a caller's approver is for its sub-agent; an abort ends the callers' runs as well."""
-    if isinstance(verdict, Defer) and passed:
+    if isinstance(verdict, Defer) and passed and not passed[0].can_wait:
         return Deny(_DEFERRED)
     if isinstance(verdict, Abort):
         for caller in passed:

@@ -25,6 +25,7 @@ from toolkit.schema.nodes import is_array, is_object
 from toolkit.settings import check_setting
 
 if TYPE_CHECKING:
+    from toolkit.calls.approval import WaitingChild
     from toolkit.calls.context import ToolContext
     from toolkit.calls.policy import ExecutionPolicy
     from toolkit.calls.prepare import Ready
@@ -214,9 +215,10 @@ class RunMemory:
         count: How many texts were stored so far.
         run_scope: The cancel scope that ends the run; None before it runs.
         loop_id: The id of the loop; empty before it runs.
+        children: The sub-agents that go on in calls of this run, by the ids of the calls; None where none can wait.
     """
 
-    __slots__ = ("__weakref__", "_find_reader", "_owner", "_store", "count", "loop_id", "run_scope")
+    __slots__ = ("__weakref__", "_find_reader", "_owner", "_store", "children", "count", "loop_id", "run_scope")
 
     def __init__(
         self,
@@ -230,6 +232,7 @@ class RunMemory:
         self.count: int = 0
         self.run_scope: CancelScope | None = None
         self.loop_id: str = ""
+        self.children: dict[str, WaitingChild] | None = None
 
     @property
     def reader(self) -> str:

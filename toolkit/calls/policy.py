@@ -153,11 +153,13 @@ class Caller:
         policy: With its guards.
         scope: With its rules, and the tools that they are made for.
         abort: Ends its run, given a reason; None where it is no loop.
+        can_wait: True where the sub-agent may await a decision that comes later.
     """
 
     policy: ExecutionPolicy
     scope: Scope[Any]
     abort: Callable[[str], None] | None = None
+    can_wait: bool = False
 
 
 @dataclass(slots=True, kw_only=True)

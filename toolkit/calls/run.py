@@ -17,9 +17,10 @@ import anyio
 from anyio.lowlevel import checkpoint_if_cancelled
 
 from toolkit.backoff import run_again
+from toolkit.calls.approval import ChildWaitsError, WaitingChild
 from toolkit.calls.caching import Cache, find_cache_key, is_cached
 from toolkit.calls.context import Reporter, ToolContext
-from toolkit.calls.events import Observer, ToolExecutionEnd, ToolExecutionStart
+from toolkit.calls.events import Observer, ToolExecutionEnd, ToolExecutionStart, emit_and_wait
 from toolkit.calls.output import RunMemory, append_note, shape_result
 from toolkit.calls.policy import ExecutionPolicy
 from toolkit.calls.prepare import Ready, copy_values
@@ -99,6 +100,21 @@ class CallCut:
 
 
 @dataclass(slots=True)
+class CallSuspended:
+    """The sub-agent that a call runs awaits decisions, and the call with it."""
+
+    call_id: str
+    child: WaitingChild
+
+
+def write_waiting(call: ToolCall, child: WaitingChild) -> ToolResult:
+    """Return what stands for the result of a call whose sub-agent awaits decisions."""
+    names = ", ".join(dict.fromkeys([each.name for each in child.calls]))
+    text = f"Not finished: sub-agent '{child.agent}' awaits approval of {names}. What it has done before stands."
+    return ToolResult(call.id, text, tool_name=call.name, is_error=True, child_loop_id=child.loop_id)
+
+
+@dataclass(slots=True)
 class CallHost(Generic[Ctx]):
     """The things that the calls of one run share.
 
@@ -116,7 +132,7 @@ class CallHost(Generic[Ctx]):
     _: KW_ONLY
     depth: int = 0
     memory: RunMemory | None = None
-    report: Callable[[CallReturned | CallCut], None] | None = None
+    report: Callable[[CallReturned | CallCut | CallSuspended], None] | None = None
     deadlines: Deadlines | None = None
 
 
@@ -158,6 +174,9 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
             else:
                 context.waits_for = None  # unless the function sets it: what waits first says so itself
                 output = await registration.execute(ready.arguments, context)
+        except ChildWaitsError as waiting:
+            is_over = True
+            return await _suspend(ready, context, host, waiting.child, began)
         except BaseException as error:  # noqa: BLE001 - what is not the tool's own is raised again
             output, crash = await _read_failure(call, error, context)
         is_over = True
@@ -182,6 +201,21 @@ def _make_reporter(ready: Ready[Any], observer: Observer) -> Reporter:
     call, options = ready.call, ready.registration.options
     facts = {"call_id": call.id, "tool_name": call.name, "label": options.label, "tags": options.tags}
     return Reporter(observer, facts)
+
+
+async def _suspend(
+    ready: Ready[Any], context: ToolContext[Any], host: CallHost[Any], child: WaitingChild, began: float
+) -> ToolResult:
+    """Leave a call whose sub-agent awaits decisions, and report that."""
+    context.close()
+    result = write_waiting(ready.call, child)
+    if host.report is not None:
+        host.report(CallSuspended(ready.call.id, child))
+    if host.policy.observer is not None:
+        duration = time.perf_counter() - began
+        end = _make_end(ready, result, duration, is_cached=False, error=None, unsaid=())
+        await emit_and_wait(host.policy.observer, end)
+    return result
 
 
 def _make_start(ready: Ready[Any]) -> ToolExecutionStart:
@@ -329,7 +363,9 @@ async def _run_guarded(
         stored = None if key is None else await _read_cache(cache, key)
         if stored is not None:
             return stored, True
-    if registration.counter.maximum is not None and not registration.counter.claim(context.memory):
+    children = None if context.memory is None else context.memory.children
+    goes_on = bool(children) and context.call_id in children
+    if registration.counter.maximum is not None and not goes_on and not registration.counter.claim(context.memory):
         raise ToolUsageLimitExceededError(registration.name, registration.counter.maximum or 0)
     output = await _run_limited(registration, arguments, context, options.timeout or policy.config.timeouts.tool)
     if cache is not None and key is not None:

@@ -167,6 +167,21 @@ class Usage:
     def __add__(self, other: Usage) -> Usage:
         return Usage.total((self, other))
 
+    def __sub__(self, other: Usage) -> Usage:
+        """Return what remains of a sum without an earlier one."""
+        optional = {
+            name: None if more is None else more - (getattr(other, name) or 0)
+            for name, more in zip(_OPTIONAL, _read_optional(self), strict=False)
+        }
+        less = other.details or {}
+        details = {name: count - less.get(name, 0) for name, count in (self.details or {}).items()}
+        return Usage(
+            input_tokens=self.input_tokens - other.input_tokens,
+            output_tokens=self.output_tokens - other.output_tokens,
+            **optional,
+            details=details or None,
+        )
+
     @staticmethod
     def total(usages: Iterable[Usage]) -> Usage:
         """Return the sum."""

@@ -10,7 +10,20 @@ from dataclasses import asdict, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
-from toolkit.calls.approval import Abort, Approve, Deny, Verdict, apply_answer, authorize
+from toolkit.calls.approval import (
+    Abort,
+    Approval,
+    Approve,
+    Defer,
+    Deny,
+    LateDecision,
+    Modify,
+    Verdict,
+    WaitingChild,
+    apply_answer,
+    authorize,
+    to_approval,
+)
 from toolkit.calls.events import ToolCallRefused, ToolExecutionEnd
 from toolkit.calls.prepare import (
     Ready,
@@ -63,6 +76,8 @@ class PendingApproval:
         binding: A digest of the loop, the call, its tool and definition, and its arguments: a decision names it, and
             holds for nothing else.
         preview: The arguments to be shown to a person, as `ApprovalRequest.preview` has them.
+        agent: The sub-agent that wants to make the call; empty where it is no sub-agent's.
+        loop_id: The id of the sub-agent's loop.
     """
 
     call_id: str
@@ -71,6 +86,8 @@ class PendingApproval:
     reason: str
     binding: str
     preview: str = ""
+    agent: str = ""
+    loop_id: str = ""
 
     def __post_init__(self) -> None:
         if not self.preview:  # stored before there were previews
@@ -283,8 +300,34 @@ class Approvals(Generic[Ctx]):
     # decisions that come later
 
     def list_pending(self) -> list[PendingApproval]:
-        """Return the calls that await a decision, in call order."""
-        return [self._write_pending(entry.prepared) for entry in self._run.state.deferred_calls]
+        """Return the calls that await a decision, in call order; those of sub-agents, too."""
+        return [pending for _, pending in self._list_waiting()]
+
+    def _list_waiting(self) -> list[tuple[OpenCall, PendingApproval]]:
+        """Return each pending call with the open call of this loop that it is, or whose sub-agent wants to make it.
+
+        The call of a sub-agent has its own id, after the id of the call that runs that where others have its id, too.
+        """
+        waiting: list[tuple[OpenCall, PendingApproval]] = []
+        for entry in self._run.state.open_calls:
+            if entry.status == "deferred":
+                waiting.append((entry, self._write_pending(entry.prepared)))
+            elif entry.child is not None:
+                waiting += [(entry, pending) for pending in _list_pending_of(entry.child)]
+        ids = [pending.call_id for _, pending in waiting]
+        return [
+            (entry, replace(pending, call_id=f"{entry.call.id}/{pending.call_id}"))
+            if ids.count(pending.call_id) > 1 and pending.loop_id
+            else (entry, pending)
+            for entry, pending in waiting
+        ]
+
+    def _find_waiting(self, call_id: str) -> tuple[OpenCall, PendingApproval] | None:
+        """Return the pending call with an id, alone or after that of the call that runs its sub-agent."""
+        for entry, pending in self._list_waiting():
+            if call_id in (pending.call_id, f"{entry.call.id}/{pending.call_id}"):
+                return entry, pending
+        return None
 
     def _write_pending(self, ready: Ready[Ctx]) -> PendingApproval:
         from toolkit.redaction import Scrubber  # noqa: PLC0415 - its patterns take milliseconds
@@ -304,18 +347,51 @@ class Approvals(Generic[Ctx]):
         Raises:
             LoopUsageError: No decision is awaited on it, or the decision was made on something else.
         """
-        entry = self._run.state.turn.by_id.get(call_id)
-        if entry is None or entry.status != "deferred":
+        found = self._find_waiting(call_id)
+        if found is None:
             raise LoopUsageError(f"no decision is awaited on call '{call_id}'")
-        ready = entry.prepared
-        if self.bind(ready) != binding:
+        entry, pending = found
+        ready: Ready[Ctx] = entry.prepared
+        if pending.binding != binding:
             raise LoopUsageError(
                 f"the decision on call '{call_id}' was made on another tool, other arguments or another schema: "
                 "ask again with what is pending now"
             )
+        if pending.loop_id and entry.child is not None:
+            self._decide_for_child(entry, entry.child, pending, to_approval(answer))
+            return
         refusal = self._apply_verdict(entry, ready, apply_answer(ready, answer, self._run.policy))
         if refusal is not None:
             self.pending_events.append(refusal)
+
+    def _decide_for_child(
+        self, entry: OpenCall, child: WaitingChild, pending: PendingApproval, answer: Approval
+    ) -> None:
+        """Take a decision on a call of a sub-agent, which goes on with it when its call is run again."""
+        if isinstance(answer, Defer):
+            return
+        if isinstance(answer, Abort):
+            self._run.feed(CallDecided(entry.call.id, answer))
+            return
+        own_ids = {each["binding"]: each["call_id"] for each in child.snapshot["pending_approvals"]}
+        late = LateDecision(call_id=own_ids[pending.binding], binding=pending.binding, kind="approve")
+        if isinstance(answer, Deny):
+            late.kind, late.reason = "deny", answer.reason
+        elif isinstance(answer, Modify):
+            late.kind, late.arguments = "modify", dict(answer.arguments)
+        child.decisions.append(late)
+        self._hand_over(entry, child)
+        if entry.status == "suspended":
+            self._run.feed(CallDecided(entry.call.id, _APPROVE, "", entry.prepared.registration.options.sequential))
+
+    def _hand_over(self, entry: OpenCall, child: WaitingChild) -> None:
+        """Have the call find its sub-agent when it is run."""
+        children = self._run.memory.children
+        if children is None:
+            raise LoopUsageError(
+                "a loop whose sub-agents await decisions can't go on with a journal: restore it without"
+            )
+        children[entry.call.id] = child
 
     def decide_saved(self, decisions: Mapping[str, object], bindings: Mapping[str, str]) -> None:
         """Take decisions on calls of a snapshot; one that no longer fits its call leaves that pending.
@@ -328,9 +404,8 @@ class Approvals(Generic[Ctx]):
             LoopUsageError: No decision is awaited on a call.
         """
         for call_id, answer in decisions.items():
-            entry, binding = self._run.state.turn.by_id.get(call_id), bindings.get(call_id)
-            is_pending = entry is not None and entry.status == "deferred" and self.bind(entry.prepared) == binding
-            if binding is not None and not is_pending:
+            found, binding = self._find_waiting(call_id), bindings.get(call_id)
+            if binding is not None and (found is None or found[1].binding != binding):
                 _logger.warning("the decision on call %s was made on what has changed since: it is not taken", call_id)
                 continue
             self.decide(call_id, answer, binding or "")
@@ -361,9 +436,12 @@ class Approvals(Generic[Ctx]):
                 if prepared.call.name not in run.registry:
                     raise LoopUsageError(f"the saved call '{call.id}' can't be restored: {prepared.result.text}")
                 run.feed(CallReopened(call.id))
-                self.pending_events.append(self._deny_call(entry, prepared.call, prepared.result.text))
+                begun = "" if entry.child is None else " It had begun and may have taken effect."
+                self.pending_events.append(self._deny_call(entry, prepared.call, prepared.result.text + begun))
                 continue
             entry.prepared = prepared
+            if entry.child is not None:
+                self._hand_over(entry, entry.child)
             if saved.bindings.get(call.id) != self.bind(prepared):
                 prepared.asks = "The tool or its arguments are not what they were when this call was saved."
                 run.feed(CallReopened(call.id))
@@ -376,6 +454,17 @@ class Approvals(Generic[Ctx]):
             text = f"The tool no longer takes the arguments that the approver gave. {error.message}"
             return Refused(ready.call, error_result(ready.call, text))
         return permit(ready, self._run.policy)
+
+
+def _list_pending_of(child: WaitingChild) -> list[PendingApproval]:
+    """Return the calls of a sub-agent that await a decision."""
+    decided = {each.binding for each in child.decisions}
+    pending = [PendingApproval(**each) for each in child.snapshot["pending_approvals"]]
+    return [
+        replace(each, agent=each.agent or child.agent, loop_id=each.loop_id or child.loop_id)
+        for each in pending
+        if each.binding not in decided
+    ]
 
 
 def describe_refusal(

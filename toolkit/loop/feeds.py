@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
 from toolkit.calls.approval import Abort, Approve, Defer, Deny, Verdict
-from toolkit.calls.run import CallCut, CallReturned, CutCall
+from toolkit.calls.run import CallCut, CallReturned, CallSuspended, CutCall
 from toolkit.chat import ChatResponse, Message, ToolCall, ToolResult, Usage, UserMessage
 from toolkit.dataclass import dataclass
 from toolkit.loop.outcome import Aborted, NoValidAnswer, TerminationReason, TypedAnswer, UsageLimit
@@ -255,6 +255,7 @@ Feed: TypeAlias = (
     | CallStarted
     | CallReturned
     | CallCut
+    | CallSuspended
     | AnswerJudged
     | RunWoundUp
     | UsageSpent
@@ -286,6 +287,7 @@ ALLOWED_PHASES: Mapping[type[Feed], frozenset[Phase]] = {
     CallStarted: frozenset({"running"}),
     CallReturned: frozenset({"running"}),
     CallCut: _ANY,
+    CallSuspended: frozenset({"running"}),
     AnswerJudged: frozenset({"finished"}),
     RunWoundUp: frozenset({"ready", "preparing", "deciding", "running", "awaiting"}),
     UsageSpent: _ANY,

@@ -227,10 +227,12 @@ class SubAgentSeat:
     Args:
         agent: The sub-agent's name.
         caller: The guards of the caller, which are asked about its calls; None where nobody else is.
+        can_wait: True where it may await a decision that comes later.
     """
 
     agent: str
     caller: Caller | None
+    can_wait: bool = False
 
 
 sub_agent_seat: ContextVar[SubAgentSeat | None] = ContextVar("toolkit_sub_agent_seat", default=None)

@@ -172,6 +172,7 @@ class Run(Generic[Ctx, Out]):
     """
 
     __slots__ = (
+        "_counted",
         "_feed_of_events",
         "_has_begun",
         "_host",
@@ -230,17 +231,22 @@ class Run(Generic[Ctx, Out]):
         seconds = config.timeout if saved is None or messages is not None else saved.seconds_left
         self.clock: LoopClock = LoopClock(seconds, counts_pauses=counts_pauses)
         self._user_ctx = self.ctx = ctx
-        self.policy: ExecutionPolicy = _find_own_policy(config, sub_agent_seat.get(), self.loop_id)
+        seat = sub_agent_seat.get()
+        self.policy: ExecutionPolicy = _find_own_policy(config, seat, self.loop_id)
         self.frame: LoopFrame
         self.budget: Budget | None = None if config.limits.usage is None else Budget(config.limits.usage)
         self.answer: ExpectedAnswer[Any] | None = None if config.answer is None else ExpectedAnswer(config.answer)
         answer_tool = None if self.answer is None or not config.asks_by_tool else self.answer.registration
         self.offer: Offer[Ctx] = Offer(registry, fixed_tools, answer_tool, self.policy.loop_id, config.output.store)
         self.memory: RunMemory = self.offer.memory
+        if self.log is None and (seat is None or seat.can_wait):
+            self.memory.children = {}
         self.listener: Listener | None = None
         self.middleware: MiddlewareChain | None = None
         self._saved_states: dict[str, Any] = {} if saved is None else saved.middleware
-        check_states(self._saved_states, config.middleware)
+        self._counted = Usage() if saved is None else saved.state.usage
+        frame = current_frame.get()
+        check_states(self._saved_states, (*(() if frame is None else frame.inherited), *config.middleware))
         self._feed_of_events: EventFeed | None = None
         self.is_restored: bool = saved is not None
         self._has_begun = self._is_logged = self._is_notifying = False
@@ -355,9 +361,17 @@ class Run(Generic[Ctx, Out]):
                 await self._settle_part(work)
         finally:
             self.is_running = False
+            if frame is not None and frame.spend is not None:
+                self._count_for_caller(frame.spend)
             if self._idle is not None:
                 self._idle.set()
                 self._idle = None
+
+    def _count_for_caller(self, spend: Callable[[Usage], None]) -> None:
+        """Count the usage since the last time towards the loop in whose tool this one runs."""
+        before, self._counted = self._counted, self.state.usage
+        if self._counted != before:
+            spend(self._counted - before)
 
     def cancel(self, reason: str | None = None) -> None:
         """Have the run end as `Cancelled`, from any thread or task, and without waiting."""

@@ -210,12 +210,13 @@ def _check_state(state: FrozenState) -> None:
     if [call.id for call in calls] != [saved.call_id for saved in state.open_calls]:
         raise ValueError("the saved calls are not those of the last message")
     for saved in state.open_calls:
-        is_done = saved.status == "done"
+        is_done, is_suspended = saved.status == "done", saved.status == "suspended"
         answered = saved.result is not None and saved.result.call_id == saved.call_id
         if (
             saved.status in ("undecided", "started")
             or is_done != answered
             or (not is_done and saved.result is not None)
+            or (is_suspended and saved.child is None)
         ):
             raise ValueError(f"call '{saved.call_id}' is in no state in which a loop is saved")
 

@@ -38,8 +38,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, fields, replace
 from typing import Any, ClassVar, Literal, Self, cast
 
-from toolkit.calls.approval import Abort, Approve, Defer, Deny
-from toolkit.calls.run import CallCut, CallReturned
+from toolkit.calls.approval import Abort, Approve, Defer, Deny, WaitingChild
+from toolkit.calls.run import CallCut, CallReturned, CallSuspended, write_waiting
 from toolkit.chat import (
     AssistantMessage,
     ChatResponse,
@@ -161,6 +161,7 @@ class FrozenCall:
     status: CallStatus
     result: ToolResult | None
     is_own: bool = False
+    child: WaitingChild | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -321,8 +322,7 @@ class LoopState:
         entries = self.turn.by_id.values()
         if not entries:
             return self.messages
-        answers = [entry.result or write_not_started(entry.call, "approval is awaited") for entry in entries]
-        return [*self.messages, *answers]
+        return [*self.messages, *[entry.result or _write_awaited(entry) for entry in entries]]
 
     def refusal_of(self, tool_name: str) -> str | None:
         """Return the result of a call of a tool that the machine answered in this turn without asking anybody."""
@@ -360,7 +360,7 @@ class LoopState:
             usage=self.usage,
             reason=None if self.phase == "awaiting" else self.reason,
             open_calls=[
-                FrozenCall(entry.call.id, entry.status, entry.result, entry.is_own)
+                FrozenCall(entry.call.id, entry.status, entry.result, entry.is_own, entry.child)
                 for entry in self.turn.by_id.values()
             ],
             detector=None if self._detector is None else self._detector.state(),
@@ -404,7 +404,9 @@ class LoopState:
             raise LoopUsageError("the saved calls are not those of the last message")
         self.turn.open(
             {
-                saved.call_id: OpenCall(calls[saved.call_id], saved.status, saved.result, is_own=saved.is_own)
+                saved.call_id: OpenCall(
+                    calls[saved.call_id], saved.status, saved.result, is_own=saved.is_own, child=saved.child
+                )
                 for saved in frozen
             }
         )
@@ -422,7 +424,8 @@ class LoopState:
                 calls = turn.find_unit(execution.unit_size)
             if calls:
                 return RunTools(calls, execution.limit)
-            self.reason = AwaitingApproval(tuple([entry.call for entry in self.deferred_calls]))
+            waiting = [call for entry in self.open_calls for call in entry.awaited_calls]
+            self.reason = AwaitingApproval(tuple(waiting))
             self.phase = "awaiting"
             return Finished(self.reason)
         if phase == "deciding":
@@ -683,7 +686,8 @@ class LoopState:
 
     def _take_decision(self, feed: CallDecided) -> None:
         entry, turn, verdict = self.turn.by_id.get(feed.call_id), self.turn, feed.verdict
-        if entry is None or entry.status != ("undecided" if self.phase == "deciding" else "deferred"):
+        awaited = ("undecided",) if self.phase == "deciding" else ("deferred", "suspended")
+        if entry is None or entry.status not in awaited:
             raise LoopUsageError(f"no decision is awaited on call '{feed.call_id}'")
         match verdict:
             case Approve():
@@ -713,7 +717,7 @@ class LoopState:
 
     def _reopen_call(self, feed: CallReopened) -> None:
         entry = self.turn.by_id.get(feed.call_id)
-        if entry is None or entry.status not in ("approved", "alone", "deferred"):
+        if entry is None or entry.status not in ("approved", "alone", "deferred", "suspended"):
             raise LoopUsageError(f"call '{feed.call_id}' is not to be decided on again")
         entry.status = "deferred"
         self.turn.units = None
@@ -736,6 +740,12 @@ class LoopState:
             turn.unanswered -= 1
         if not turn.unanswered:
             self._close_turn()
+
+    def _suspend_call(self, feed: CallSuspended) -> None:
+        entry = self.turn.by_id.get(feed.call_id)
+        if entry is None or entry.status != "started":
+            raise LoopUsageError(f"call '{feed.call_id}' does not run")
+        entry.status, entry.child = "suspended", feed.child
 
     def _take_cut(self, feed: CallCut) -> None:
         entry = self.turn.by_id.get(feed.call_id)
@@ -903,6 +913,7 @@ class LoopState:
         CallStarted: _start_call,
         CallReturned: _take_result,
         CallCut: _take_cut,
+        CallSuspended: _suspend_call,
         AnswerJudged: _judge_answer,
         RunWoundUp: _wind_up,
         UsageSpent: _count_usage,
@@ -919,6 +930,13 @@ class LoopState:
 _TAKERS: Mapping[Phase, Mapping[type[Feed], Any]] = {
     phase: {kind: take for kind, take in LoopState.TAKERS.items() if phase in ALLOWED_PHASES[kind]} for phase in PHASES
 }
+
+
+def _write_awaited(entry: OpenCall) -> ToolResult:
+    """Return what stands for the result of a call while decisions are awaited."""
+    if entry.child is None:
+        return write_not_started(entry.call, "approval is awaited")
+    return write_waiting(entry.call, entry.child)
 
 
 def _copy_list(value: Any) -> Any:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
+from toolkit.calls.approval import WaitingChild
 from toolkit.calls.run import CutCall
 from toolkit.chat import Message, ToolCall, ToolResult
 from toolkit.dataclass import dataclass
@@ -18,7 +19,7 @@ from toolkit.foreign_text import replace_surrogates
 from toolkit.loop.outcome import LoopDetected
 from toolkit.loop.stopping import warning_text
 
-CallStatus: TypeAlias = Literal["undecided", "approved", "alone", "deferred", "started", "done"]
+CallStatus: TypeAlias = Literal["undecided", "approved", "alone", "deferred", "started", "suspended", "done"]
 
 
 @dataclass(slots=True)
@@ -27,10 +28,12 @@ class OpenCall:
 
     Args:
         call: The call, as the model asked for it.
-        status: How far it came; ``alone`` is approved, and not to run beside another.
+        status: How far it came; ``alone`` is approved, and not to run beside another; ``suspended`` has started, and
+            its sub-agent awaits decisions.
         result: Its result, once it has one.
         cut: How far it came, where it ended without a result.
         is_own: True where the loop wrote its result itself.
+        child: The sub-agent that awaits decisions in it, or goes on with them when the call is run again.
         prepared: The call as it would run, or its refusal. It belongs to the driver; the machine never reads it.
     """
 
@@ -39,7 +42,13 @@ class OpenCall:
     result: ToolResult | None = None
     cut: CutCall | None = None
     is_own: bool = False
+    child: WaitingChild | None = None
     prepared: Any = None
+
+    @property
+    def awaited_calls(self) -> tuple[ToolCall, ...]:
+        """The calls that somebody has to decide on before this one goes on."""
+        return self.child.calls if self.child is not None and self.status == "suspended" else (self.call,)
 
 
 class Turn:
@@ -100,7 +109,8 @@ class Turn:
         """Answer each call that has not started."""
         for entry in self.by_id.values():
             if entry.status not in ("started", "done"):
-                self._store_own(entry, write_not_started(entry.call, why), has_started=False)
+                result = write_not_started(entry.call, why) if entry.child is None else _write_interrupted(entry, why)
+                self._store_own(entry, result, has_started=False)
         self.undecided = 0
 
     def answer_all(self, why: str) -> None:
@@ -110,8 +120,8 @@ class Turn:
                 continue
             has_started = entry.status == "started"
             is_known_as_waiting = entry.cut is not None and entry.cut.waited_for is not None
-            if has_started and not is_known_as_waiting:
-                result = _write_interrupted(entry.call, why, entry.cut)
+            if entry.child is not None or (has_started and not is_known_as_waiting):
+                result = _write_interrupted(entry, why)
             else:
                 result = write_not_started(entry.call, why, entry.cut)
             self._store_own(entry, result, has_started=has_started)
@@ -181,10 +191,13 @@ def write_not_started(call: ToolCall, why: str, cut: CutCall | None = None) -> T
     return ToolResult(call.id, f"Not started: {why}{waited}.", tool_name=call.name, is_error=True)
 
 
-def _write_interrupted(call: ToolCall, why: str, cut: CutCall | None) -> ToolResult:
-    """Return the result of a call that had started; `cut` has whether it may run on."""
+def _write_interrupted(entry: OpenCall, why: str) -> ToolResult:
+    """Return the result of a call that had started."""
+    call, cut = entry.call, entry.cut
     after = " It may still be running." if cut is not None and cut.may_run_on else ""
     child_loop_id, details = (None, None) if cut is None else cut.left_by_child
+    if child_loop_id is None and entry.child is not None:
+        child_loop_id = entry.child.loop_id
     return ToolResult(
         call.id,
         f"Interrupted: {why}. The tool was running and may have taken effect.{after}",
