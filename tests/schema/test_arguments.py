@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import enum
+import json
 import subprocess
 import sys
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
 import pytest
 from pydantic import BaseModel, Field, SecretStr, model_validator
 
+from toolkit import AnswerFormat, ToolCall, ToolLoopConfig, ToolRegistry, tool_loop_sync
 from toolkit.errors import InvalidArgumentsError
-from toolkit.schema import ArgumentsParser, MalformedJsonError, function_schema
+from toolkit.schema import ArgumentsParser, MalformedJsonError, function_schema, raw_arguments
 from toolkit.schema.arguments import decode_strings
+from toolkit.testing import ScriptedProvider
 
 
 class Unit(enum.Enum):
@@ -317,3 +320,76 @@ def test_a_number_for_text_keeps_its_digits_and_what_is_no_number_is_refused() -
             parser.parse_json(f'{{"text": {word}}}')
     with pytest.raises(InvalidArgumentsError, match="it must be a string"):
         parser.parse_json('{"text": true}')
+
+
+class Circle(BaseModel):
+    shape: Literal["circle"]
+    radius: float
+    color: str
+    label: str
+
+
+class Rectangle(BaseModel):
+    shape: Literal["rectangle"]
+    side: float
+
+
+class Span(BaseModel):
+    start: int
+    end: int
+
+    @model_validator(mode="after")
+    def check_order(self) -> Self:
+        if self.end < self.start:
+            raise ValueError("the end must not be before the start")
+        return self
+
+
+class Label(BaseModel):
+    label: str
+
+
+def draw(form: Circle | Rectangle | Span | Label) -> None:
+    """Draw a form."""
+
+
+MEANT: list[tuple[dict[str, Any], list[str]]] = [
+    ({"shape": "circle", "radius": "x"}, ["form.radius: got", "form.color: required", "form.label: required"]),
+    ({"shape": "circle"}, ["form.radius: required", "form.color: required", "form.label: required"]),
+    ({"shape": "rectangle", "side": "x"}, ["form.side: got"]),
+    ({"start": 5}, ["form.end: required"]),
+]
+
+
+@pytest.mark.parametrize(("form", "problems"), MEANT)
+@pytest.mark.parametrize("is_raw", [False, True])
+def test_a_failed_union_has_the_problems_of_the_arm_that_was_meant(
+    form: dict[str, Any], problems: list[str], is_raw: bool
+) -> None:
+    arguments = function_schema(draw).arguments
+    if is_raw:
+        arguments = raw_arguments(function_schema(draw).parameters, subject="draw")
+    with pytest.raises(InvalidArgumentsError) as refused:
+        arguments.parse({"form": form})
+    lines = [line.removeprefix("- ") for line in refused.value.message.splitlines() if line.startswith("- ")]
+    assert sorted(" ".join(line.split()[:2]).rstrip(",") for line in lines) == sorted(problems)
+
+
+def test_a_failed_union_has_the_words_of_the_validator_of_the_arm_that_was_meant() -> None:
+    with pytest.raises(InvalidArgumentsError, match="the end must not be before the start"):
+        function_schema(draw).arguments.parse({"form": {"start": 5, "end": 1}})
+
+
+def test_a_failed_union_in_an_answer_has_the_problems_of_the_arm_that_was_meant() -> None:
+    answers = [
+        {"answer": {"shape": "circle", "radius": 1}},
+        {"answer": {"start": 5, "end": 1}},
+        {"answer": {"label": "x"}},
+    ]
+    provider = ScriptedProvider([ToolCall(str(n), "final_answer", json.dumps(one)) for n, one in enumerate(answers)])
+    config = ToolLoopConfig(answer=AnswerFormat(Circle | Rectangle | Span | Label))
+    result = tool_loop_sync(provider, ToolRegistry(), "Draw.", config=config)
+    texts = [message.text for message in result.messages]
+    assert any("answer.color: required" in text and "side" not in text for text in texts)
+    assert any("the end must not be before the start" in text for text in texts)
+    assert result.response is not None

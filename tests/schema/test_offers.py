@@ -20,7 +20,7 @@ import jsonschema
 import pytest
 import typing_extensions
 from hypothesis import HealthCheck, given, settings, strategies as st
-from pydantic import BaseModel, Field, HttpUrl, SecretStr
+from pydantic import BaseModel, Discriminator, Field, HttpUrl, SecretStr, Tag
 from typing_extensions import Unpack
 
 from tests.case_names import name_case
@@ -86,6 +86,60 @@ class Point(BaseModel):
     color: Color = Color.RED
 
 
+class Maybe(enum.Enum):
+    """An enum of which one value is none."""
+
+    RED = "red"
+    NOTHING = None
+
+
+class Shape(enum.Enum):
+    ROUND = 1
+    SQUARE = "square"
+
+
+@dataclasses.dataclass
+class Round:
+    shape: Literal[Shape.ROUND]
+    radius: int = 1
+
+
+class Square(BaseModel):
+    shape: Literal[Shape.SQUARE]
+
+
+class Shaped(typing.TypedDict):
+    shapes: list[Literal[Shape.ROUND, Shape.SQUARE]]
+
+
+T = typing.TypeVar("T")
+U = typing.TypeVar("U")
+
+
+@dataclasses.dataclass
+class Pair(typing.Generic[T, U]):
+    first: T
+    second: list[U] = dataclasses.field(default_factory=list[U])
+
+
+@dataclasses.dataclass
+class DatedPair(Pair[date, T]):
+    third: str = ""
+
+
+@dataclasses.dataclass
+class FullPair(DatedPair[Color]):
+    third: str = "x"
+
+
+ROUND = {"const": 1, "type": "integer", "description": "1 = ROUND"}
+SQUARE_ARM = {
+    "type": "object",
+    "properties": {"shape": {"const": "square", "type": "string"}},
+    "required": ["shape"],
+}
+
+
 class Client:
     """Something that no JSON can carry."""
 
@@ -128,6 +182,62 @@ CASES = [
         {"anyOf": [{"type": "array", "items": {"const": "red", "type": "string"}}, {"type": "null"}]},
         [(["red"], [Color.RED]), (None, None)],
         [["blue"]],
+    ),
+    Case(
+        "a member in a dataclass",
+        Round,
+        {
+            "type": "object",
+            "properties": {"shape": ROUND, "radius": {"type": "integer", "default": 1}},
+            "required": ["shape"],
+            "additionalProperties": False,
+        },
+        [({"shape": 1}, Round(Shape.ROUND)), ({"shape": 1, "radius": 2}, Round(Shape.ROUND, 2))],
+        [{"shape": "square"}, {"shape": True}],
+    ),
+    Case(
+        "a member in a model", Square, SQUARE_ARM, [({"shape": "square"}, Square(shape=Shape.SQUARE))], [{"shape": 1}]
+    ),
+    Case(
+        "members in a typed dictionary",
+        Shaped,
+        {
+            "type": "object",
+            "properties": {
+                "shapes": {
+                    "type": "array",
+                    "items": {"enum": [1, "square"], "description": '1 = ROUND, "square" = SQUARE'},
+                }
+            },
+            "required": ["shapes"],
+            "additionalProperties": False,
+        },
+        [({"shapes": ["square", 1]}, {"shapes": [Shape.SQUARE, Shape.ROUND]})],
+        [{"shapes": [2]}],
+    ),
+    Case(
+        "members as a discriminator",
+        Annotated[Round | Square, Field(discriminator="shape")],
+        {
+            "oneOf": [
+                {
+                    "type": "object",
+                    "properties": {"shape": ROUND, "radius": {"type": "integer", "default": 1}},
+                    "required": ["shape"],
+                    "additionalProperties": False,
+                },
+                SQUARE_ARM,
+            ]
+        },
+        [({"shape": 1}, Round(Shape.ROUND)), ({"shape": "square"}, Square(shape=Shape.SQUARE))],
+        [{"shape": 2}, {}],
+    ),
+    Case(
+        "an enum with none among its values",
+        Maybe,
+        {"enum": ["RED", "NOTHING"], "type": "string"},
+        [("RED", Maybe.RED), ("NOTHING", Maybe.NOTHING)],
+        ["blue"],
     ),
     Case(
         "a member without a JSON value",
@@ -509,3 +619,45 @@ def test_whatever_a_type_has_is_offered(hint: Any, data: st.DataObject) -> None:
     said = json.loads(schema.arguments.dump_json({"value": value}, reveal_secrets=True))
     assert cast("Any", jsonschema.Draft202012Validator(schema.parameters)).is_valid(said), said
     assert schema.arguments.parse_json(json.dumps(said)) == {"value": value}
+
+
+def test_an_enum_with_none_among_its_values_has_one_set_of_names() -> None:
+    schema = of(Maybe, Maybe.RED)
+    offered = schema.parameters["properties"]["value"]
+    assert offered == {"enum": ["RED", "NOTHING"], "type": "string", "default": "RED"}
+    for member in Maybe:
+        text = schema.arguments.dump_json(schema.arguments.parse_json(json.dumps({"value": member.name})))
+        assert schema.arguments.parse_json(text) == {"value": member}
+        assert json.loads(text).get("value", offered["default"]) == member.name
+
+
+def choose_kind(value: Any) -> str | None:
+    return next((kind for kind in ("width", "limit") if kind in value), None)
+
+
+def test_tags_that_a_function_finds_are_named_where_it_finds_none() -> None:
+    schema = of(
+        Annotated[Annotated[Box, Tag("a box")] | Annotated[Keys, Tag("keys")], Discriminator(choose_kind)],
+    )
+    with pytest.raises(InvalidArgumentsError, match='"a box", "keys"'):
+        schema.arguments.parse_json('{"value": {"deep": true}}')
+
+
+def test_a_dataclass_over_a_generic_one_keeps_its_types() -> None:
+    schema = of(dict[str, FullPair])
+    assert schema.parameters["properties"]["value"]["additionalProperties"] == {
+        "type": "object",
+        "properties": {
+            "first": {"type": "string", "format": "date"},
+            "second": {"type": "array", "items": {"enum": ["red", "blue"], "type": "string"}},
+            "third": {"type": "string", "default": "x"},
+        },
+        "required": ["first"],
+        "additionalProperties": False,
+    }
+    arguments = schema.arguments.parse_json('{"value": {"a": {"first": "2026-01-31", "second": ["red"]}}}')
+    assert arguments == {"value": {"a": FullPair(date(2026, 1, 31), [Color.RED])}}
+    assert schema.arguments.parse_json(schema.arguments.dump_json(arguments)) == arguments
+    for wrong in ('{"first": "soon"}', '{"first": "2026-01-31", "second": ["green"]}'):
+        with pytest.raises(InvalidArgumentsError):
+            schema.arguments.parse_json(f'{{"value": {{"a": {wrong}}}}}')

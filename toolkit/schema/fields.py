@@ -41,7 +41,9 @@ from toolkit.schema.json_schema import (
     finish_schema,
     generate_schema,
     has_field_description,
+    is_misread,
     is_nullable,
+    read_rightly,
     rewrite_hint,
     strip_qualifiers,
 )
@@ -262,24 +264,32 @@ class Fields:
     def _compile_whole(self) -> None:
         """Compile all hints as one typed dictionary, without what JSON can't carry where that can be left out."""
         hints = {name: self._find_annotated(name) for name in self._hints}
-        adapter, generated = self._compile_hints(hints)
+        adapter, core, generated = self._compile_hints(hints)
         if generated.skipped:
             narrowed = [name for name in self._hints_to_compile(hints) if self._narrow_union(name, hints)]
-            adapter, generated = self._compile_hints(hints) if narrowed else (adapter, generated)
+            adapter, core, generated = self._compile_hints(hints) if narrowed else (adapter, core, generated)
         self.warnings += [
             f"a choice inside a type is left out, for JSON can't carry it: {s}" for s in generated.skipped
         ]
         self.schema = finish_schema(generated.schema, has_members=generated.has_members)
         self.core_schema, self.validator, self._serializer = adapter.core_schema, adapter.validator, adapter.serializer
+        if core is not self.core_schema:
+            self.core_schema = core
+            self.validator = SchemaValidator(self.core_schema, _use_prebuilt=False)
+            self._serializer = SchemaSerializer(self.core_schema, _use_prebuilt=False)
 
-    def _compile_hints(self, hints: dict[str, Any]) -> tuple[TypeAdapter[dict[str, Any]], GeneratedSchema]:
+    def _compile_hints(
+        self, hints: dict[str, Any]
+    ) -> tuple[TypeAdapter[dict[str, Any]], core_schema.CoreSchema, GeneratedSchema]:
+        """Return what Pydantic makes of the hints, a core schema that reads them rightly, and the JSON Schema."""
         config = ConfigDict(allow_inf_nan=False, strict=self._strict)
         if self.aliases:
             config["validate_by_name"] = self._check_aliases()
             config["validate_by_alias"] = True
         try:
             adapter = _compile_members(hints, config, extra=self._extra, namespace=self._signature.namespace)
-            return adapter, generate_schema(adapter.core_schema)
+            core = read_rightly(adapter.core_schema) if is_misread(adapter.core_schema) else adapter.core_schema
+            return adapter, core, generate_schema(core)
         except _UNCOMPILABLE as error:
             if not self._leave_out_unsayable(hints):
                 reason = f"its parameters can't be compiled: {_read_first_line(error)}"
@@ -525,20 +535,23 @@ def _compile_hint(key: _HintKey) -> CompiledHint | None:
         if not adapter.pydantic_complete:
             return None
         core: Any = adapter.core_schema
-        schema, skipped, has_members = generate_schema(core)
+        if is_misread(core):
+            return None
+        generated = generate_schema(core)
     except _UNCOMPILABLE:
         return None
     core_definitions: tuple[core_schema.CoreSchema, ...] = ()
     if core["type"] == "definitions":
         core_definitions, core = tuple(core["definitions"]), core["schema"]
-    if core["type"] != "typed-dict" or schema.get("required") != [_ONLY_KEY] or skipped:
+    schema = generated.schema
+    if core["type"] != "typed-dict" or schema.get("required") != [_ONLY_KEY] or generated.skipped:
         return None
     return CompiledHint(
         core["fields"][_ONLY_KEY]["schema"],
         schema["properties"][_ONLY_KEY],
         core_definitions,
         schema.get("$defs", {}),
-        has_members,
+        generated.has_members,
     )
 
 

@@ -19,10 +19,31 @@ import typing
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import Annotated, Any, Literal, NamedTuple, NotRequired, Optional, Required, cast, get_args, get_origin
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    NotRequired,
+    Optional,
+    Required,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+)
 
 import typing_extensions
-from pydantic import AliasChoices, AliasPath, Field, GetCoreSchemaHandler, PlainValidator, Secret
+from pydantic import (
+    AliasChoices,
+    AliasPath,
+    Field,
+    GetCoreSchemaHandler,
+    PlainSerializer,
+    PlainValidator,
+    Secret,
+    TypeAdapter,
+)
 from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import (
@@ -158,6 +179,9 @@ class _Generator(GenerateJsonSchema):
         return schema
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        default, said = schema.get("default"), cast("Any", schema["schema"]).get("serialization", {})
+        if isinstance(default, enum.Enum) and said.get("type") == "function-plain":
+            schema = {**schema, "default": said["function"](default)}
         json_schema = super().default_schema(schema)
         if _is_secret(json_schema):
             json_schema.pop("default", None)
@@ -229,7 +253,9 @@ class _Generator(GenerateJsonSchema):
         return json_schema
 
     def tagged_union_schema(self, schema: core_schema.TaggedUnionSchema) -> JsonSchemaValue:
-        json_schema = super().tagged_union_schema(schema)
+        # A member of an enum that is a tag is one more way to write its value.
+        choices = {tag: choice for tag, choice in schema["choices"].items() if not isinstance(tag, enum.Enum)}
+        json_schema = super().tagged_union_schema({**schema, "choices": choices or schema["choices"]})
         json_schema.pop("discriminator", None)  # a word of OpenAPI: the choices' own constants say it in JSON Schema
         return json_schema
 
@@ -418,37 +444,156 @@ def _rewrite_class(hint: type) -> Any:
     return _record_of(hint, rewrite_hint)
 
 
+def _fields_of(schema: Any) -> list[Any]:
+    """Return the fields of a dataclass, below what its validators put around them."""
+    while "fields" not in schema:
+        schema = schema["schema"]
+    return cast("list[Any]", schema["fields"])
+
+
 def _rewrite_literal(hint: Any) -> Any:
     """Say the members of enums in a ``Literal`` as JSON: Pydantic offers ``"red"`` for ``Color.RED`` and refuses it."""
     values = get_args(hint)
-    if not any(isinstance(value, enum.Enum) for value in values):
-        return hint
-    choices: dict[Any, Any] = {}
-    for value in values:
-        is_plain = not isinstance(value, enum.Enum) or isinstance(value.value, _SCALAR_TYPES)
-        said = value.name if not is_plain else value.value if isinstance(value, enum.Enum) else value
-        choices[said] = value
-    return _say_as(hint, choices)
+    return _say_as(hint, _choices_of(values)) if any(isinstance(value, enum.Enum) for value in values) else hint
 
 
 def _say_as(hint: Any, choices: dict[Any, Any]) -> Any:
     """Return a hint whose values are said as the keys of `choices`; names of members are understood too."""
+    said: Any = Literal[tuple(choices)]
+    text = _describe_unsaid_names(choices)
+    if text:
+        said = Annotated[said, Field(json_schema_extra={MEMBERS: text})]
+    choose, say = _choice_functions(choices)
+    return Annotated[hint, PlainValidator(choose, json_schema_input_type=said), PlainSerializer(say)]
+
+
+def _describe_unsaid_names(choices: Mapping[Any, Any]) -> str:
+    members = {value.name: value for value in choices.values() if isinstance(value, enum.Enum)}
+    return members_text([value for name, value in members.items() if name not in choices])
+
+
+def _choice_functions(choices: Mapping[Any, Any]) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    """Return what takes a value for the choice that is said so, and what says a choice."""
     members = {value.name: value for value in choices.values() if isinstance(value, enum.Enum)}
 
     def choose(value: Any) -> Any:
         for said, choice in choices.items():
-            if value is choice or (type(value) is type(said) and value == said):
+            own = choice.value if isinstance(choice, enum.Enum) else choice
+            if value is choice or (
+                value is not None and any(type(value) is type(one) and value == one for one in (said, own))
+            ):
                 return choice
         name = value.rpartition(".")[2] if isinstance(value, str) else ""
         if name not in members:
             raise PydanticCustomError("enum", "unknown name")
         return members[name]
 
-    said: Any = Literal[tuple(choices)]
-    text = members_text([value for name, value in members.items() if name not in choices])
-    if text:
-        said = Annotated[said, Field(json_schema_extra={MEMBERS: text})]
-    return Annotated[hint, PlainValidator(choose, json_schema_input_type=said)]
+    def say(value: Any) -> Any:
+        return next((said for said, choice in choices.items() if choice is value), value)
+
+    return choose, say
+
+
+def _choices_of(values: Iterable[Any]) -> dict[Any, Any]:
+    """Return the values of a ``Literal`` by the way they are said as JSON."""
+    choices: dict[Any, Any] = {}
+    for value in values:
+        is_plain = not isinstance(value, enum.Enum) or isinstance(value.value, _SCALAR_TYPES)
+        choices[value.name if not is_plain else value.value if isinstance(value, enum.Enum) else value] = value
+    return choices
+
+
+def is_misread(schema: Any) -> bool:
+    """Return whether a core schema has what `read_rightly` changes."""
+    waiting: list[Any] = [schema]
+    while waiting:
+        part = waiting.pop()
+        if is_object(part):
+            kind = part.get("type")
+            listed = part.get("expected", part.get("choices", ())) if kind in _CONSTANT_TYPES else ()
+            if any(isinstance(value, enum.Enum) for value in listed):
+                return True
+            if kind == "dataclass" and find_special_hints(part["cls"]):
+                return True
+            waiting.extend(item for key, item in part.items() if key != "metadata")
+        elif isinstance(part, (list, tuple)):
+            waiting.extend(cast("Sequence[Any]", part))
+    return False
+
+
+_CONSTANT_TYPES = frozenset({"literal", "tagged-union"})
+
+
+def find_special_hints(cls: type) -> dict[str, Any]:
+    """Return the hints of the fields that a class inherits of a generic one for which it gives the types.
+
+    Pydantic takes ``value: T`` for any value in ``class DateBox(Box[date])``.
+    """
+    special: dict[str, Any] = {}
+    waiting: list[tuple[Any, dict[Any, Any]]] = [(cls, {})]
+    while waiting:
+        owner, given = waiting.pop()
+        bases: tuple[Any, ...] = vars(owner).get("__orig_bases__", ())
+        for base in bases:
+            origin: Any = get_origin(base)
+            parameters = getattr(origin, "__parameters__", ())
+            if not isinstance(origin, type) or not parameters:
+                continue
+            types_of_base = {
+                parameter: _substitute(hint, given) for parameter, hint in zip(parameters, get_args(base), strict=False)
+            }
+            waiting.append((origin, types_of_base))
+            hints = typing_extensions.get_type_hints(origin, include_extras=True)
+            for name in inspect.get_annotations(origin):
+                hint = _substitute(hints[name], types_of_base)
+                if hint is not hints[name] and not isinstance(hint, TypeVar):
+                    special.setdefault(name, hint)
+    own = {name for base in cls.__mro__ if "__parameters__" not in vars(base) for name in inspect.get_annotations(base)}
+    return {name: hint for name, hint in special.items() if name not in own}
+
+
+def _substitute(hint: Any, given: Mapping[Any, Any]) -> Any:
+    if isinstance(hint, TypeVar):
+        return given.get(hint, hint)
+    parameters = getattr(hint, "__parameters__", ())
+    if isinstance(hint, type) or not any(parameter in given for parameter in parameters):
+        return hint
+    return hint[tuple([given.get(parameter, parameter) for parameter in parameters])]
+
+
+def read_rightly(schema: Any) -> Any:
+    """Return a core schema that reads what Pydantic offers and then refuses, or takes for any value.
+
+    Members of enums that are constants or tags are said as JSON: Pydantic offers ``"red"`` for a
+    ``Literal[Color.RED]``, and refuses it. Fields of a generic class have the types that a class over it gives them.
+    """
+    if isinstance(schema, (list, tuple)):
+        parts = [read_rightly(part) for part in cast("Sequence[Any]", schema)]
+        return parts if isinstance(schema, list) else tuple(parts)
+    if not is_object(schema):
+        return schema
+    if schema.get("type") == "literal" and any(isinstance(value, enum.Enum) for value in schema["expected"]):
+        choices = _choices_of(schema["expected"])
+        text = _describe_unsaid_names(choices)
+        choose, say = _choice_functions(choices)
+        return core_schema.no_info_plain_validator_function(
+            choose,
+            json_schema_input_schema=core_schema.literal_schema(
+                list(choices), metadata={"pydantic_js_extra": {MEMBERS: text}} if text else None
+            ),
+            serialization=core_schema.plain_serializer_function_ser_schema(say),
+        )
+    taken: dict[str, Any] = {key: part if key == "metadata" else read_rightly(part) for key, part in schema.items()}
+    if schema.get("type") == "dataclass":
+        special = find_special_hints(schema["cls"])
+        for field in _fields_of(taken["schema"]) if special else ():
+            if field["name"] in special:
+                holder: Any = field if field["schema"]["type"] != "default" else field["schema"]
+                holder["schema"] = read_rightly(TypeAdapter(special[field["name"]]).core_schema)
+    if schema.get("type") == "tagged-union":
+        tags = _choices_of(tag for tag in schema["choices"] if isinstance(tag, enum.Enum))
+        taken["choices"] |= {said: taken["choices"][tag] for said, tag in tags.items()}
+    return taken
 
 
 def _join_flags(flags: type[enum.Flag], text: str) -> enum.Flag:

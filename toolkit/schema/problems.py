@@ -552,6 +552,8 @@ KINDS_OF_ERRORS = {
     "extra_forbidden": "unknown",
     "unexpected_keyword_argument": "unknown",
 }
+_ABOUT_TAG = frozenset({"union_tag_invalid", "union_tag_not_found"})
+_NOT_LISTED = frozenset({"literal_error", "enum"})
 _SAID_BY_THE_AUTHOR = frozenset({"value_error", "assertion_error"})
 
 
@@ -573,7 +575,7 @@ def find_path(location: tuple[str | int, ...], value: Any, *, is_missing: bool =
 def read_validation_errors(details: Sequence[ErrorDetails], value: Any, nodes: Nodes) -> list[Problem]:
     """Return what is wrong with a value, one problem for each place, in the order of the errors."""
     found: dict[JsonPath, Problem] = {}
-    for detail in _keep_nearest_choice(details, value):
+    for detail in _keep_nearest_choice(details, value, nodes):
         kind = KINDS_OF_ERRORS.get(detail["type"], "wrong")
         path = find_path(detail["loc"], value, is_missing=kind == "missing")
         problem = _read_detail(detail, cast("Any", kind), path, value, nodes)
@@ -587,6 +589,12 @@ def _read_detail(
     detail: ErrorDetails, kind: Literal["wrong", "missing", "unknown"], path: JsonPath, value: Any, nodes: Nodes
 ) -> Problem:
     message = detail["msg"]
+    if (
+        detail["type"] in _ABOUT_TAG
+        and (tag := str(detail.get("ctx", {}).get("discriminator", ""))[1:-1]).isidentifier()
+    ):
+        kind = "wrong" if tag in value_at(value, path) else "missing"
+        return Problem(path=(*path, tag), kind=kind, reason=message)
     if kind != "wrong":
         inside = _locate_in_json(detail, path, value, nodes)
         if inside is None:
@@ -621,8 +629,22 @@ def _locate_in_json(detail: ErrorDetails, path: JsonPath, value: Any, nodes: Nod
     return f"In the JSON that it holds, at {'.'.join(rest)}: " if rest else ""
 
 
-def _keep_nearest_choice(details: Sequence[ErrorDetails], value: Any) -> list[ErrorDetails]:
-    """Keep, of the errors of each choice of a union, those of the choice that is nearest to right."""
+def count_constants(nodes: Nodes, path: JsonPath, value: Any, count: int) -> list[int]:
+    """Return, for each of so many choices at a path, how many of its constants the value there has."""
+    choices = nodes.choices(nodes.at(path))
+    if len(choices) != count:
+        choices = [choice for choice in choices if choice.get("type") != "null"]
+    if not is_object(value) or len(choices) != count:
+        return [0] * count
+    counts: list[int] = []
+    for choice in choices:
+        members = [(value.get(name), nodes.resolve(member)) for name, member in choice.get("properties", {}).items()]
+        counts.append(sum("const" in member and member["const"] == came for came, member in members))
+    return counts
+
+
+def _keep_nearest_choice(details: Sequence[ErrorDetails], value: Any, nodes: Nodes) -> list[ErrorDetails]:
+    """Keep, of the errors of each choice of a union, those of the choice that was meant: see `_distance_of_choice`."""
     groups: dict[JsonPath, dict[str, list[ErrorDetails]]] = {}
     tagged: dict[int, tuple[JsonPath, str]] = {}
     for index, detail in enumerate(details):
@@ -637,20 +659,32 @@ def _keep_nearest_choice(details: Sequence[ErrorDetails], value: Any) -> list[Er
                 break
     best: dict[JsonPath, str] = {}
     for path, choices in groups.items():
-        inner = [
-            name
-            for name, errors in choices.items()
-            if any(find_path(e["loc"], value) != path or e["type"] == "missing" for e in errors)
-        ]
-        best[path] = min(
-            inner or choices,
-            key=lambda name: (len(choices[name]), sum(error["type"] == "missing" for error in choices[name])),
-        )
+        equal = dict(zip(choices, count_constants(nodes, path, value_at(value, path), len(choices)), strict=True))
+        best[path] = min(choices, key=lambda name: _distance_of_choice(choices[name], path, value, equal[name]))
     return [
         detail
         for index, detail in enumerate(details)
         if index not in tagged or best[tagged[index][0]] == tagged[index][1]
     ]
+
+
+def _distance_of_choice(
+    errors: Sequence[ErrorDetails], path: JsonPath, value: Any, equal: int
+) -> tuple[bool, int, int, int]:
+    """Return how far a value is from the choice of a union that has these errors; the choice that was meant is nearest.
+
+    That one takes a value of this type, then has the most constants of the value, less those that are others, then the
+    fewest problems.
+    """
+    paths = [find_path(error["loc"], value) for error in errors]
+    is_inside = any(
+        where != path or error["type"] == "missing" or error["type"] in _SAID_BY_THE_AUTHOR
+        for where, error in zip(paths, errors, strict=True)
+    )
+    others = sum(
+        len(where) == len(path) + 1 and error["type"] in _NOT_LISTED for where, error in zip(paths, errors, strict=True)
+    )
+    return not is_inside, others - equal, len(errors), sum(error["type"] == "missing" for error in errors)
 
 
 _ATTEMPTS = 15

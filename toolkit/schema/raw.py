@@ -29,7 +29,7 @@ from toolkit.schema.arguments import (
     open_budget,
 )
 from toolkit.schema.nodes import JsonPath, Node, Nodes, is_array, is_object
-from toolkit.schema.problems import WRONG_NAME, Problem, explain
+from toolkit.schema.problems import WRONG_NAME, Problem, count_constants, explain
 from toolkit.schema.raw_schema import RawSchema, measure
 
 if TYPE_CHECKING:
@@ -264,7 +264,7 @@ def _read_error(error: ValidationError, nodes: Nodes, before: JsonPath) -> Itera
         case "falseSchema" if path and isinstance(path[-1], str):
             yield Problem(path=path, kind="unknown")
         case "anyOf" | "oneOf" if any(kind.context):
-            yield from _read_nearest(kind.context, path, nodes, before)
+            yield from _read_nearest(kind.context, error.instance, path, nodes, before)
         case _:
             if "BacktrackLimit" in type(kind).__name__:
                 reason = "To find out whether it matches the regular expression takes too long"
@@ -283,15 +283,26 @@ def _refuse_name(path: JsonPath, nodes: Nodes) -> Problem:
 
 
 def _read_nearest(
-    alternatives: Sequence[Sequence[ValidationError]], path: JsonPath, nodes: Nodes, before: JsonPath
+    alternatives: Sequence[Sequence[ValidationError]], value: Any, path: JsonPath, nodes: Nodes, before: JsonPath
 ) -> Iterator[Problem]:
-    """Yield the problems of the one alternative that is nearest to right: it is wrong only further inside."""
+    """Yield the problems of the one alternative that was meant: it is wrong only further inside.
+
+    Of several it is the one with the most constants of the value, less those that are others, then with the fewest
+    problems.
+    """
     best: list[Problem] | None = None
-    for errors in alternatives:
+    least = (0, 0)
+    constants = count_constants(nodes, path, value, len(alternatives))
+    for errors, equal in zip(alternatives, constants, strict=True):
         found = [problem for error in errors for problem in _read_error(error, nodes, before)]
+        others = sum(
+            error.kind.name in {"const", "enum"} and len(error.instance_path) + len(before) == len(path) + 1
+            for error in errors
+        )
         is_inside = all(len(problem.path) > len(path) for problem in found)
-        if is_inside and (best is None or len(found) < len(best)):
-            best = found
+        distance = (others - equal, len(found))
+        if is_inside and (best is None or distance < least):
+            best, least = found, distance
     yield from best or [Problem(path=path, kind="wrong")]
 
 

@@ -194,8 +194,20 @@ class TypedArguments:
         untold = len(details) - _MOST_ERRORS_READ
         if untold > 0:
             details = sorted(details, key=lambda detail: detail["type"] not in KINDS_OF_ERRORS)[:_MOST_ERRORS_READ]
-        problems = read_validation_errors(details, value, self.nodes)
+        problems = read_validation_errors([self._name_tags(detail) for detail in details], value, self.nodes)
         return InvalidArgumentsError(explain(problems, value, self.nodes, self._is_accepted, untold=max(0, untold)))
+
+    def _name_tags(self, detail: ErrorDetails) -> ErrorDetails:
+        """Return an error of a union whose tag a function finds, with the tags that there are."""
+        function = str(detail.get("ctx", {}).get("discriminator", ""))
+        if not function.endswith("()"):
+            return detail
+        unions = (part for part in _walk_core(self._fields.core_schema) if part.get("type") == "tagged-union")
+        named = (union for union in unions if getattr(union["discriminator"], "__name__", "") == function[:-2])
+        tags = dict.fromkeys(
+            json.dumps(getattr(tag, "value", tag), default=str) for union in named for tag in union["choices"]
+        )
+        return {**detail, "msg": f"It must be one of these kinds: {', '.join(tags)}"} if tags else detail
 
     def _explain_crash(self, value: Any, error: Exception | SystemExit) -> InvalidArgumentsError:
         """Return the refusal of arguments on which something of the author's failed, instead of refusing them."""
