@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import trio
 
-__all__ = ["LONGEST_TURN", "TurnMeter", "longest_turn", "slowness"]
+__all__ = ["LONGEST_TURN", "METER", "TurnMeter", "longest_turn", "slowness"]
 
 LONGEST_TURN = 0.05
 """Seconds of CPU time that nothing may hold an event loop, on a machine that does the reference work in its time."""
@@ -70,10 +70,14 @@ class TurnMeter(trio.abc.Instrument):
 
         return MeasuredLoop()
 
-    def run(self, function: Callable[[], Awaitable[Any]], backend: str = "asyncio") -> Any:
-        """Run an async function to its end."""
-        options: dict[str, Any] = {"loop_factory": self.make_loop} if backend == "asyncio" else {"instruments": [self]}
-        return anyio.run(partial(_call, function), backend=backend, backend_options=options)
+    def run(self, function: Callable[[], Awaitable[Any]], backend: str = "asyncio", **options: Any) -> Any:
+        """Run an async function to its end, with options of the backend."""
+        own: dict[str, Any] = {"loop_factory": self.make_loop} if backend == "asyncio" else {"instruments": [self]}
+        return anyio.run(partial(_call, function), backend=backend, backend_options={**own, **options})
+
+
+METER = TurnMeter()
+"""The meter of the fuzzers, one in a process, however their modules are named."""
 
 
 async def _call(function: Callable[[], Awaitable[Any]]) -> Any:

@@ -87,6 +87,7 @@ _WRITTEN_FIELD = re.compile(
 _DIGEST = re.compile("secret:[0-9a-f]{64}")
 _MEANT_FIELD = re.compile(r"([\w.-]{1,60})\\{0,3}[\"']?\s{0,4}[:=]")
 _OPENS_JSON = ("{", "[")
+_PIECE = 32_768
 _SHORTEST_STRUCK = 4
 _SHORTEST_WITHIN = 6  # shorter secrets are only redacted as separate words
 _SHORTEST_ENCODED = 8  # the Base64 of less, cut at its ends, would be found in other words
@@ -198,7 +199,29 @@ def without_secrets(text: str, secrets: Iterable[str], *, shortest: int = _SHORT
         shortest: Shorter ones than that many characters would be found in everything, and are left.
     """
     known = frozenset([secret for secret in map(str.strip, secrets) if len(secret) >= shortest])
-    return _compile_secret_pattern(known).sub(MASK, text) if known else text
+    if not known:
+        return text
+    pattern, longest = _compile_secret_pattern(known)
+    return pattern.sub(MASK, text) if len(text) <= _PIECE else "".join(_mask_in_pieces(pattern, longest, text))
+
+
+def _mask_in_pieces(pattern: re.Pattern[str], longest: int, text: str) -> Iterator[str]:
+    """Yield a text without what a pattern finds, searched piece by piece.
+
+    One search holds the interpreter's lock to its end, so that no other thread would go on meanwhile.
+    """
+    written, start = 0, 0
+    while start < len(text):
+        end = start + _PIECE
+        # What begins in this piece may end behind it, and depends on one more letter.
+        found = pattern.search(text, start, end + longest + 1)
+        if found is None or found.start() >= end:
+            start = end
+            continue
+        yield text[written : found.start()]
+        yield MASK
+        written = start = found.end()
+    yield text[written:]
 
 
 def without_keys(text: str) -> str:
@@ -408,12 +431,12 @@ def _split_header(value: str) -> Iterator[str]:
 
 
 @lru_cache(maxsize=64)
-def _compile_secret_pattern(secrets: frozenset[str]) -> re.Pattern[str]:
-    """Return a pattern that finds any form of these secrets, the longest first."""
+def _compile_secret_pattern(secrets: frozenset[str]) -> tuple[re.Pattern[str], int]:
+    """Return a pattern that finds any form of these secrets, the longest first, and the length of that."""
     forms = {form for secret in secrets for form in _list_forms(secret)}
     exact = [re.escape(form) for form in sorted(forms, key=len, reverse=True) if len(form) >= _SHORTEST_WITHIN]
     words = [rf"(?<!\w){re.escape(form)}(?!\w)" for form in forms if len(form) < _SHORTEST_WITHIN]
-    return re.compile("|".join([*exact, *words]), re.IGNORECASE)
+    return re.compile("|".join([*exact, *words]), re.IGNORECASE), max(map(len, forms))
 
 
 def _list_forms(secret: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from tests.fuzzing.harness import Target, bend
+from tests.fuzzing.harness import Target, bend, hold_loop
 
 __all__ = ["TARGETS"]
 
@@ -105,7 +105,7 @@ def snapshot_target() -> Callable[[bytes], None]:
             content = {name: value for name, value in snapshot.items() if name != "seal"}
             snapshot = {**content, "seal": saving.make_seal(content, None)}
         try:
-            handle = toolkit.ToolLoopHandle.restore(snapshot, scripted([]), registry, ctx=None)
+            handle = hold_loop(lambda: toolkit.ToolLoopHandle.restore(snapshot, scripted([]), registry, ctx=None))
         except (toolkit.errors.LoopUsageError, toolkit.ConfigurationError):
             return
         toolkit.chat.validate_transcript(handle.messages, allow_pending=True)

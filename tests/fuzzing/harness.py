@@ -2,16 +2,18 @@
 
 The folder keeps the inputs that led somewhere new, and begins with the seeds; the options are libFuzzer's, such as
 ``-max_total_time=60``. A target is a test of bytes: it fails by raising, by more than `MOST_CALLS` calls of functions
-for one input (libFuzzer has its ``-timeout`` for that), or by memory that grows.
+for one input (libFuzzer has its ``-timeout`` for that), by memory that grows, or by holding an event loop for longer
+than `LONGEST_TURN`: it runs what is async by `run_in_loop`, and what an event loop would wait for by `hold_loop`.
 """
 
 import gc
 import json
 import logging
+import math
 import random
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from importlib import import_module
@@ -20,11 +22,25 @@ from pathlib import Path
 from typing import Any
 
 from tests.counted_work import count_calls
+from tests.loop_turns import LONGEST_TURN, METER, slowness
 
-__all__ = ["Target", "all_targets", "bend", "can_follow_coverage", "check_growth", "check_inputs", "check_seconds"]
+__all__ = [
+    "Target",
+    "all_targets",
+    "bend",
+    "can_follow_coverage",
+    "check_growth",
+    "check_inputs",
+    "check_seconds",
+    "check_turns",
+    "hold_loop",
+    "run_in_loop",
+]
 
 MOST_CALLS = 3_000_000
 _MOST_OBJECTS_LEFT = 200
+_SWOLLEN = 900_000
+_ENTRY_TRIES = 4
 _MOST_ROUNDS = 4
 _GROUPS = ("words", "servers", "schemas", "sources", "files")
 _ODD: tuple[Any, ...] = (
@@ -77,6 +93,7 @@ class Target:
         seeds: Give inputs to begin with.
         follows: The packages whose coverage leads.
         longest: How many bytes an input has at most.
+        swollen: How many bytes an input has when one piece of it is repeated; what is longer is read in threads.
     """
 
     name: str
@@ -84,6 +101,17 @@ class Target:
     seeds: Callable[[], Sequence[bytes]]
     follows: Sequence[str]
     longest: int = 8_000
+    swollen: int = _SWOLLEN
+
+
+def hold_loop(run: Callable[[], Any]) -> Any:
+    """Call a function that an event loop waits for, and measure it."""
+    return METER.during(run)
+
+
+def run_in_loop(function: Callable[[], Awaitable[Any]], backend: str = "asyncio", **options: Any) -> None:
+    """Run an async function in an event loop whose turns are measured."""
+    METER.run(function, backend, **options)
 
 
 def all_targets() -> dict[str, Target]:
@@ -174,6 +202,13 @@ def mutate(seeds: Sequence[bytes], dice: random.Random, longest: int) -> bytes:
     return bytes(data[:longest])
 
 
+def swell(data: bytes, dice: random.Random, size: int) -> bytes:
+    """Return an input with one piece of it repeated, until it has that size."""
+    start = dice.randrange(len(data) + 1)
+    piece = data[start : start + dice.choice((1, 1, 2, 5, 20, 100))] or b"x"
+    return data[:start] + piece * (max(0, size - len(data)) // len(piece)) + data[start:]
+
+
 def check_inputs(target: Target, mutations: int, *, seed: int = 1) -> None:
     """Give a target its seeds and so many mutations of them."""
     test, seeds, dice = without_crashes(target.make()), target.seeds(), random.Random(seed)
@@ -183,14 +218,67 @@ def check_inputs(target: Target, mutations: int, *, seed: int = 1) -> None:
         _try(test, mutate(seeds, dice, target.longest))
 
 
+def check_turns(target: Target, inputs: Iterable[bytes]) -> tuple[int, float]:
+    """Give a target inputs without counting its calls; return how many, and the longest turn in seconds."""
+    test = without_crashes(target.make())
+    count, longest = 0, 0.0
+    gc.collect()
+    gc.freeze()  # what was there before is looked through no more: that would be part of some turn
+    try:
+        for data in inputs:
+            longest = max(longest, _check_turn(test, data))
+            count += 1
+    finally:
+        gc.unfreeze()
+    return count, longest
+
+
+def _check_turn(test: Callable[[bytes], None], data: bytes) -> float:
+    """Run a test, and return its longest turn in seconds of the reference machine; one that is too long is tried again.
+
+    What is compiled or imported for the first time is no work of an input.
+    """
+    longest = math.inf
+    for _ in range(_ENTRY_TRIES):
+        METER.longest = 0.0
+        try:
+            test(data)
+        except BaseException as error:
+            error.add_note(f"the input was {data[:10_000]!r}")
+            raise
+        longest = min(longest, METER.longest)
+        if longest <= LONGEST_TURN:
+            return longest
+    longest /= slowness()
+    assert longest <= LONGEST_TURN, f"it held the event loop for {longest:.3f} s; the input was {data[:10_000]!r}"
+    return longest
+
+
+def swollen_inputs(target: Target, count: int, *, seed: int = 1) -> Iterator[bytes]:
+    """Yield mutations of a target's seeds, each swollen."""
+    seeds, dice = target.seeds(), random.Random(seed)
+    for _ in range(count):
+        yield swell(mutate(seeds, dice, target.longest), dice, target.swollen)
+
+
 def check_seconds(target: Target, seconds: float, *, seed: int = 1) -> int:
     """Give a target mutations of its seeds for as long as that; return how many it took."""
-    test, seeds, dice = without_crashes(target.make()), target.seeds(), random.Random(seed)
-    end, count = time.monotonic() + seconds, 0
+    seeds, dice = target.seeds(), random.Random(seed)
+    test, end, count = without_crashes(target.make()), time.monotonic() + seconds, 0
     while time.monotonic() < end:
         _try(test, mutate(seeds, dice, target.longest))
         count += 1
     return count
+
+
+def mutations_for(target: Target, seconds: float, *, seed: int) -> Iterator[bytes]:
+    """Yield mutations of a target's seeds for as long as that, every twentieth swollen."""
+    seeds, dice = target.seeds(), random.Random(seed)
+    end, count = time.monotonic() + seconds, 0
+    while time.monotonic() < end:
+        data = mutate(seeds, dice, target.longest)
+        count += 1
+        yield swell(data, dice, target.swollen) if count % 20 == 0 else data
 
 
 def _try(test: Callable[[bytes], None], data: bytes) -> None:
@@ -225,9 +313,16 @@ def check_growth(target: Target) -> None:
 
 
 def main() -> None:
-    """Fuzz by coverage."""
+    """Fuzz by coverage; with ``turns=SECONDS`` for options, without it, and tell the longest turn."""
     name, folder = sys.argv[1], Path(sys.argv[2])
     target = all_targets()[name]
+    if sys.argv[3:] and sys.argv[3].startswith("turns="):
+        seconds = float(sys.argv[3].removeprefix("turns="))
+        kept = [file.read_bytes() for file in sorted(folder.iterdir())]
+        count, longest = check_turns(target, [*kept, *swollen_inputs(target, 20)])
+        more, longest_of_more = check_turns(target, mutations_for(target, seconds, seed=time.time_ns()))
+        print(f"{name}: {count + more} inputs, longest turn {1000 * max(longest, longest_of_more):.1f} ms", flush=True)
+        return
     atheris: Any = import_module("atheris")
     with atheris.instrument_imports(include=list(target.follows)):
         test = without_crashes(target.make())

@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import Any
 
-from tests.fuzzing.harness import Target
+from tests.fuzzing.harness import Target, hold_loop
 
 __all__ = ["TARGETS"]
 SEEDS = (
@@ -35,7 +36,7 @@ def check_schema(data: bytes) -> None:
     except SchemaError:
         return
     try:
-        arguments = parser.parse_json(rest)
+        arguments: Any = hold_loop(partial(parser.parse_json, rest))
     except InvalidArgumentsError:
         return
     assert parser.parse_json(parser.dump_json(arguments)) is not None
@@ -48,7 +49,7 @@ def check_arguments(data: bytes) -> None:
     text = data.decode("utf-8", "surrogateescape")
     for parser in _parsers():
         try:
-            arguments = parser.parse_json(text)
+            arguments = hold_loop(partial(parser.parse_json, text))
         except InvalidArgumentsError:
             continue
         parser.dump_json(arguments)
@@ -100,6 +101,20 @@ def arguments_target() -> Callable[[bytes], None]:
 
 
 TARGETS = [
-    Target(name="schema", make=schema_target, seeds=lambda: SEEDS, follows=["toolkit.schema"], longest=4_000),
-    Target(name="arguments", make=arguments_target, seeds=lambda: SEEDS, follows=["toolkit.schema"], longest=4_000),
+    Target(
+        name="schema",
+        make=schema_target,
+        seeds=lambda: SEEDS,
+        follows=["toolkit.schema"],
+        longest=4_000,
+        swollen=29_000,
+    ),
+    Target(
+        name="arguments",
+        make=arguments_target,
+        seeds=lambda: SEEDS,
+        follows=["toolkit.schema"],
+        longest=4_000,
+        swollen=29_000,
+    ),
 ]

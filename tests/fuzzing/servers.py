@@ -6,7 +6,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from tests.fuzzing.harness import Target
+from tests.fuzzing.harness import Target, hold_loop
 
 __all__ = ["TARGETS"]
 
@@ -26,9 +26,9 @@ def format_target(name: str) -> Callable[[bytes], None]:
         told: list[Any] = []
         try:
             for start in range(0, len(data), size):
-                for event in events.feed(data[start : start + size]):
-                    told += decoder.feed(event)
-            told.append(decoder.finish())
+                for event in hold_loop(partial(events.feed, data[start : start + size])):
+                    told += hold_loop(lambda event=event: list(decoder.feed(event)))  # type: ignore[misc]
+            told.append(hold_loop(decoder.finish))
         except refused as error:
             return type(error).__name__, []
         bent.check_counts(told[-1].response)
@@ -38,12 +38,12 @@ def format_target(name: str) -> Callable[[bytes], None]:
         size, text = 1 + (data[0] if data else 0) % 32, data[1:]
         assert heard(text, size) == heard(text, max(1, len(text))), text
         try:
-            body = from_json(text)
+            body = hold_loop(partial(from_json, text))
         except ValueError:
             return
         if isinstance(body, dict):
             try:
-                response = format_.decode(body)
+                response = hold_loop(partial(format_.decode, body))
             except refused:
                 return
             bent.check_counts(response)
@@ -57,7 +57,11 @@ def events_target() -> Callable[[bytes], None]:
 
     def read(data: bytes, size: int) -> list[bytes]:
         events = reader()
-        return [event for start in range(0, len(data), size) for event in events.feed(data[start : start + size])]
+        return [
+            event
+            for start in range(0, len(data), size)
+            for event in hold_loop(partial(events.feed, data[start : start + size]))
+        ]
 
     def test(data: bytes) -> None:
         size, text = 1 + (data[0] if data else 0) % 32, data[1:]

@@ -14,9 +14,9 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from tests.fuzzing.harness import Target, bend
+from tests.fuzzing.harness import Target, bend, run_in_loop
 
-__all__ = ["QUIET_LOGGERS", "TARGETS"]
+__all__ = ["QUIET_LOGGERS", "TARGETS", "Peer", "start_peer_instead"]
 
 _EVER = 1_000_000.0
 
@@ -34,7 +34,7 @@ def run_on_jumping_clock(talk: Callable[[], Any]) -> None:
         with anyio.fail_after(_EVER):
             await talk()
 
-    anyio.run(bounded, backend="trio", backend_options={"clock": clock})
+    run_in_loop(bounded, "trio", clock=clock)
 
 
 class Peer:
@@ -66,7 +66,9 @@ class Peer:
             self._more = self._anyio.Event()
             await self._more.wait()
         await import_module("anyio.lowlevel").checkpoint()
-        return self._said.pop(0)
+        said, rest = self._said[0][:max_bytes], self._said[0][max_bytes:]
+        self._said[:1] = [rest] if rest else []
+        return said
 
     async def wait(self) -> int:
         while self.returncode is None:
@@ -99,7 +101,7 @@ def answer(reply: bytes, question: bytes) -> bytes:
     return reply.replace(b'"$id"', json.dumps(named).encode())
 
 
-def _start_peer_instead(peer: Peer) -> Callable[[], None]:
+def start_peer_instead(peer: Peer) -> Callable[[], None]:
     """Have this peer started in place of a process; return what puts back what was there."""
     processes: Any = import_module("toolkit.runtime.processes")
     before = processes.SupervisedProcess.start
@@ -141,7 +143,7 @@ def openapi_target() -> Callable[[bytes], None]:
             except error:
                 pass
 
-        import_module("anyio").run(use)
+        run_in_loop(use)
 
     return test
 
@@ -214,7 +216,7 @@ def openapi_reply_target() -> Callable[[bytes], None]:
             async with openapi.openapi_tools(source, transport=Reply()) as tools:
                 await toolkit.ToolRegistry(tools).execute(toolkit.ToolCall("1", "pets", "{}"))
 
-        import_module("anyio").run(use)
+        run_in_loop(use)
 
     return test
 
@@ -240,7 +242,7 @@ def plugin_target() -> Callable[[bytes], None]:
     def test(data: bytes) -> None:
         async def use() -> None:
             peer = Peer(data.split(b"\n"))
-            put_back = _start_peer_instead(peer)
+            put_back = start_peer_instead(peer)
             try:
                 async with plugin.plugin_tools("/nowhere", timeout=5) as tools:
                     registry = toolkit.ToolRegistry(tools)
@@ -321,7 +323,7 @@ def mcp_lines_target() -> Callable[[bytes], None]:
         lines = (data[1:] if data[:1] == b"!" else _GREETING + data).split(b"\n")
 
         async def use() -> None:
-            put_back = _start_peer_instead(Peer(lines))
+            put_back = start_peer_instead(Peer(lines))
             try:
                 await _use_mcp(servers.stdio("/nowhere"))
             finally:

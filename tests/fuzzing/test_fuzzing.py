@@ -13,7 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzzing.harness import all_targets, can_follow_coverage, check_growth, check_inputs, check_seconds
+from tests.fuzzing.harness import (
+    all_targets,
+    can_follow_coverage,
+    check_growth,
+    check_inputs,
+    check_seconds,
+    check_turns,
+    swollen_inputs,
+)
 from tests.fuzzing.sources import QUIET_LOGGERS
 
 TARGETS = all_targets()
@@ -39,6 +47,12 @@ def as_loud_as_before() -> Iterator[None]:
 @each_target
 def test_no_input_is_too_much(name: str) -> None:
     check_inputs(TARGETS[name], 40)
+
+
+@each_target
+def test_no_input_holds_the_event_loop(name: str) -> None:
+    target = TARGETS[name]
+    check_turns(target, [*target.seeds(), *swollen_inputs(target, 1)])
 
 
 @each_target

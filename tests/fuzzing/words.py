@@ -3,10 +3,11 @@
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import Any, get_args
 
-from tests.fuzzing.harness import Target
+from tests.fuzzing.harness import Target, hold_loop
 
 __all__ = ["TARGETS"]
 
@@ -40,12 +41,12 @@ def reply_target() -> Callable[[bytes], None]:
         reader = parsing.ReplyReader(tools)
         parts: list[Any] = []
         for start in range(0, len(text), size):
-            parts += reader.feed(text[start : start + size])
+            parts += hold_loop(partial(reader.feed, text[start : start + size]))
         return reader.collect([*parts, *reader.finish()])
 
     def test(data: bytes) -> None:
         text = data[1:].decode("utf-8", "surrogateescape")
-        reply = parsing.read_reply(text, tools)
+        reply = hold_loop(partial(parsing.read_reply, text, tools))
         for size in {1, 1 + data[0] % 16} if data else ():
             assert in_pieces(text, size) == reply, text
         if not reply.calls and not reply.unread:
@@ -60,17 +61,18 @@ def reply_target() -> Callable[[bytes], None]:
 
 def repair_target() -> Callable[[bytes], None]:
     repair = import_module("toolkit.calls.argument_repair")
+    naming = import_module("toolkit.tool_names")
     names = ["get_weather", "add", "read_file", "readFile"]
 
     def test(data: bytes) -> None:
         text = data.decode("utf-8", "surrogateescape")
-        repaired = repair.repair_arguments(text)
+        repaired = hold_loop(partial(repair.repair_arguments, text))
         if repaired is not None:
             check_nothing_invented(repaired, text)
             assert json.loads(repair.repair_arguments(repaired)) == json.loads(repaired)
-        name = repair.repair_name(text, names)
+        name = hold_loop(partial(naming.repair_name, text, names))
         assert name is None or name in names
-        assert set(repair.nearest_names(text, names)) <= set(names)
+        assert set(hold_loop(partial(naming.nearest_names, text, names))) <= set(names)
 
     return test
 
@@ -84,12 +86,12 @@ def readings_target() -> Callable[[bytes], None]:
         text = data[1:].decode("utf-8", "surrogateescape")
         parser: Any = (table.write_file, table.plan_trip)[data[0] % 2 if data else 0].arguments
         try:
-            parser.parse_json(text)
+            hold_loop(partial(parser.parse_json, text))
             return
         except errors.InvalidArgumentsError as error:
             refusal = error
         try:
-            arguments, steps = mending.mend_arguments(text, parser, refusal)
+            arguments, steps = hold_loop(partial(mending.mend_arguments, text, parser, refusal))
         except errors.InvalidArgumentsError:
             return
         # What is taken is what the last step says, and each step says what it assumed.
@@ -150,7 +152,21 @@ def _replies_and_arguments() -> list[bytes]:
 
 TARGETS = [
     Target(name="reply", make=reply_target, seeds=_replies, follows=["toolkit.parsing"], longest=2_000),
-    Target(name="repair", make=repair_target, seeds=_replies, follows=_TOOLS, longest=2_000),
-    Target(name="readings", make=readings_target, seeds=_replies_and_arguments, follows=_TOOLS, longest=2_000),
-    Target(name="quotation", make=quotation_target, seeds=_replies, follows=["toolkit.parsing"], longest=2_000),
+    Target(name="repair", make=repair_target, seeds=_replies, follows=_TOOLS, longest=2_000, swollen=29_000),
+    Target(
+        name="readings",
+        make=readings_target,
+        seeds=_replies_and_arguments,
+        follows=_TOOLS,
+        longest=2_000,
+        swollen=29_000,
+    ),
+    Target(
+        name="quotation",
+        make=quotation_target,
+        seeds=_replies,
+        follows=["toolkit.parsing"],
+        longest=2_000,
+        swollen=29_000,
+    ),
 ]

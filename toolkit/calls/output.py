@@ -10,12 +10,12 @@ import logging
 import time
 import unicodedata
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
-from anyio import CancelScope
+from anyio import CancelScope, to_thread
 
 from toolkit.chat import ContentBlock, TextBlock, ToolCall, ToolResult
 from toolkit.chat.output import ToolOutput, to_output
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("toolkit.calls")
 
 _make_result = maker_of(ToolResult)
+
+_LONG_OUTPUT = 30_000
+_LENGTH_OF_PART = 20
 
 READER = "read_result"
 """The tool that reads what was cut."""
@@ -119,6 +122,30 @@ def append_note(output: ToolOutput, note: str) -> ToolOutput:
     if isinstance(output.content, str):
         return replace(output, content=f"{output.content}\n\n{note}" if output.content.strip() else note)
     return replace(output, content=(*output.content, TextBlock(note)))
+
+
+async def redact_output(output: ToolOutput, redact: Redact) -> ToolOutput:
+    """Strike secrets out of an output's text and details, in a thread where they are long, and return it."""
+    if _is_long([output.content, output.details]):
+        return await to_thread.run_sync(redacted, output, redact, abandon_on_cancel=True)
+    return redacted(output, redact)
+
+
+def _is_long(value: Any) -> bool:
+    """Return whether a value is so long that to look for secrets in it would hold the event loop."""
+    waiting, length = [value], 0
+    for part in waiting:  # which grow
+        if isinstance(part, TextBlock):
+            length += len(part.text)
+        elif isinstance(part, str):
+            length += len(part)
+        elif is_object(part):
+            waiting += part.values()
+        elif isinstance(part, (list, tuple)):
+            waiting += cast("Sequence[Any]", part)
+        if length + _LENGTH_OF_PART * len(waiting) > _LONG_OUTPUT:
+            return True
+    return False
 
 
 def redacted(output: ToolOutput, redact: Redact) -> ToolOutput:

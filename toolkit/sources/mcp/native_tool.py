@@ -12,7 +12,7 @@ import mcp.types as wire
 from mcp import Client
 
 from toolkit.calls.context import ToolContext
-from toolkit.calls.output import redacted
+from toolkit.calls.output import redact_output
 from toolkit.calls.registration import ToolOptions
 from toolkit.chat import (
     AssistantMessage,
@@ -36,13 +36,19 @@ from toolkit.sources.mcp.servers import McpServer
 from toolkit.sources.mcp.session import McpSession
 
 _logger = logging.getLogger("toolkit.sources.mcp")
+_MOST_BLOCKS = 5_000
 
 
 def read_result(result: wire.CallToolResult) -> ToolOutput:
     """Return the result of a call: its content; structured content goes to `details`, and replaces missing content.
 
     A server should also send structured content as text; if it does not, the model reads the JSON.
+
+    Raises:
+        ToolFailedError: It has too many blocks.
     """
+    if len(result.content) > _MOST_BLOCKS:
+        raise ToolFailedError(f"The server answered with more than {_MOST_BLOCKS:,} blocks.")
     blocks = [block for item in result.content for block in read_block(item)]
     structured: object = result.structured_content
     if structured is not None and not any(isinstance(block, TextBlock) for block in blocks):
@@ -193,7 +199,7 @@ async def call_tool(
     if not result.is_error and (problem := results.find_problem(result)) is not None:
         failure = f"the tool ran, but its answer does not fit its output schema: {problem}"
         raise ToolFailedError(session.server.redact(f"MCP server '{session.server.name}': {failure}"))
-    return redacted(read_result(result), session.server.redact)
+    return await redact_output(read_result(result), session.server.redact)
 
 
 class ResultSchema:

@@ -14,11 +14,13 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 from urllib.parse import quote
 
 import anyio
+import anyio.to_thread
 import httpx2
 from anyio.lowlevel import current_token
 
@@ -36,6 +38,7 @@ from toolkit.trace_context import inject_trace_context
 
 _MOST_CALL_REDIRECTS = 5
 _UNAUTHORIZED = 401
+_LONG_BODY = 30_000
 _ACCEPT = {"accept": "application/json, */*;q=0.8", "accept-encoding": ACCEPTED_ENCODINGS}
 
 
@@ -267,15 +270,22 @@ async def read_response(
     if not data:
         return ToolOutput(f"{head}\n\n(no content)", details=details, is_error=is_error)
     if is_text or is_error:
-        text = secrets.without(_decode_body(data, response.charset_encoding))
-        cut = _cut_body(text, limits.text)
-        if not is_whole or cut != text:
-            cut += f"\n... [truncated: {_describe_size(response)}the first {limits.text:,} bytes are shown]"
-        return ToolOutput(f"{head}\n\n{cut}", details=details, is_error=is_error)
+        read = partial(_read_text, data, response, limits.text, secrets, is_whole=is_whole)
+        is_long = len(data) > _LONG_BODY
+        text = await anyio.to_thread.run_sync(read, abandon_on_cancel=True) if is_long else read()
+        return ToolOutput(f"{head}\n\n{text}", details=details, is_error=is_error)
     if not is_whole:
         size = _describe_size(response) or f"more than {limits.file:,} bytes; "
         return ToolOutput(f"{head}\n\n[{media_type}: {size}too large to be shown]", details=details)
     return ToolOutput((TextBlock(head), _make_block(data, media_type, response)), details=details)
+
+
+def _read_text(data: bytes, response: httpx2.Response, limit: int, secrets: Secrets, *, is_whole: bool) -> str:
+    text = secrets.without(_decode_body(data, response.charset_encoding))
+    cut = _cut_body(text, limit)
+    if is_whole and cut == text:
+        return text
+    return f"{cut}\n... [truncated: {_describe_size(response)}the first {limit:,} bytes are shown]"
 
 
 async def _read_first_bytes(response: httpx2.Response, limit: int) -> tuple[bytes, bool]:

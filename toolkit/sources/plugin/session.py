@@ -15,11 +15,13 @@ import logging
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import anyio
+import anyio.to_thread
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from toolkit.backoff import backoff_pause
@@ -212,6 +214,8 @@ _LATE_SECONDS = 5.0  # that a late answer is waited for before the plugin gets t
 _LONGEST_QUOTE, _LONGEST_LOOKED_AT = 200, 2_000
 _MOST_COMPLAINTS = 20
 _LONGEST_ANSWER_JOINED = 4 * 1024 * 1024
+_LONG_TEXT = 30_000
+_MOST_PARTS = 5_000
 _OF_ANSWERS = frozenset({"call_id", "content", "error"})
 
 Report = Callable[[ToolOutput], object]
@@ -313,12 +317,9 @@ class PluginConversation:
                         )
                     if whole is None:
                         continue
-                    try:
-                        value: object = json.loads(self._redact(whole))
-                    except (ValueError, RecursionError):
-                        continue
-                    self.description = read_description(self._name, value)
-                    return None
+                    self.description = await self._read_description(whole)
+                    if self.description is not None:
+                        return None
         except UnicodeDecodeError as error:
             return self._refuse_description(f"what it says of itself {_describe_encoding(error)}")
         except LineTooLongError:
@@ -331,6 +332,22 @@ class PluginConversation:
         except PluginError as error:
             return error
         return None
+
+    async def _read_description(self, text: str) -> Description | None:
+        """Return the description that a text is, read in a thread where it is long; None if it is no JSON.
+
+        Raises:
+            PluginError: It is JSON, and no description.
+        """
+
+        def read() -> Description | None:
+            try:
+                value: object = json.loads(self._redact(text))
+            except (ValueError, RecursionError):
+                return None
+            return read_description(self._name, value)
+
+        return await anyio.to_thread.run_sync(read, abandon_on_cancel=True) if len(text) > _LONG_TEXT else read()
 
     def explain_silence(self) -> PluginError:
         """Return why it has no description; when it has ended, with its last words."""
@@ -418,7 +435,7 @@ class PluginConversation:
         """Read its messages until it closes its output."""
         try:
             while (line := await self.process.read()) is not None:
-                self._take_line(line)
+                await self._take_line(line)
             _logger.warning("plugin %s %s", self._name, self.process.describe_end())
         except LineTooLongError:
             self._fail_calls(f"{self._describe_long_line()} It was working on this, which may have taken effect.")
@@ -432,23 +449,22 @@ class PluginConversation:
         self._fail_calls(f"The plugin {self._name} {ended}. It was working on this, which may have taken effect.")
         self.ended.set()
 
-    def _take_line(self, line: bytes) -> None:
-        if self.is_dropped:
-            return
+    async def _take_line(self, line: bytes) -> None:
         try:
-            said: object = json.loads(line.decode("utf-8"))
+            text = line.decode("utf-8")
         except UnicodeDecodeError as error:
             self._break_off(_describe_encoding(error))
             return
-        except (ValueError, RecursionError):
-            said = None
-        if is_object(said) and not (self._joined.is_open and said.keys().isdisjoint(_OF_ANSWERS)):
+        message = await self._read_message(text)
+        if self.is_dropped:
+            return
+        if message is not None and (message.is_answer or not self._joined.is_open):
             self._joined.clear()
-            self._take_message(said)
-        elif line.strip() and not self._take_part(line.decode("utf-8")):
+            self._take_message(message)
+        elif text.strip() and not await self._take_part(text):
             self._log_line(line)
 
-    def _take_part(self, line: str) -> bool:
+    async def _take_part(self, line: str) -> bool:
         """Take a line of a message that is written over several; return False where it is none."""
         if not (self._joined.is_open or line.startswith("{")):
             return False
@@ -458,29 +474,30 @@ class PluginConversation:
                 self._joined.clear()
             return self._joined.is_open
         self._joined.clear()
-        try:
-            said: object = json.loads(whole)
-        except (ValueError, RecursionError):
-            return False
-        if is_object(said):
-            self._take_message(said, is_on_several_lines=True)
-        return True
+        message = await self._read_message(whole, is_on_several_lines=True)
+        if message is not None and not self.is_dropped:
+            self._take_message(message)
+        return message is not None
 
-    def _take_message(self, message: dict[str, Any], *, is_on_several_lines: bool = False) -> None:
-        is_update = message.get("type") == "update"
-        if self._descriptions_due and not is_update and message.keys().isdisjoint(_OF_ANSWERS):
+    async def _read_message(self, text: str, *, is_on_several_lines: bool = False) -> PluginMessage | None:
+        """Return the message that a text is, if any, read in a thread where it is long."""
+        read = partial(read_message, self._name, text, redact=self._redact, is_on_several_lines=is_on_several_lines)
+        return await anyio.to_thread.run_sync(read, abandon_on_cancel=True) if len(text) > _LONG_TEXT else read()
+
+    def _take_message(self, message: PluginMessage) -> None:
+        if self._descriptions_due and not message.is_answer and not message.is_update:
             self._descriptions_due -= 1
             self._lose_call()
             return
-        call = self._find_call(message, is_update=is_update)
+        call = self._find_call(message)
         if call is None:
-            if not is_update:
-                self._take_stray(message)
-        elif is_update:
-            with suppress(RecursionError):  # a value nested so deeply can't be shown
-                self._report_update(call, message)
+            if not message.is_update:
+                self._take_stray(message.call_id)
+        elif message.is_update:
+            if message.output is not None and not call.is_given_up:
+                call.report(message.output)
         else:
-            self._take_answer(call, message, is_on_several_lines=is_on_several_lines)
+            self._take_answer(call, message)
 
     def _lose_call(self) -> None:
         """Go on without the answer of an abandoned call: the plugin has described itself since, so it works on none."""
@@ -489,17 +506,15 @@ class PluginConversation:
             self._log_complaint(lambda: f"call {call.call_id} was never answered")
             call.answered.set()
 
-    def _find_call(self, message: Mapping[str, Any], *, is_update: bool) -> PluginCall | None:
+    def _find_call(self, message: PluginMessage) -> PluginCall | None:
         """Find the call that a message is about: by its id; without one, the only one that it can be about."""
-        call_id = message.get("call_id")
-        if call_id is not None:
-            return next((call for call in self._calls if call.call_id == call_id), None)
-        is_clear = not self._has_given_up if is_update else self._sent == 1
+        if message.call_id is not None:
+            return next((call for call in self._calls if call.call_id == message.call_id), None)
+        is_clear = not self._has_given_up if message.is_update else self._sent == 1
         return self._calls[0] if is_clear and len(self._calls) == 1 else None
 
-    def _take_stray(self, message: Mapping[str, Any]) -> None:
+    def _take_stray(self, call_id: object) -> None:
         """Handle an answer that matches no open call: if its call can be identified, it is dropped."""
-        call_id = message.get("call_id")
         if call_id is not None and self._was_sent(call_id):
             self._log_complaint(lambda: f"an answer to no call is dropped: call {call_id} is over")
         elif call_id is not None and self._calls:
@@ -532,36 +547,15 @@ class PluginConversation:
         self._fail_calls(f"The plugin {self._name} {problem}. It was working on this, which may have taken effect.")
         self.drop(problem)
 
-    def _report_update(self, call: PluginCall, message: Mapping[str, Any]) -> None:
-        output = read_output(message)
-        if output is not None and not call.is_given_up:
-            call.report(redacted(output, self._redact))
-
-    def _take_answer(self, call: PluginCall, message: Mapping[str, Any], *, is_on_several_lines: bool = False) -> None:
+    def _take_answer(self, call: PluginCall, message: PluginMessage) -> None:
         self._calls.remove(call)
-        self._names_calls = message.get("call_id") is not None
+        self._names_calls = message.call_id is not None
         self._failures.count = 0
         if not self._names_calls:
             self._retire()  # its next answer could be a second one to this call
         if call.is_given_up:
             _logger.warning("%s: a late answer is dropped: nobody waits for call %s", self._name, call.call_id)
-            call.answered.set()
-            return
-        if is_on_several_lines:
-            call.failure = (
-                f"The plugin {self._name} ran this, and answered on several lines: an answer must be one line of JSON."
-            )
-            call.answered.set()
-            return
-        try:
-            output = read_output(message)
-            if output is not None:
-                call.output = redacted(output, self._redact)
-            else:
-                quote = self._redact(json.dumps(message, ensure_ascii=False))[:_LONGEST_QUOTE]
-                call.failure = f"The plugin {self._name} answered with something else than 'content': {quote}"
-        except RecursionError:
-            call.failure = f"The plugin {self._name} answered with something that is nested too deeply."
+        call.output, call.failure = message.output, message.failure
         call.answered.set()
 
     def _fail_calls(self, text: str) -> None:
@@ -660,6 +654,58 @@ class JoinedLines:
 
 
 _TEXTS = re.compile(r'"(?:[^"\\]++|\\.)*+"?')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginMessage:
+    """A message of a plugin that is an object.
+
+    Args:
+        call_id: The id that it names, of any type; None where it names none.
+        is_update: True if it says that it is one.
+        is_answer: True if it has a field of an answer; a description has none.
+        output: The output in it, without secrets.
+        failure: Why it has none that can be used.
+    """
+
+    call_id: object
+    is_update: bool
+    is_answer: bool
+    output: ToolOutput | None = None
+    failure: str | None = None
+
+
+def read_message(plugin: str, text: str, *, redact: Redact, is_on_several_lines: bool) -> PluginMessage | None:
+    """Return the message that a text is; None if it is no JSON object."""
+    try:
+        said: object = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not is_object(said):
+        return None
+    message = PluginMessage(
+        call_id=said.get("call_id"),
+        is_update=said.get("type") == "update",
+        is_answer=not said.keys().isdisjoint(_OF_ANSWERS),
+    )
+    content: object = said.get("content")
+    failure: str | None = None
+    if is_on_several_lines:
+        failure = f"The plugin {plugin} ran this, and answered on several lines: an answer must be one line of JSON."
+    elif is_array(content) and len(content) > _MOST_PARTS:
+        failure = f"The plugin {plugin} answered with more than {_MOST_PARTS:,} parts."
+    if failure is not None:
+        return replace(message, failure=failure)
+    try:
+        output = read_output(said)
+        if output is not None:
+            return replace(message, output=redacted(output, redact))
+        quote = redact(json.dumps(said, ensure_ascii=False)[:_LONGEST_LOOKED_AT])[:_LONGEST_QUOTE]
+    except RecursionError:
+        return replace(message, failure=f"The plugin {plugin} answered with something that is nested too deeply.")
+    return replace(message, failure=f"The plugin {plugin} answered with something else than 'content': {quote}")
+
+
 _MEDIA_TYPES = ("mimeType", "mime_type", "MIMEType", "media_type")
 
 
