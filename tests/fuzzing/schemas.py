@@ -101,20 +101,6 @@ def arguments_target() -> Callable[[bytes], None]:
 
 
 TARGETS = [
-    Target(
-        name="schema",
-        make=schema_target,
-        seeds=lambda: SEEDS,
-        follows=["toolkit.schema"],
-        longest=4_000,
-        swollen=29_000,
-    ),
-    Target(
-        name="arguments",
-        make=arguments_target,
-        seeds=lambda: SEEDS,
-        follows=["toolkit.schema"],
-        longest=4_000,
-        swollen=29_000,
-    ),
+    Target(name=name, make=make, seeds=lambda: SEEDS, follows=["toolkit.schema"], longest=4_000, swollen=29_000)
+    for name, make in (("schema", schema_target), ("arguments", arguments_target))
 ]

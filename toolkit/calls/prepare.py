@@ -21,7 +21,7 @@ from toolkit.dataclass import dataclass, maker_of
 from toolkit.errors import InvalidArgumentsError, ToolDeniedError, ToolkitError, ToolNotFoundError
 from toolkit.foreign_text import escape_in_json, escape_in_text, replace_surrogates
 from toolkit.json_text import canonical_json
-from toolkit.schema.arguments import SHARED_BUDGET, TooMuchWorkError, WorkBudget, may_hold_secrets
+from toolkit.schema.arguments import SHARED_BUDGET, TooMuchWorkError, WorkBudget, is_trial, may_hold_secrets
 from toolkit.schema.nodes import is_array, is_object
 from toolkit.tool_names import nearest_names, repair_name
 
@@ -33,6 +33,7 @@ _logger = logging.getLogger("toolkit.calls")
 
 _make_call = maker_of(ToolCall)
 _LONG_TEXT = 30_000
+_LONG_BROKEN_TEXT = 2_000
 _LONGEST_TURN = 0.005  # seconds
 _UNCHANGING = frozenset({str, int, float, bool, bytes, type(None)})
 
@@ -284,6 +285,8 @@ def _read_refused(
 ) -> tuple[dict[str, Any], tuple[ToolCallRepaired, ...], str]:
     """Return mended arguments in place of those on which a parser raised this, or raise the refusal for the model."""
     if isinstance(error, InvalidArgumentsError):
+        if len(call.arguments) > _LONG_BROKEN_TEXT and is_trial():
+            raise TooMuchWorkError  # what looks for readings of it takes its time
         allowed = registration.options.argument_repair
         if policy.config.argument_repair if allowed is None else allowed:
             return _mend_arguments(call, registration, error)

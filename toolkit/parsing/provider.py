@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
-from typing import Literal, TypeAlias, get_args
+from functools import partial
+from typing import Literal, TypeAlias, TypeVar, get_args
+
+from anyio import to_thread
 
 from toolkit.calls.argument_repair import repair_arguments
 from toolkit.chat import (
@@ -43,7 +46,10 @@ from toolkit.tool_names import repair_name
 ToolOffer: TypeAlias = Literal["prompt", "native"]
 """How a model learns of the tools: from its prompt alone, or from the request, as its server offers them."""
 
+T = TypeVar("T")
+
 _MOST_QUESTIONS = 2
+_LONG_TEXT = 3_000  # characters, each of which takes some microseconds
 
 
 class TextToolProvider(ProviderWrapper):
@@ -122,10 +128,7 @@ class TextToolProvider(ProviderWrapper):
         exchange = self._begin_exchange(request)
         while True:
             response = await self._provider.generate(exchange.asked)
-            reader = exchange.make_reader()
-            text = _join_text(response)
-            reply = reader.collect([*reader.feed(text), *reader.finish()])
-            answer = exchange.judge(response, reply, text)
+            answer = await _read_beside(partial(exchange.read, response), len(_join_text(response)))
             if answer is not None:
                 return answer
 
@@ -146,11 +149,13 @@ class TextToolProvider(ProviderWrapper):
             streamed = _StreamedReply(exchange, self._wording)
             async with closing(self._provider.stream(exchange.asked)) as events:
                 async for event in events:
-                    for shown in streamed.show(event):
+                    length = len(event.text) if isinstance(event, TextDelta) else 0
+                    for shown in await _read_beside(partial(streamed.show, event), length):
                         yield shown
             if streamed.response is None:
                 raise BadResponseError("the provider", "its stream ended without the whole response")
-            answer = exchange.judge(streamed.response, streamed.collect(), streamed.text)
+            judge = partial(exchange.judge, streamed.response, streamed.collect(), streamed.text)
+            answer = await _read_beside(judge, len(streamed.text))
             if answer is None:
                 continue
             if not streamed.response.tool_calls:
@@ -161,6 +166,13 @@ class TextToolProvider(ProviderWrapper):
 
     def _begin_exchange(self, request: ChatRequest) -> _Exchange:
         return _Exchange(request, self._wording, self._limits, is_native=self._is_native)
+
+
+async def _read_beside(read: Callable[[], T], length: int) -> T:
+    """Return what a function makes of text of so many characters: in a thread where it may hold the event loop."""
+    if length <= _LONG_TEXT:
+        return read()
+    return await to_thread.run_sync(read, abandon_on_cancel=True)
 
 
 class _Exchange:
@@ -191,6 +203,11 @@ class _Exchange:
 
     def make_reader(self) -> ReplyReader:
         return ReplyReader(self.tools, format=self._wording.format, given=self._given)
+
+    def read(self, response: ChatResponse) -> ChatResponse | None:
+        """Do as `judge` does, of a response that came as a whole."""
+        reader, text = self.make_reader(), _join_text(response)
+        return self.judge(response, reader.collect([*reader.feed(text), *reader.finish()]), text)
 
     def judge(self, response: ChatResponse, reply: Reply, text: str) -> ChatResponse | None:
         """Return the answer that a reply makes; None where the model is to be asked once more."""

@@ -25,6 +25,7 @@ from collections.abc import (
 )
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import ip_address
 from types import TracebackType
 from typing import Any, Protocol, Self, cast
@@ -32,6 +33,8 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 import anyio
 import httpx2
+from anyio import to_thread
+from anyio.lowlevel import checkpoint
 from pydantic_core import from_json
 
 from toolkit.chat import ChatRequest, ChatResponse, ResponseDone, StreamEvent, Usage
@@ -56,6 +59,8 @@ MOST_CONNECTIONS = 1000
 """The default of `max_connections`, as the SDKs have it."""
 _MOST_IDLE_CONNECTIONS = 100
 _PATIENCE_AFTER_DONE = 0.2
+_LONG_ANSWER = 100_000  # bytes; what is longer is read in a thread beside the event loop
+_EVENTS_IN_A_ROW = 100
 _MOST_INSTEAD = 65_536
 _EVENT_PREFIXES = (b"data:", b"event:", b"id:", b"retry:", b":")
 _MOST_LINE_BYTES = 32 * 2**20
@@ -86,6 +91,15 @@ class Decoder(Protocol):
             ProviderError: The stream ended before the answer did; the same request may work.
         """
         ...
+
+
+async def _feed(decoder: Decoder, data: bytes) -> list[StreamEvent]:
+    """Return the deltas of a long piece, read in a thread."""
+    return await to_thread.run_sync(lambda: list(decoder.feed(data)))
+
+
+def _read_json(content: bytes) -> object:
+    return from_json(mend_surrogates(content))
 
 
 class _KnownUsage:
@@ -181,8 +195,11 @@ class Adapter(ABC):
             exchange, body = await self._encode_request(request, streams=False)
             answer = await exchange.ask(body, timeout=self._find_timeout(request))
             spent.usage = lambda: self._read_usage(answer.json)
+            decode = partial(self._decode_answer, answer, request)
             try:
-                return self._decode_answer(answer, request)
+                if answer.size <= _LONG_ANSWER:
+                    return decode()
+                return await to_thread.run_sync(decode, abandon_on_cancel=True)
             except UNREADABLE as error:
                 raise self._make_failures().not_an_answer(str(error), request_id=answer.request_id) from error
 
@@ -198,11 +215,16 @@ class Adapter(ABC):
             async with exchange.listen(body, timeout=self._find_timeout(request)) as pieces:
                 decoder = self._make_decoder(request, pieces.request_id)
                 spent.usage = lambda: decoder.usage
+                size = 0
                 async for events in pieces:
-                    for data in events:
-                        for event in decoder.feed(data):
+                    for place, data in enumerate(events):
+                        if place % _EVENTS_IN_A_ROW == _EVENTS_IN_A_ROW - 1:
+                            await checkpoint()
+                        size += len(data)
+                        for event in await _feed(decoder, data) if len(data) > _LONG_ANSWER else decoder.feed(data):
                             yield event
-                done = decoder.finish()
+                is_long = size > _LONG_ANSWER
+                done = await to_thread.run_sync(decoder.finish) if is_long else decoder.finish()
         yield done
 
     def _find_timeout(self, request: ChatRequest) -> float | None:
@@ -375,10 +397,11 @@ class Send(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeAnswer:
-    """A whole answer: the JSON object in it, and the server's name for the request."""
+    """A whole answer: the JSON object in it, the server's name for the request, and how many bytes it had."""
 
     json: dict[str, Any]
     request_id: str | None = None
+    size: int = 0
 
 
 class AnswerPieces:
@@ -492,12 +515,14 @@ class Exchange:
             request_id = request_id_of(response.headers)
             check_json_parts(content)
             try:
-                found: object = from_json(mend_surrogates(content))
+                read = partial(_read_json, content)
+                is_long = len(content) > _LONG_ANSWER
+                found: object = await to_thread.run_sync(read, abandon_on_cancel=True) if is_long else read()
             except ValueError as error:
                 raise self._make_no_answer(response) from error
             if not isinstance(found, dict):
                 raise self._make_no_answer(response)
-            return WholeAnswer(json=cast("dict[str, Any]", found), request_id=request_id)
+            return WholeAnswer(json=cast("dict[str, Any]", found), request_id=request_id, size=len(content))
 
     @asynccontextmanager
     async def listen(self, body: bytes, *, timeout: float | None) -> AsyncGenerator[AnswerPieces]:
