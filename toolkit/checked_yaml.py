@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from toolkit.errors import ConfigurationError, InvalidArgumentsError
+from toolkit.errors import ConfigurationError, InvalidArgumentsError, naming_extra
 from toolkit.schema import function_schema
 
 _MOST_FILE_BYTES = 1_000_000
@@ -18,13 +18,11 @@ _BOOLEAN_WORDS = "YAML reads yes, no, on and off as true and false: write them i
 _BOOLEAN_MET = re.compile(r": got (?:the boolean )?(?:true|false)\b")
 
 
-def read_yaml_file(path: Path, *, needed_by: str, extra: str = "config", most_parts: int = 10_000) -> Any:
+def read_yaml_file(path: Path, *, most_parts: int = 10_000) -> Any:
     """Return the value of a YAML file.
 
     Args:
         path: The file.
-        needed_by: The function that needs PyYAML, for the error.
-        extra: The extra that brings PyYAML.
         most_parts: How many values and keys the file may hold.
 
     Raises:
@@ -32,12 +30,8 @@ def read_yaml_file(path: Path, *, needed_by: str, extra: str = "config", most_pa
             twice or that YAML takes for true or false.
         ModuleNotFoundError: PyYAML is not installed.
     """
-    try:
+    with naming_extra("config"):
         import yaml  # noqa: PLC0415 - an extra
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"{needed_by} needs PyYAML: `pip install 'toolkit-sdk[{extra}]'`", name=error.name
-        ) from error
     try:
         if path.stat().st_size > _MOST_FILE_BYTES:
             raise ConfigurationError(f"{path} can't be read: it has more than {_MOST_FILE_BYTES:,} bytes")

@@ -42,7 +42,8 @@ Constructors take facts and store them as attributes; the class writes the messa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from toolkit.suggestions import ask_whether_meant, find_similar
@@ -410,3 +411,20 @@ class RecordedError(ToolkitError):
         self.kind = kind
         self.message = message
         super().__init__(f"{kind}: {message}" if message else kind)
+
+
+@contextmanager
+def naming_extra(extra: str) -> Generator[None]:
+    """Import packages of an extra in the block; the error for one that is not installed names the extra.
+
+    Raises:
+        ModuleNotFoundError: A package is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("toolkit"):
+            raise
+        raise ModuleNotFoundError(
+            f"{error.name} is not installed: `pip install 'toolkit-sdk[{extra}]'`", name=error.name
+        ) from error

@@ -174,7 +174,7 @@ async def _open_tools(config: ToolConfig, folder: Path) -> AsyncGenerator[ToolRe
 
 
 def _read_tools_section(file: Path) -> Any:
-    content = read_yaml_file(file, needed_by="load_tools")
+    content = read_yaml_file(file)
     if not is_object(content) or "tools" not in content:
         known = " and ".join(f"'{name}'" for name in ToolConfig.model_fields if is_object(content) and name in content)
         what = known or "'preset', 'work_dir' and 'plugins'"

@@ -261,7 +261,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith("toolkit.durable.restate_")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "restate", None)
-    with pytest.raises(ModuleNotFoundError, match=r"needs Restate's SDK: `pip install 'toolkit-sdk\[restate\]'`"):
+    with pytest.raises(ModuleNotFoundError, match=r"is not installed: `pip install 'toolkit-sdk\[restate\]'`"):
         toolkit.durable.restate_service  # noqa: B018
 
 

@@ -4,6 +4,7 @@
 ``restate``; they are imported when they are used.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from toolkit.durable.contents import Encryption
@@ -17,6 +18,7 @@ from toolkit.durable.errors import (
 )
 from toolkit.durable.loops import DurableLoop, LoopQueue, RunPlace, StartRate, durable_loop
 from toolkit.durable.sqlite_journal import SqliteJournal
+from toolkit.errors import naming_extra
 from toolkit.loop.journal import EntryWork, Journal, JournalEntry, JournalValue
 
 if TYPE_CHECKING:
@@ -61,20 +63,10 @@ _ON_ENGINE = {
     "RestateJournal": "restate_runs",
     "restate_service": "restate_runs",
 }
-_EXTRAS = {"dbos": ("DBOS", "durable"), "sqlalchemy": ("DBOS", "durable"), "restate": ("Restate's SDK", "restate")}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _ON_ENGINE:
         raise AttributeError(f"module 'toolkit.durable' has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415 - only for the extra
-
-    try:
+    with naming_extra("restate" if _ON_ENGINE[name] == "restate_runs" else "durable"):
         return getattr(import_module(f"toolkit.durable.{_ON_ENGINE[name]}"), name)
-    except ModuleNotFoundError as error:
-        if error.name not in _EXTRAS:
-            raise
-        engine, extra = _EXTRAS[error.name]
-        raise ModuleNotFoundError(
-            f"toolkit.durable.{name} needs {engine}: `pip install 'toolkit-sdk[{extra}]'`", name=error.name
-        ) from error

@@ -196,7 +196,7 @@ class EventWatch:
         with self._lock:
             self._readers[number] = reader
             if self._thread is None:
-                self._thread = DatabaseThread("watch", self._look)
+                self._thread = DatabaseThread("watch", self._look_for_news)
                 self._thread.start()
             self._thread.wake()
         try:
@@ -214,7 +214,7 @@ class EventWatch:
         if self._thread is not None:
             self._thread.stop()
 
-    def _look(self) -> float | None:
+    def _look_for_news(self) -> float | None:
         """Look at the runs whose readers are due; return the seconds until the next one is."""
         now = time.monotonic()
         with self._lock:

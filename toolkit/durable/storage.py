@@ -408,7 +408,7 @@ class DatabaseThread:
         self._again = again
         self._news = threading.Event()
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"toolkit durable {name}", daemon=True)
+        self._thread = threading.Thread(target=self._run_rounds, name=f"toolkit durable {name}", daemon=True)
 
     @property
     def is_ending(self) -> bool:
@@ -435,7 +435,7 @@ class DatabaseThread:
         """Wait inside of a round; return whether the thread is stopped meanwhile."""
         return self._ending.wait(seconds)
 
-    def _run(self) -> None:
+    def _run_rounds(self) -> None:
         pause: float | None = 0.0
         is_last = False
         while not is_last:

@@ -260,7 +260,7 @@ class _LeaseKeeper:
         self._seen: dict[str, _Seen] = {}
         self._last_look: float | None = None
         self._last_search = 0.0
-        self._thread = DatabaseThread("lease", self._renew, again=lease / _BEATS_A_LEASE)
+        self._thread = DatabaseThread("lease", self._renew_lease, again=lease / _BEATS_A_LEASE)
 
     def start(self) -> None:
         """Begin the lease, and renew it in a thread."""
@@ -276,7 +276,7 @@ class _LeaseKeeper:
         except SQLAlchemyError as error:
             _logger.info("the lease of worker %s could not be ended: %s", self._executor, error)
 
-    def _renew(self) -> float:
+    def _renew_lease(self) -> float:
         try:
             self._beat_once()
             self._hand_over(self._find_dead())
@@ -377,9 +377,9 @@ class _InboxWatch:
         self._tried: dict[str, tuple[int, float]] = {}  # the newest item that a run was to go on with, and when
         self._searched = ""
         self._next_due = self._next_search = 0.0
-        self.thread: DatabaseThread = DatabaseThread("inbox", self._look, again=1.0)
+        self.thread: DatabaseThread = DatabaseThread("inbox", self._look_into_inbox, again=1.0)
 
-    def _look(self) -> float:
+    def _look_into_inbox(self) -> float:
         self._deliver_items()
         if time.monotonic() >= self._next_due:
             self._next_due = time.monotonic() + _DUE_SECONDS

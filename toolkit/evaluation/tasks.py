@@ -159,7 +159,7 @@ def load_tasks(path: str | Path) -> TaskSet:
         ModuleNotFoundError: PyYAML is not installed; the error names the extra.
     """
     file = Path(path)
-    content = read_yaml_file(file, needed_by="load_tasks", most_parts=_MOST_TASK_PARTS)
+    content = read_yaml_file(file, most_parts=_MOST_TASK_PARTS)
     if not is_object(content) or "tasks" not in content:
         raise ConfigurationError(f"{file}: the key 'tasks' is missing")
 

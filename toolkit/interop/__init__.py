@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from toolkit.errors import naming_extra
+
 if TYPE_CHECKING:
     from toolkit.interop.langchain import from_langchain, to_langchain
     from toolkit.interop.openai_agents import from_openai_agents, to_openai_agents
@@ -27,10 +29,5 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     framework = name.partition("_")[2]
-    try:
+    with naming_extra(framework.replace("_", "-")):
         return getattr(import_module(f"{__name__}.{framework}"), name)
-    except ModuleNotFoundError as error:
-        extra = framework.replace("_", "-")
-        raise ModuleNotFoundError(
-            f"{error.name} is not installed: `pip install 'toolkit-sdk[{extra}]'`", name=error.name
-        ) from error

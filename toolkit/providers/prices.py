@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from toolkit.chat import ChatRequest, ChatResponse, Provider, ResponseDone, StreamEvent, Usage
 from toolkit.chat.provider import ProviderWrapper, closing
 from toolkit.dataclass import dataclass
-from toolkit.errors import ConfigurationError, ProviderError
+from toolkit.errors import ConfigurationError, ProviderError, naming_extra
 from toolkit.settings import FUNCTION, check_setting, describe_value
 
 if TYPE_CHECKING:
@@ -124,13 +124,15 @@ class PricedProvider(ProviderWrapper):
         self._find_cost: Callable[[str, Usage, Mapping[str, object]], float | None]
         self._told: set[tuple[str, str]] = set()
         if prices is None:
-            _require_prices()
+            with naming_extra("prices"):
+                import_module("genai_prices")
             self._check_vendor()
             self._find_cost = self._find_public_cost
         elif callable(prices):
             self._find_cost = lambda model, usage, _: prices(model, usage)
         else:
-            _require_prices()
+            with naming_extra("prices"):
+                import_module("genai_prices")
             _check_own_prices(prices)
             self._find_cost = lambda model, usage, _: _find_own_cost(prices, (model, self.model), usage)
 
@@ -229,15 +231,6 @@ class PricedProvider(ProviderWrapper):
         if metadata.get("requests", 1) != 1 and _has_tiers(price):
             raise _UnknownCostError("the price depends on the size of a request, and this turn took several")
         return _calculate_cost(price, usage)
-
-
-def _require_prices() -> None:
-    try:
-        import_module("genai_prices")
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"{error.name} is not installed: `pip install 'toolkit-sdk[prices]'`", name=error.name
-        ) from error
 
 
 def _check_own_prices(prices: TokenPrices | Mapping[str, TokenPrices]) -> None:

@@ -1,12 +1,8 @@
 """Anthropic's messages, on the official SDK, for every server that speaks them."""
 
-try:
+from toolkit.errors import naming_extra
+
+with naming_extra("anthropic"):
     from toolkit.providers.anthropic.client import AnthropicOptions, AnthropicProvider
-except ModuleNotFoundError as error:
-    if error.name is None or error.name.startswith("toolkit"):
-        raise
-    raise ModuleNotFoundError(
-        f"{error.name} is not installed: `pip install 'toolkit-sdk[anthropic]'`", name=error.name
-    ) from error
 
 __all__ = ["AnthropicOptions", "AnthropicProvider"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from toolkit.errors import naming_extra
 from toolkit.sources.mcp.services import McpService, register_mcp_service, register_mcp_tools_by_name
 
 if TYPE_CHECKING:
@@ -54,13 +55,6 @@ _LAZY_MODULES = ("tools", "native_tool", "callbacks", "failures", "on_demand", "
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    try:
+    with naming_extra("mcp"):
         modules = [import_module(f"{__name__}.{module}") for module in _LAZY_MODULES]
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("toolkit"):
-            raise
-        package = error.name.partition(".")[0]
-        raise ModuleNotFoundError(
-            f"{package} is not installed: `pip install 'toolkit-sdk[mcp]'`", name=package
-        ) from error
     return next(getattr(module, name) for module in modules if hasattr(module, name))
