@@ -175,3 +175,37 @@ async def test_approvers_that_wait_for_people_keep_no_tool_from_its_thread() -> 
     finally:
         decided.set()
     assert texts == ["3", "paid"]
+
+
+async def test_no_more_approvers_than_two_hundred_wait_in_threads_at_once() -> None:
+    asked: list[str] = []
+    at_once: list[int] = []
+    decided = threading.Event()
+
+    def approve(request: ApprovalRequest) -> bool:
+        asked.append(request.call_id)
+        decided.wait(120)
+        return True
+
+    @tool
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    registry, config = ToolRegistry([pay]), ToolLoopConfig(on_tool_call=approve)
+
+    async def run() -> None:
+        await tool_loop(ScriptedProvider([ToolCall("1", "pay", "{}"), "done"]), registry, "go", config=config)
+
+    try:
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(205):
+                    tasks.start_soon(run)
+                await until(lambda: len(asked) >= 200)
+                await anyio.wait_all_tasks_blocked()
+                at_once.append(len(asked))
+                decided.set()
+    finally:
+        decided.set()
+    assert (at_once, len(asked)) == ([200], 205)
