@@ -14,8 +14,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
-from tests.flows.small_tools import say
+from tests.flows.small_tools import TOOLS, say
 from toolkit import (
+    AssistantMessage,
     Done,
     TextDelta,
     ToolCall,
@@ -235,6 +236,86 @@ async def test_a_result_is_had_although_the_last_wait_for_an_event_was_given_up(
             await wait_with_anyio(events)
             await wait_with_anyio(events)
             assert (await task.result()).text == "one two three"
+
+
+@pytest.mark.parametrize("reads_itself", [False, True])
+async def test_a_result_may_be_asked_for_before_the_reader_of_a_channel_begins(reads_itself: bool) -> None:
+    provider = ScriptedProvider([say("a"), "one two three"])
+    told: list[LoopEvent] = []
+    seen: list[LoopEvent] = []
+    config = ToolLoopConfig(on_event=told.append)
+    with anyio.fail_after(60):
+        async with tool_loop_channel(provider, TOOLS, "go", config=config, buffer_size=1) as (events, task):
+
+            async def read() -> None:
+                await anyio.wait_all_tasks_blocked()
+                async for event in events:
+                    seen.append(event)
+
+            async with anyio.create_task_group() as tasks:
+                if not reads_itself:
+                    tasks.start_soon(read)
+                assert (await task.result()).text == "one two three"
+            if reads_itself:
+                await read()
+    assert seen == told
+
+
+@pytest.mark.parametrize("view", ["stream", "channel"])
+@pytest.mark.parametrize("is_heard", [False, True])
+async def test_a_stream_after_a_stepped_turn_begins_as_any(view: str, is_heard: bool) -> None:
+    told: list[LoopEvent] = []
+    seen: list[LoopEvent] = []
+    config = ToolLoopConfig(on_event=told.append if is_heard else None)
+    handle = ToolLoopHandle(ScriptedProvider([say("a"), "ok"]), TOOLS, "go", config=config)
+    with anyio.fail_after(60):
+        await handle.next_turn()
+        if view == "stream":
+            async with handle.stream() as stream:
+                async for event in stream:
+                    seen.append(event)
+        else:
+            async with handle.channel() as (channel, _):
+                async for event in channel:
+                    seen.append(event)
+    names = [type(event).__name__ for event in seen]
+    assert names == ["RunStart", "IterationStart", "TextDelta", "ResponseReceived", "Done"]
+    assert {(event.run_id, event.loop_id) for event in seen} == {(handle.loop_id, handle.loop_id)}
+    if is_heard:
+        assert [type(event).__name__ for event in told].count("RunStart") == 1
+
+
+async def test_a_call_that_never_began_has_no_start() -> None:
+    """Its start waits for the hook that is told of another one when the run is cancelled."""
+    told: list[LoopEvent] = []
+    ran: list[str] = []
+
+    @tool
+    async def work(text: str) -> str:
+        """Work."""
+        ran.append(text)
+        return text
+
+    async def tell(event: LoopEvent) -> None:
+        told.append(event)
+        if isinstance(event, ToolExecutionStart) and event.call_id == "a":
+            handle.cancel("enough")
+            await anyio.sleep_forever()
+
+    calls = AssistantMessage([ToolCall(name, "work", f'{{"text": "{name}"}}') for name in "abc"])
+    model = ScriptedProvider([calls])
+    handle = ToolLoopHandle(model, ToolRegistry([work]), "go", config=ToolLoopConfig(on_event=tell))
+    with anyio.fail_after(60):
+        result = await handle.run()
+    check_transcript(result.messages, told)
+    assert ran == []
+    ends = [(type(event).__name__, event.call_id) for event in told if hasattr(event, "call_id")][3:]
+    assert ends == [
+        ("ToolExecutionStart", "a"),
+        ("ToolExecutionEnd", "a"),
+        ("ToolCallRefused", "b"),
+        ("ToolCallRefused", "c"),
+    ]
 
 
 async def test_a_variable_that_a_tool_sets_stays_inside_its_call() -> None:

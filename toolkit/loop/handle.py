@@ -808,8 +808,8 @@ class ChannelEvents(EventStream[Out]):
         return await super().__anext__()
 
     async def wait(self) -> ToolLoopResult[Out]:
-        """Wait for the end; its events hold it up no longer, and are dropped unless another task reads them."""
-        if self._reader in (None, current_task_id()):
+        """Wait for the end; its events hold it up no longer, and are dropped where this task has read some of them."""
+        if self._reader == current_task_id():
             self._feed.leave()
         else:
             self._feed.lift_bound()
@@ -829,7 +829,8 @@ class LoopTask(Generic[Out]):
     async def result(self) -> ToolLoopResult[Out]:
         """Wait for the end and return the result.
 
-        Events that the calling task has not read are dropped, so that the run is not held up.
+        The run is not held up by its events anymore: where the calling task has read some, the others are dropped;
+        else they are stored for another reader until the block is left.
 
         Raises:
             Exception: The exception that made the run fail.

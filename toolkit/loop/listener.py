@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import anyio
 import anyio.lowlevel
 
-from toolkit.calls.events import ToolExecutionUpdate, ToolProgress
+from toolkit.calls.events import ToolExecutionStart, ToolExecutionUpdate, ToolProgress
 from toolkit.chat import ArgumentsDelta, ReasoningDelta, Stamped, TextDelta
 from toolkit.chat.provider import Delta
 from toolkit.loop.events import LoopEvent
@@ -286,6 +286,7 @@ class Listener:
         feed: Passes the events on to a reader; None without one.
         needs_pump: True where what was offered waits for `pump`; else `offer` delivers it.
         takes_deltas: True where somebody wants the answer in pieces; middleware only watches.
+        unemitted_starts: The calls that were cancelled before hooks were notified of their start.
     """
 
     __slots__ = (
@@ -301,6 +302,7 @@ class Listener:
         "feed",
         "needs_pump",
         "takes_deltas",
+        "unemitted_starts",
     )
 
     def __init__(
@@ -325,6 +327,7 @@ class Listener:
         self._is_delivering = False
         self._turn: Bell | None = None  # made when there is something to wait for
         self._offered = Bell()
+        self.unemitted_starts: set[str] = set()
         self.takes_deltas: bool = on_event is not None or feed is not None
         # Plain functions are called where a report is made; others need a task beside the tools.
         self.needs_pump: bool = any(map(_may_wait, (*hooks, *update_guards)))
@@ -388,8 +391,8 @@ class Listener:
         if entries or self._is_delivering:
             if event is not None:
                 entries.append(event)
-                event = None
-            await self._wait_for_turn()
+            await self._wait_for_turn(event)
+            event = None
         is_offered, self._is_delivering = False, True
         try:
             while event is not None or entries:
@@ -425,6 +428,13 @@ class Listener:
             if left is not None:
                 await left
 
+    async def emit_to_reader(self, event: LoopEvent) -> None:
+        """Emit to the reader alone what hooks have been notified of before."""
+        if self.feed is not None:
+            self._stamp(event)
+            self.feed.put(event)
+            await self.feed.wait_for_room()
+
     async def emit_last(self, events: Iterable[LoopEvent]) -> None:
         """Emit how a run has ended: no cancellation stops it, and it waits for no reader."""
         with make_scope(cancellation_mark(), shield=True):
@@ -456,12 +466,21 @@ class Listener:
         self.needs_pump = True
         _logger.warning("a hook that is a plain function gave an awaitable, and one report was lost: make it async")
 
-    async def _wait_for_turn(self) -> None:
-        """Wait until nobody delivers: tools of one turn run at once, and an async hook would overtake itself."""
-        while self._is_delivering:
-            if self._turn is None:
-                self._turn = Bell()
-            await self._turn.wait()
+    async def _wait_for_turn(self, event: LoopEvent | None) -> None:
+        """Wait until nobody delivers: tools of one turn run at once, and an async hook would overtake itself.
+
+        Cancelled, it takes back the start of a call, which begins no more.
+        """
+        try:
+            while self._is_delivering:
+                if self._turn is None:
+                    self._turn = Bell()
+                await self._turn.wait()
+        except BaseException:
+            if isinstance(event, ToolExecutionStart) and event in self._waiting.entries:
+                self._waiting.entries.remove(event)
+                self.unemitted_starts.add(event.call_id)
+            raise
 
     async def _finish_delivery(self, event: LoopEvent, value: Awaitable[Any], *, is_offered: bool) -> None:
         """Wait for a hook, then pass the event on to the reader unless a guard suppresses it."""

@@ -616,7 +616,8 @@ class Run(Generic[Ctx, Out]):
         self.memory.run_scope, self.memory.loop_id = scope, self.loop_id
         if not self._has_begun:
             self._take_place()
-        if self.listener is None or feed is not self._feed_of_events:
+        is_new_reader = feed is not self._feed_of_events
+        if self.listener is None or is_new_reader:
             self._set_listener(feed)
         self._host = CallHost(
             self.ctx,
@@ -633,6 +634,8 @@ class Run(Generic[Ctx, Out]):
                 self.approvals.warn_if_nobody_is_asked()
             warn_of_unmatched_names(self.registry, self.config, frame.run_id)
         if self.listener is None or self._is_notifying:
+            if self.listener is not None and is_new_reader and waits:  # of a loop that was stepped before
+                await self.listener.emit_to_reader(self._make_start())
             return
         self._is_notifying = True
         if not waits:
@@ -819,6 +822,8 @@ class Run(Generic[Ctx, Out]):
 
     def _describe_closed(self, result: ToolResult, has_started: bool) -> LoopEvent:
         registrations = self.registry.registrations
+        if has_started and self.listener is not None:
+            has_started = result.call_id not in self.listener.unemitted_starts
         return describe_call_end(result, registrations) if has_started else describe_refusal(result, registrations)
 
     async def _run_unit(self, step: RunTools, clock: CallClock) -> None:

@@ -639,6 +639,9 @@ async def _gather_in_nursery(calls: Sequence[AsyncCall], limit: int | None) -> N
     async def run_guarded(call: AsyncCall, *, task_status: TaskStatus[None]) -> None:
         task_status.started()
         try:
+            await (
+                checkpoint_if_cancelled()
+            )  # else one that starts in the round of a cancellation runs to its first wait
             await call()
         except cancelled:
             raise
