@@ -8,7 +8,10 @@ from toolkit import FunctionTool, ToolCall, ToolRegistry, ToolResult
 
 async def call(tool: FunctionTool[object, ..., Any], **arguments: object) -> ToolResult:
     registry = ToolRegistry[object]([tool])
-    return await registry.execute(ToolCall("1", tool.definition.name, json.dumps(arguments)), object())
+    name = tool.definition.name
+    # A shell that nothing holds wants an approver.
+    approve = (lambda _: True) if name == "bash" else None
+    return await registry.execute(ToolCall("1", name, json.dumps(arguments)), object(), approve=approve)
 
 
 async def error_of(tool: FunctionTool[object, ..., Any], **arguments: object) -> str:

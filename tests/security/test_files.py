@@ -5,7 +5,7 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +111,8 @@ EXECUTED = [
     ".svn/hooks/pre-commit", ".jj/repo/config.toml", ".direnvrc", ".mise/config.toml", ".bundle/config", ".rspec",
     ".curlrc", ".wgetrc", ".aws/config", ".kube/config", ".docker/config.json", ".mvn/jvm.config", ".condarc",
     ".logout", ".pam_environment", ".eslintrc.js", ".prettierrc.js", ".coveragerc", ".flake8", ".unheard-of/x",
-    "HEAD", "sub/HEAD", "Jenkinsfile.release",
+    "HEAD", "sub/HEAD", "Jenkinsfile.release", "pyvenv.cfg", "env/pyvenv.cfg", "etc/profile.d/a.sh", "cron.daily/a",
+    "etc/ld.so.preload", "Microsoft.PowerShell_profile.ps1", "netlify.toml", "commondir", "gitdir",
 ]  # fmt: skip
 ORDINARY = [
     "main.py", "Makefile", ".gitignore", "git/config", ".github/README.md", "docs/bashrc.md", "package.json", "x.path",
@@ -154,6 +155,64 @@ async def test_what_something_runs_later_is_asked_about(path: str, tmp_path: Pat
 async def test_an_ordinary_file_is_written_without_a_question(path: str, tmp_path: Path) -> None:
     assert not is_executed_later(path)
     await text_of(write_file_tool(tmp_path), path=path, content="x")
+
+
+REPOSITORY = {"r/HEAD": "ref: refs/heads/main", "r/objects/": "", "r/refs/": ""}
+CONFIG = """[core]
+\tfsmonitor = "tools/watch.sh --once"
+\thooksPath = scripts/hooks
+[include]
+\tpath = ../shared/git.inc
+[filter "x"]
+\tclean = python3 'tools/clean.py' %f
+[alias]
+\tst = !sh tools/st.sh
+"""
+MADE_BY_HAND: list[tuple[Mapping[str, str], str, bool]] = [
+    (REPOSITORY, "r/config", True),
+    (REPOSITORY, "r/hooks/pre-commit", True),
+    (REPOSITORY, "r/info/attributes", True),
+    (REPOSITORY, "r/sub/deep/main.py", True),
+    (REPOSITORY, "r2/config", False),
+    ({"r/HEAD": "x", "r/objects/a": ""}, "r/refs/heads/main", True),
+    ({"r/HEAD": "x", "r/refs/a": ""}, "r/objects/x", True),
+    ({"r/HEAD": "x", "r/refs/a": ""}, "r/OBJECTS/x", True),
+    ({"HEAD": "x", "objects/": "", "refs/": ""}, "config", True),
+    ({"HEAD": "x", "objects/": "", "refs/": ""}, "main.py", True),
+    ({"r/objects/": "", "r/refs/": ""}, "r/config", False),
+    ({".git/config": CONFIG}, "tools/watch.sh", True),
+    ({".git/config": CONFIG}, "scripts/hooks/pre-commit", True),
+    ({".git/config": CONFIG}, "shared/git.inc", True),
+    ({".git/config": CONFIG}, "tools/clean.py", True),
+    ({".git/config": CONFIG}, "tools/st.sh", True),
+    ({".git/config": CONFIG}, "tools/other.py", False),
+    ({"sub/.git/config": CONFIG}, "sub/tools/watch.sh", True),
+    ({"sub/.git/config": CONFIG}, "tools/watch.sh", False),
+    ({".git/config": '[core]\n\tbare = false\n[remote "o"]\n\turl = .\n'}, "src/main.py", False),
+]
+
+
+@pytest.mark.parametrize(("files", "path", "is_run"), MADE_BY_HAND)
+async def test_what_git_would_run_or_obey_is_asked_about(
+    files: Mapping[str, str], path: str, is_run: bool, tmp_path: Path
+) -> None:
+    for name, text in files.items():
+        place = tmp_path / name
+        (place if name.endswith("/") else place.parent).mkdir(parents=True, exist_ok=True)
+        if not name.endswith("/"):
+            place.write_text(text)
+    if is_run:
+        assert "something may run it later" in await ask_about(write_file_tool(tmp_path), path=path, content="x")
+        assert not (tmp_path / path).exists()
+    else:
+        await text_of(write_file_tool(tmp_path), path=path, content="x")
+
+
+async def test_a_root_inside_a_repository_that_was_made_by_hand_counts(tmp_path: Path) -> None:
+    for name in ("HEAD", "objects", "refs", "hooks"):
+        (tmp_path / name).mkdir()
+    tool = write_file_tool(tmp_path / "hooks")
+    assert "something may run it later" in await ask_about(tool, path="post-checkout", content="x")
 
 
 async def test_what_is_approved_is_written(tmp_path: Path) -> None:

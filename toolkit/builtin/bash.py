@@ -20,7 +20,14 @@ from anyio.abc import ByteReceiveStream
 from anyio.lowlevel import checkpoint_if_cancelled
 from pydantic import Field
 
-from toolkit.builtin.commands import DEFAULT_DENY, CommandPattern, CommandRules, PlainCommandPattern, read_script_apart
+from toolkit.builtin.commands import (
+    DEFAULT_DENY,
+    CommandPattern,
+    CommandRules,
+    PlainCommandPattern,
+    read_script_apart,
+    reads_only,
+)
 from toolkit.builtin.file_tree import require_extra
 from toolkit.builtin.root_folder import RootFolder
 from toolkit.calls.context import ToolContext
@@ -127,6 +134,9 @@ class Bubblewrap:
 class BashOptions:
     """How commands run.
 
+    Without a `sandbox`, `allow` or `confirm`, a command that may do more than read needs approval, and is refused where
+    nobody is there to approve: a deny list is no sandbox.
+
     Args:
         timeout: Seconds for one command; a call may ask for less. None sets no limit.
         deny: Commands that are refused where they can be seen: a guard against mistakes. What means harm is held by
@@ -189,7 +199,7 @@ def bash_tool(
         await shell.authorize(command)
         return await shell.run(context, command, timeout)
 
-    make = tool_with_ctx(keep_output="tail", tags={"execute"}, cache=False)
+    make = tool_with_ctx(keep_output="tail", tags={"execute"}, cache=False, requires_approval=shell.find_approval_need)
     return make(bash)
 
 
@@ -215,6 +225,14 @@ class _Shell:
             raise ConfigurationError(f"the working folder can't be used: {error.message}") from error
         if options.sandbox is not None:
             options.sandbox.check(folder.path)
+
+    def find_approval_need(self, arguments: Mapping[str, Any]) -> str:
+        """Return why a command needs approval where no sandbox, list or `confirm` holds it; nothing if it reads."""
+        options = self._options
+        is_held = options.sandbox is not None or options.allow is not None or options.confirm is not None
+        if is_held or reads_only(str(arguments.get("command", ""))):
+            return ""
+        return "The command may do more than read, and neither a sandbox nor a list of allowed commands is set."
 
     async def authorize(self, command: str) -> None:
         """Let a command pass, or ask about it.

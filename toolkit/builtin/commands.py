@@ -89,6 +89,30 @@ _INTERPRETERS = re.compile(
     r"sqlite|psql|mysql|make|gmake|ninja|rake|just|bc|dc|m4|jshell|jrunscript|groovy|scala|kotlin|swift|gdb|lldb|"
     r"execlineb|ld-linux\S*|npx|bunx|uvx)(?:[-_.]?\d[\w.-]*|\.exe|\.static)?"
 )
+# Programs that change nothing, whatever they are given, but for the options below.
+_READING = (
+    "basename cat cksum cmp comm cut df diff dirname du echo egrep false fgrep file grep head id join ls md5sum nl od "
+    "paste pwd readlink realpath rg seq sha1sum sha256sum sort stat strings tac tail tr true uname wc which whoami"
+)
+_READING_GIT = (
+    "git blame", "git cat-file", "git describe", "git diff", "git grep", "git log", "git ls-files", "git ls-tree",
+    "git rev-list", "git rev-parse", "git shortlog", "git show", "git status",
+)  # fmt: skip
+# The long options and the letters with which programs that read write files or run others.
+_OPTIONS_THAT_WRITE: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "git": (
+        ("--output", "--ext-diff", "--textconv", "--open-files-in-pager", "--filters", "--upload-pack"),
+        "O",
+    ),
+    "sort": (("--output", "--compress-program", "--temporary-directory"), "oT"),
+    "rg": (("--pre", "--hostname-bin", "--search-zip"), "z"),
+    "file": (("--compile", "--uncompress", "--uncompress-noreport"), "CzZ"),
+    "date": (("--set",), "s"),
+    "tree": (("--output",), "oR"),
+    "diff": (("--paginate",), "l"),
+    "strings": (("--target",), ""),
+}
+_HARMLESS_OPTIONS = frozenset({"--text", "--output-indicator-new", "--output-indicator-old"})
 _PRINTERS = frozenset({"echo", "printf"})
 _DEEPEST_SCRIPT = 5
 _MOST_WORDS = 500_000
@@ -295,7 +319,8 @@ def runs_only(*patterns: PlainCommandPattern) -> Callable[[object], bool]:
     words are let pass. Text with a variable, a glob, a substitution, a redirection, an assignment and the like never
     is, nor a command that runs others (``env``, ``find``, ``xargs``, ``sudo``); an interpreter (``python``, ``sh``,
     ``make``) only by a pattern that names what it runs, such as ``python -m pytest``. What a program does with its own
-    options is its own affair: ``git diff`` writes files with ``--output``.
+    options is its own affair, but for those with which git, sort and the like write files or run other programs:
+    ``git diff --output=x`` needs a pattern that names the option.
 
     Args:
         patterns: Each is the first words of a command, as `fnmatch` patterns; or a function of all words.
@@ -345,11 +370,28 @@ def _compile_plain_pattern(pattern: PlainCommandPattern, what: str) -> Callable[
     def names(words: PlainWords) -> bool:
         if len(words) < len(wanted) or not all(map(fnmatchcase, words, wanted)):
             return False
+        if any(_writes_or_runs(words[0], word) and word not in wanted for word in words[1:]):
+            return False
         # "git *" means "git status" and not "git -c alias.x=!code x".
         pairs = zip(words[1:2], wanted[1:2], strict=False)
         return not any(word.startswith("-") and not meant.startswith("-") for word, meant in pairs)
 
     return names
+
+
+def _writes_or_runs(program: str, word: str) -> bool:
+    """Return whether a word is an option with which a program that reads writes a file, or runs another program."""
+    long, short = _OPTIONS_THAT_WRITE.get(_strip_folder(program), ((), ""))
+    if word.startswith("--"):
+        name = word.partition("=")[0]  # which may be abbreviated
+        return len(name) > len("--") and name not in _HARMLESS_OPTIONS and any(each.startswith(name) for each in long)
+    return word.startswith("-") and any(letter in word[1:] for letter in short)
+
+
+def reads_only(text: str) -> bool:
+    """Return whether a command line is plain, and only reads: what it runs changes no file and runs nothing else."""
+    commands = read_plain_commands(text)
+    return commands is not None and _READS(commands)
 
 
 def _is_interpreter(program: str) -> bool:
@@ -363,6 +405,14 @@ def _names_code(words: Sequence[str]) -> bool:
         return False
     first = words[1:2] if words[0] == "-m" else words[:1]
     return bool(first) and not first[0].startswith("-") and not any(character in "*?[" for character in first[0])
+
+
+def _is_uniq_without_output(words: PlainWords) -> bool:
+    """Return whether this is ``uniq`` without a second file, which it would write."""
+    return words[0] == "uniq" and sum(not word.startswith("-") for word in words[1:]) <= 1
+
+
+_READS = compile_patterns([*_READING.split(), *_READING_GIT, _is_uniq_without_output], "a command that reads")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

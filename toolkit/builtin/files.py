@@ -9,9 +9,11 @@ import codecs
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -42,17 +44,54 @@ _INERT = frozenset({
     ".node-version", ".nvmrc", ".ruby-version", ".markdownlint.json", ".markdownlint.yaml", ".yamllint",
     ".yamllint.yaml", ".yamllint.yml", ".clang-format", ".nojekyll",
 })  # fmt: skip
-# HEAD makes a folder of ordinary files a repository, whose configuration git runs.
-_EXECUTED_NAMES = (
-    "head", "*.pth", "sitecustomize.py", "usercustomize.py", "pip.conf", "mise.toml", "mise.*.toml", "crontab",
-    "*.code-workspace", "*.sublime-project", "jenkinsfile*", "lefthook*.yml", "lefthook*.yaml", "lefthook*.toml",
-    "lefthook*.json", "appveyor.yml", "azure-pipelines*.yml", "azure-pipelines*.yaml", "bitbucket-pipelines.yml",
-    "buildspec*.yml", "buildspec*.yaml", "cloudbuild*.yml", "cloudbuild*.yaml",
-)  # fmt: skip
-_FOLDERS = (
-    ".github/workflows", ".github/actions", ".github/hooks", "library/launchagents", "library/launchdaemons",
-    "systemd/user", "systemd/system", "autostart",
-)  # fmt: skip
+# What is run, or obeyed, without being asked for and has no hidden name, by the page that says so; in lower case. A
+# pattern that ends in a slash is a folder with all in it.
+_RUN_LATER: Mapping[str, tuple[str, ...]] = {
+    # With `objects` and `refs` beside it a folder of files is a repository, whose `config` and `hooks` git runs.
+    "https://git-scm.com/docs/gitrepository-layout": ("head", "gitdir", "commondir"),
+    "https://docs.python.org/3/library/site.html": ("*.pth", "sitecustomize.py", "usercustomize.py", "pyvenv.cfg"),
+    "https://pip.pypa.io/en/stable/topics/configuration/": ("pip.conf", "pip.ini"),
+    "https://mise.jdx.dev/configuration.html": ("mise.toml", "mise.*.toml"),
+    "https://man7.org/linux/man-pages/man5/crontab.5.html": (
+        "crontab", "cron.d/", "cron.hourly/", "cron.daily/", "cron.weekly/", "cron.monthly/"
+    ),
+    "https://man7.org/linux/man-pages/man8/ld.so.8.html": ("ld.so.preload",),
+    "https://www.gnu.org/software/bash/manual/html_node/Bash-Startup-Files.html": ("etc/profile", "profile.d/"),
+    "https://www.freedesktop.org/software/systemd/man/latest/systemd.unit.html": ("systemd/user/", "systemd/system/"),
+    "https://specifications.freedesktop.org/autostart-spec/latest/": ("autostart/",),
+    "https://developer.apple.com/library/archive/documentation/MacOSX/Conceptual/BPSystemStartup/": (
+        "library/launchagents/", "library/launchdaemons/"
+    ),
+    "https://learn.microsoft.com/powershell/module/microsoft.powershell.core/about/about_profiles": (
+        "profile.ps1", "*_profile.ps1"
+    ),
+    "https://learn.microsoft.com/windows/win32/shell/csidl": ("start menu/programs/startup/",),
+    "https://code.visualstudio.com/docs/editor/workspaces": ("*.code-workspace",),
+    "https://www.sublimetext.com/docs/projects.html": ("*.sublime-project",),
+    "https://lefthook.dev/configuration/": (
+        "lefthook*.yml", "lefthook*.yaml", "lefthook*.toml", "lefthook*.json"
+    ),
+    "https://docs.github.com/actions/reference/workflows-and-actions": (
+        ".github/workflows/", ".github/actions/", ".github/hooks/"
+    ),
+    "https://www.jenkins.io/doc/book/pipeline/jenkinsfile/": ("jenkinsfile*",),
+    "https://www.appveyor.com/docs/appveyor-yml/": ("appveyor.yml",),
+    "https://learn.microsoft.com/azure/devops/pipelines/yaml-schema/": (
+        "azure-pipelines*.yml", "azure-pipelines*.yaml"
+    ),
+    "https://support.atlassian.com/bitbucket-cloud/docs/bitbucket-pipelines-configuration-reference/": (
+        "bitbucket-pipelines.yml",
+    ),
+    "https://docs.aws.amazon.com/codebuild/latest/userguide/build-spec-ref.html": ("buildspec*.yml", "buildspec*.yaml"),
+    "https://cloud.google.com/build/docs/build-config-file-schema": ("cloudbuild*.yml", "cloudbuild*.yaml"),
+    "https://docs.netlify.com/configure-builds/file-based-configuration/": ("netlify.toml",),
+    "https://vercel.com/docs/project-configuration": ("vercel.json",),
+}  # fmt: skip
+_EXECUTED_NAMES = tuple(name for names in _RUN_LATER.values() for name in names if not name.endswith("/"))
+_FOLDERS = tuple(name[:-1] for names in _RUN_LATER.values() for name in names if name.endswith("/"))
+_REPOSITORY = frozenset({"head", "objects", "refs"})
+_MOST_OF_CONFIG = 1_000_000
+_CONFIG_VALUE = re.compile(r"^[^\n=#;]*=[ \t]*(.*)$", re.MULTILINE)
 _SHORT_NAME = re.compile(r"[^.~]{1,6}~\d+(\.[^.]*)?")
 _SEEMING_DOTS = str.maketrans({"\u2024": ".", "\uff0e": ".", "\ufe52": "."})
 _BOMS = (
@@ -218,9 +257,50 @@ def is_executed_later(path: str) -> bool:
     if any(_is_hidden_name(part) or _SHORT_NAME.fullmatch(part) for part in parts):
         return True
     ends = ["/".join(parts[start:]) for start in range(len(parts))]
-    return any(fnmatchcase(parts[-1], name) for name in _EXECUTED_NAMES) or any(
+    return any(fnmatchcase(end, name) for name in _EXECUTED_NAMES for end in (parts[-1], *ends[-2:-1])) or any(
         end == folder or end.startswith(f"{folder}/") for end in ends for folder in _FOLDERS
     )
+
+
+def _is_read_by_git(root: Path, path: str) -> bool:
+    """Return whether a file is in a repository that was made by hand, or would complete one, or is named in a config.
+
+    Git takes any folder for a repository that has ``HEAD``, ``objects`` and ``refs``, and runs what its ``config`` says
+    (``core.fsmonitor``, ``core.hooksPath``, filters, ``include.path``). What a config names may be an ordinary file.
+    """
+    place = root
+    written = root.joinpath(*path.split("/"))
+    above = [*reversed(root.parents), root]
+    for part in written.relative_to(root).parts:
+        place /= part
+        above.append(place)
+    for folder, inside in pairwise(above):
+        if {*_list_names(folder), _fold_name(inside.name)} >= _REPOSITORY:
+            return True
+    return any(_names_file(top, written) for top in above[:-1])
+
+
+def _list_names(folder: Path) -> Iterator[str]:
+    """Yield those names of a repository that a folder has."""
+    for name in ("HEAD", "objects", "refs"):
+        if os.path.lexists(folder / name):
+            yield name.lower()
+
+
+def _names_file(top: Path, written: Path) -> bool:
+    """Return whether the configuration of a repository names a file, or a folder that it is in."""
+    try:
+        with (top / ".git" / "config").open("rb") as file:
+            text = file.read(_MOST_OF_CONFIG).decode("utf-8", "replace")
+    except OSError:
+        return False
+    for value in _CONFIG_VALUE.findall(text):
+        for word in {value.strip().strip('"'), *re.split(r"[\s\"';|&=]+", value)}:
+            for base in (top, top / ".git"):
+                named = Path(os.path.normpath(base / word)) if word else top
+                if named not in (top, base) and top in named.parents and (named == written or named in written.parents):
+                    return True
+    return False
 
 
 def _is_hidden_name(name: str) -> bool:
@@ -243,7 +323,7 @@ def asks_before_writing(folder: RootFolder) -> Callable[[Mapping[str, Any]], str
             path = folder.spell(str(arguments["path"]))
         except ToolError:
             return ""  # the call fails, with the reason
-        if not is_executed_later(path):
+        if not is_executed_later(path) and not _is_read_by_git(folder.path, path):
             return ""
         return f"Writing '{escape_in_name(path)}' needs approval: something may run it later without being asked to."
 
@@ -254,7 +334,9 @@ def guard_link(folder: RootFolder, path: str) -> Callable[[Found], None]:
     """Return a check that refuses a path that leads through a link to a file that needs approval."""
 
     def check(found: Found) -> None:
-        if is_executed_later(found.path) and not is_executed_later(folder.spell(path)):
+        is_run = is_executed_later(found.path) or _is_read_by_git(folder.path, found.path)
+        given = folder.spell(path)
+        if is_run and not (is_executed_later(given) or _is_read_by_git(folder.path, given)):
             raise ToolFailedError(
                 f"'{path}' leads through a link to '{escape_in_name(found.path)}'. Give that path itself, "
                 "so that it can be approved. Nothing was changed."
