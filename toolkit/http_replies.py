@@ -15,11 +15,12 @@ from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import anyio
 import httpx2
 
+from toolkit.errors import ConfigurationError
 from toolkit.redaction import without_credentials
 
 ACCEPTED_ENCODINGS = "gzip, deflate"
@@ -249,6 +250,27 @@ def check_json_parts(text: bytes) -> None:
     """
     if len(text) > _LARGE_JSON and text.count(b",") + text.count(b"[") + text.count(b"{") > _MOST_JSON_PARTS:
         raise ReplyTooLargeError(f"the reply has more than {_MOST_JSON_PARTS} parts and was not read")
+
+
+def split_url(url: str, what: str) -> SplitResult:
+    """Return the parts of the URL of a server.
+
+    Args:
+        url: The URL; it is not shown, since it may hold a password.
+        what: Names it, for the error.
+
+    Raises:
+        ConfigurationError: It is none: its scheme is another one, it names no host, or its port is none.
+    """
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+        httpx2.URL(url)
+    except (ValueError, httpx2.InvalidURL):
+        raise ConfigurationError(f"{what} can't be read as a URL: look at its host and its port") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigurationError(f"{what} must be an absolute URL, such as https://example.com/path")
+    return parts
 
 
 def origin_of(url: str | httpx2.URL) -> tuple[str, str, int | None]:

@@ -280,7 +280,11 @@ def mask_json(text: str, mask: Callable[[Any], Any]) -> str | None:
 
 def without_credentials(url: str) -> str:
     """Return a URL as errors may show it: no user, password, query, fragment or random text in its path."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:  # what of it is a password can't be found out
+        return MASK
     path = "/".join(MASK if _OPAQUE_SEGMENT.fullmatch(segment) else segment for segment in parts.path.split("/"))
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], path=path, query="", fragment=""))
 

@@ -53,6 +53,9 @@ async def gone(mark: str) -> None:
             await anyio.sleep(0.02)
 
 
+ANYTHING = BashOptions(confirm=lambda _: True)
+
+
 @dataclass
 class Case:
     name: str
@@ -117,7 +120,7 @@ async def test_updates_show_the_end_of_the_output_while_it_comes(tmp_path: Path)
 
         provider = ScriptedProvider([ToolCall("1", "bash", '{"command": "echo one; read x < gate; echo $x"}'), "Done."])
         config = ToolLoopConfig(on_event=on_event, timeout=60)
-        result = await tool_loop(provider, ToolRegistry([bash_tool(tmp_path)]), "go", config=config)
+        result = await tool_loop(provider, ToolRegistry([bash_tool(tmp_path, ANYTHING)]), "go", config=config)
         texts.append(result.messages[2].text)
     assert updates[0] == "one\n"
     assert texts == ["one\ngo"]
@@ -132,7 +135,7 @@ async def test_the_end_of_a_long_output_is_shown_and_the_rest_can_be_read(tmp_pa
             "Done.",
         ]
     )
-    tools = ToolRegistry([bash_tool(tmp_path), read_result_tool(store)])
+    tools = ToolRegistry([bash_tool(tmp_path, ANYTHING), read_result_tool(store)])
     result = await tool_loop(provider, tools, "go", config=ToolLoopConfig(output=OutputLimits(store=store)))
     cut, page = [message for message in result.messages if isinstance(message, ToolResult)]
     assert cut.text.endswith("\n19999\n20000\nExit code: 2")
@@ -288,7 +291,7 @@ async def test_another_tool_goes_on_while_a_command_floods(tmp_path: Path) -> No
 
     mark, gate = marked(), tmp_path / "gate"
     os.mkfifo(gate)
-    registry = ToolRegistry[object]([tick, bash_tool(tmp_path)])
+    registry = ToolRegistry[object]([tick, bash_tool(tmp_path, ANYTHING)])
     command = f"echo > {gate}; {TREES['ten generations that flood both pipes'](mark)}"
     flooded: list[ToolResult] = []
 
@@ -398,6 +401,8 @@ def test_the_presets_have_their_tools(tmp_path: Path) -> None:
 async def test_a_loop_that_is_cancelled_in_a_command_has_a_valid_transcript(tmp_path: Path) -> None:
     mark = marked()
     provider = ScriptedProvider([ToolCall("1", "bash", json.dumps({"command": f"sleep {mark}"})), "Done."])
-    result = await tool_loop(provider, ToolRegistry([bash_tool(tmp_path)]), "go", config=ToolLoopConfig(timeout=0.5))
+    result = await tool_loop(
+        provider, ToolRegistry([bash_tool(tmp_path, ANYTHING)]), "go", config=ToolLoopConfig(timeout=0.5)
+    )
     validate_transcript(result.messages)
     assert processes(mark) == []

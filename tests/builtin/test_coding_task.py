@@ -68,7 +68,7 @@ async def run(root: Path, preset: CodingPreset) -> list[ToolResult]:
         for number, (name, arguments) in enumerate(steps())
     ]
     provider = ScriptedProvider([*replies, "Mended."])
-    tools = ToolRegistry(coding_tools(root, preset, bash=BashOptions(timeout=60)))
+    tools = ToolRegistry(coding_tools(root, preset, bash=BashOptions(timeout=60, confirm=lambda _: True)))
     result = await tool_loop(provider, tools, "The tests fail. Mend it.", config=ToolLoopConfig(timeout=120))
     assert result.text == "Mended."
     validate_transcript(result.messages)

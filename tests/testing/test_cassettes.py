@@ -398,6 +398,9 @@ def test_processes_may_write_one_cassette(path: Path) -> None:
 BROKEN = {
     "nothing there": (None, "there is no cassette at .*record one with RecordingProvider"),
     "no JSON": (b"hello\n", "line 1: not what a cassette has there"),
+    "nested deeply": (b'{"cassette":1}\n{"request": ' + b"[" * 100_000 + b"\n", "line 2: not what a cassette has"),
+    "a number for a message": (b'{"cassette":1}\n{"left": true, "request": {"messages": [1]}}\n', "line 2: not what"),
+    "a number for a request": (b'{"cassette":1}\n{"left": true, "request": 1}\n', "line 2: not what"),
     "another version": (b'{"cassette":2}\n', r"line 1: .*must be \{\"cassette\": 1\}"),
     "another file": (b'{"name":"x"}\n', "line 1: .*first line must be"),
     "cut off": (b'{"cassette":1}\n{"requ', "line 2: the line is cut off"),

@@ -329,8 +329,8 @@ def checked_url(url: str) -> str:
         parts = urlsplit(url)
         _ = parts.port
         host = httpx2.URL(url).host
-    except (ValueError, httpx2.InvalidURL) as error:
-        raise ConfigurationError(f"base_url is not an address: {error}") from None
+    except (ValueError, httpx2.InvalidURL):
+        raise ConfigurationError("base_url is not an address: its host or its port can't be read") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigurationError("base_url is not an address: it begins with http:// or https:// and names a host")
     if "\\" in parts.netloc or (host.isascii() and host.lower() != parts.hostname.strip("[]")):

@@ -174,7 +174,12 @@ class ReplayProvider:
         self._unplayed = dict.fromkeys(range(len(self._exchanges)))
         self._places: dict[str, list[int]] = {}
         for place, exchange in enumerate(self._exchanges):
-            key = write_json(self._normalize_request(exchange.request, exchange.method), sort_keys=True)
+            try:
+                key = write_json(self._normalize_request(exchange.request, exchange.method), sort_keys=True)
+            except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+                raise ConfigurationError(
+                    f"{path}, line {exchange.line}: no request can be read there: {error}"
+                ) from error
             self._places.setdefault(key, []).append(place)
 
     def __repr__(self) -> str:
@@ -394,7 +399,7 @@ def read_exchanges(path: Path) -> list[RecordedExchange]:
                 _check_cassette_version(found)
             else:
                 exchanges.append(_read_exchange(number, found))
-        except (ValueError, LookupError, TypeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise ConfigurationError(f"{path}, line {number}: not what a cassette has there: {error}") from error
     return exchanges
 
@@ -411,7 +416,8 @@ def _read_exchange(line: int, found: object) -> RecordedExchange:
         raise TypeError("an exchange is an object")
     plain = cast("CassetteJson", found)
     request = plain["request"]
-    request["messages"]
+    for message in request["messages"]:
+        message["role"], message["content"]
     if "events" in plain:
         events = [event_from_plain(event) for event in plain["events"]]
         done = events[-1] if events else None

@@ -196,7 +196,7 @@ async def test_a_program_that_never_answers_is_given_up_and_ended() -> None:
 
 
 def test_a_url_that_is_not_absolute_is_refused_when_it_is_given() -> None:
-    with pytest.raises(ConfigurationError, match="must be absolute"):
+    with pytest.raises(ConfigurationError, match="must be an absolute URL"):
         http("example.com/mcp")
 
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any, Protocol, TypeAlias
-from urllib.parse import urlsplit
 
 import anyio
 import httpx2
@@ -30,7 +29,7 @@ from mcp.types import jsonrpc_message_adapter
 from pydantic_core import from_json
 
 from toolkit.errors import ConfigurationError
-from toolkit.http_replies import MOST_REPLY_BYTES, BoundedClient, ReplyTooLargeError, closed_with
+from toolkit.http_replies import MOST_REPLY_BYTES, BoundedClient, ReplyTooLargeError, closed_with, split_url
 from toolkit.redaction import (
     MASK,
     Redact,
@@ -398,11 +397,9 @@ def http(
         name: Its name in errors and logs; None takes the host.
 
     Raises:
-        ConfigurationError: The URL is not absolute.
+        ConfigurationError: The URL is none, or not absolute.
     """
-    place = urlsplit(url)
-    if place.scheme not in ("http", "https") or not place.hostname:
-        raise ConfigurationError("the URL of an MCP server must be absolute, such as https://example.com/mcp")
+    place = split_url(url, "the URL of an MCP server")
     signed = dict(headers or {})
     if bearer is not None:
         signed["Authorization"] = f"Bearer {bearer}"

@@ -10,11 +10,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import unquote, urljoin
 
 from openapi_pydantic.v3 import v3_0, v3_1
 
-from toolkit.errors import OpenApiError
+from toolkit.errors import ConfigurationError, OpenApiError
+from toolkit.http_replies import split_url
+from toolkit.redaction import MASK
 from toolkit.schema.json_schema import with_few_definitions
 from toolkit.schema.nodes import find_references, is_array, is_object, map_subschemas
 from toolkit.sources.openapi.document import (
@@ -306,13 +308,14 @@ def _read_server_url(part: Part, document: Document, variables: Mapping[str, str
             )
         values[name] = value
     url = _IN_BRACES.sub(lambda match: values[match[1]], server.url)
-    url = urljoin(document.url, url) if document.url else url
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        url = urljoin(document.url, url) if document.url else url
+        parts = split_url(url, "it")
+    except (ValueError, ConfigurationError) as error:
+        shown = MASK if "@" in server.url else repr(server.url)
         raise OpenApiError(
-            f"{part.subject}: no absolute base URL: the document's server is {server.url!r}; "
-            "pass base_url='https://...'"
-        )
+            f"{part.subject}: no absolute base URL: the document's server is {shown}; pass base_url='https://...'"
+        ) from error
     if "@" in parts.netloc:
         raise OpenApiError(f"{part.subject}: its server's URL holds a user or password: pass base_url= and auth=")
     return url.rstrip("/")

@@ -17,7 +17,7 @@ from typing_extensions import TypedDict, Unpack
 
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import ConfigurationError, OpenApiError, SchemaError
-from toolkit.http_replies import origin_of
+from toolkit.http_replies import origin_of, split_url
 from toolkit.redaction import secrets_in_headers, without_credentials
 from toolkit.settings import Duration, PositiveInt, Seconds, check_fields
 from toolkit.sources.openapi.auth import Auth, Secrets, make_signers
@@ -118,9 +118,7 @@ class OpenApiOptions:
 
 
 def _check_base_url(url: str) -> None:
-    parts = urlsplit(url)
-    if not is_url(url) or not parts.hostname:
-        raise ConfigurationError("base_url must be an absolute URL, such as https://api.example.com/v1")
+    parts = split_url(url, "base_url")
     if parts.username or parts.password:
         raise ConfigurationError("base_url must not hold a user or password: pass auth=Basic(username, password)")
     if parts.query or parts.fragment:
@@ -260,6 +258,8 @@ def _make_caller(
 ) -> OperationCaller:
     secrets = Secrets()
     secrets.add(*secrets_in_headers(options.headers))
+    if isinstance(source, str) and is_url(source):
+        split_url(source, "the URL of the document")
     named = [url for url in (options.base_url, source) if isinstance(url, str) and is_url(url)]
     trusted = allowed_origins(options.allow_hosts) | set(map(origin_of, named))
     sign = make_signers(options.auth, document, secrets, trusted)
