@@ -3,14 +3,18 @@
 import json
 from typing import Any
 
-from toolkit import FunctionTool, ToolCall, ToolRegistry, ToolResult
+from toolkit import ApprovalRequest, FunctionTool, ToolCall, ToolRegistry, ToolResult
+
+
+def _approve(_: ApprovalRequest) -> bool:
+    return True
 
 
 async def call(tool: FunctionTool[object, ..., Any], **arguments: object) -> ToolResult:
     registry = ToolRegistry[object]([tool])
     name = tool.definition.name
     # A shell that nothing holds wants an approver.
-    approve = (lambda _: True) if name == "bash" else None
+    approve = _approve if name == "bash" else None
     return await registry.execute(ToolCall("1", name, json.dumps(arguments)), object(), approve=approve)
 
 

@@ -416,8 +416,8 @@ def _read_exchange(line: int, found: object) -> RecordedExchange:
         raise TypeError("an exchange is an object")
     plain = cast("CassetteJson", found)
     request = plain["request"]
-    for message in request["messages"]:
-        message["role"], message["content"]
+    if not all({"role", "content"} <= message.keys() for message in request["messages"]):
+        raise TypeError("each message of a request has a role and a content")
     if "events" in plain:
         events = [event_from_plain(event) for event in plain["events"]]
         done = events[-1] if events else None
