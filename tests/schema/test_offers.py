@@ -101,7 +101,8 @@ class Shape(enum.Enum):
 @dataclasses.dataclass
 class Round:
     shape: Literal[Shape.ROUND]
-    radius: int = 1
+    type: int = 1
+    metadata: Literal[Shape.ROUND] | None = None
 
 
 class Square(BaseModel):
@@ -133,6 +134,11 @@ class FullPair(DatedPair[Color]):
 
 
 ROUND = {"const": 1, "type": "integer", "description": "1 = ROUND"}
+ROUND_MEMBERS = {
+    "shape": ROUND,
+    "type": {"type": "integer", "default": 1},
+    "metadata": {"anyOf": [ROUND, {"type": "null"}], "default": None},
+}
 SQUARE_ARM = {
     "type": "object",
     "properties": {"shape": {"const": "square", "type": "string"}},
@@ -188,11 +194,14 @@ CASES = [
         Round,
         {
             "type": "object",
-            "properties": {"shape": ROUND, "radius": {"type": "integer", "default": 1}},
+            "properties": ROUND_MEMBERS,
             "required": ["shape"],
             "additionalProperties": False,
         },
-        [({"shape": 1}, Round(Shape.ROUND)), ({"shape": 1, "radius": 2}, Round(Shape.ROUND, 2))],
+        [
+            ({"shape": 1}, Round(Shape.ROUND)),
+            ({"shape": 1, "type": 2, "metadata": 1}, Round(Shape.ROUND, 2, Shape.ROUND)),
+        ],
         [{"shape": "square"}, {"shape": True}],
     ),
     Case(
@@ -222,7 +231,7 @@ CASES = [
             "oneOf": [
                 {
                     "type": "object",
-                    "properties": {"shape": ROUND, "radius": {"type": "integer", "default": 1}},
+                    "properties": ROUND_MEMBERS,
                     "required": ["shape"],
                     "additionalProperties": False,
                 },

@@ -510,12 +510,13 @@ def is_misread(schema: Any) -> bool:
         part = waiting.pop()
         if is_object(part):
             kind = part.get("type")
-            listed = part.get("expected", part.get("choices", ())) if kind in _CONSTANT_TYPES else ()
+            is_schema = isinstance(kind, str)  # and no mapping of fields, of which one may have this name
+            listed = part.get("expected", part.get("choices", ())) if is_schema and kind in _CONSTANT_TYPES else ()
             if any(isinstance(value, enum.Enum) for value in listed):
                 return True
             if kind == "dataclass" and find_special_hints(part["cls"]):
                 return True
-            waiting.extend(item for key, item in part.items() if key != "metadata")
+            waiting.extend(item for key, item in part.items() if key != "metadata" or not is_schema)
         elif isinstance(part, (list, tuple)):
             waiting.extend(cast("Sequence[Any]", part))
     return False
@@ -533,7 +534,7 @@ def find_special_hints(cls: type) -> dict[str, Any]:
     waiting: list[tuple[Any, dict[Any, Any]]] = [(cls, {})]
     while waiting:
         owner, given = waiting.pop()
-        bases: tuple[Any, ...] = vars(owner).get("__orig_bases__", ())
+        bases: tuple[Any, ...] = getattr(owner, "__orig_bases__", ()) if "__orig_bases__" in vars(owner) else ()
         for base in bases:
             origin: Any = get_origin(base)
             parameters = getattr(origin, "__parameters__", ())
@@ -583,6 +584,8 @@ def read_rightly(schema: Any) -> Any:
             ),
             serialization=core_schema.plain_serializer_function_ser_schema(say),
         )
+    if not isinstance(schema.get("type"), str):
+        return {name: read_rightly(part) for name, part in schema.items()}
     taken: dict[str, Any] = {key: part if key == "metadata" else read_rightly(part) for key, part in schema.items()}
     if schema.get("type") == "dataclass":
         special = find_special_hints(schema["cls"])
