@@ -112,7 +112,7 @@ def test_a_call_without_text_for_its_parts_is_refused_where_it_is_made(fields: t
     with pytest.raises(ConfigurationError, match=f"the {wrong} of a ToolCall must be text, not None"):
         ToolCall(*fields)
     arguments: Any = {"n": 5}
-    with pytest.raises(ConfigurationError, match="the arguments of a ToolCall must be text, not"):
+    with pytest.raises(ConfigurationError, match="the arguments of a ToolCall must be JSON text, not dict"):
         ToolCall("a", "pay", arguments)
 
 

@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, cast, get_args
 
 from toolkit.dataclass import dataclass
-from toolkit.errors import TranscriptError
+from toolkit.errors import ConfigurationError, TranscriptError
 from toolkit.json_text import write_json
 from toolkit.settings import check_setting
 
@@ -121,8 +121,14 @@ class ToolCall:
     __expected__: ClassVar[Mapping[str, type]] = {"id": str, "name": str, "arguments": str}
 
     def __check_fields__(self) -> None:
-        for name, value in (("id", self.id), ("name", self.name), ("arguments", self.arguments)):
-            check_setting(f"the {name} of a ToolCall", value, str)
+        check_setting("the id of a ToolCall", self.id, str)
+        check_setting("the name of a ToolCall", self.name, str)
+        given: object = self.arguments
+        if not isinstance(given, str):
+            kind = type(given).__name__
+            raise ConfigurationError(
+                f"the arguments of a ToolCall must be JSON text, not {kind}: write json.dumps(...)"
+            )
 
     def __repr__(self) -> str:
         # Which arguments are secret, only the schema of the tool can say.

@@ -93,6 +93,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("toolkit.loop")
 _make_reply = maker_of(ResponseReceived)
+_NOTE = "The run ended with this; `messages` of this exception is its transcript, and `usage` what it used."
 _NO_POLICIES: Mapping[str, ReplyPolicy] = {}
 
 
@@ -502,6 +503,10 @@ class Run(Generic[Ctx, Out]):
                 self.feed(UsageSpent(error.usage))
             error.usage = state.usage
             error.messages = tuple(state.messages)
+        else:  # of the application's own: it stays what it is, and carries the same
+            vars(error).update(messages=tuple(state.messages), usage=state.usage)
+            if _NOTE not in getattr(error, "__notes__", ()):
+                error.add_note(_NOTE)
         return Failed(error=error, iterations=state.iterations, usage=state.usage, messages=tuple(state.messages))
 
     async def _notify_end(self, end: Done | Failed) -> None:
