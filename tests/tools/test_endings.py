@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -628,10 +629,10 @@ async def test_an_async_tool_that_timed_out_is_told_so_and_what_it_started_too()
 
     def look(context: ToolContext[object]) -> None:
         while not context.cancelled:
-            pass
+            time.sleep(0.001)
         has_seen.set()
 
-    @tool_with_ctx(timeout=0.05)
+    @tool_with_ctx(timeout=0.5)
     async def wait(context: ToolContext[object]) -> str:
         contexts.append(context)
         await anyio.to_thread.run_sync(look, context, abandon_on_cancel=True)
