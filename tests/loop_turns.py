@@ -87,8 +87,7 @@ async def _call(function: Callable[[], Awaitable[Any]]) -> Any:
 def longest_turn(function: Callable[[], Awaitable[Any]], backend: str = "asyncio") -> float:
     """Return the longest turn of an event loop that runs a function, in seconds of the reference machine."""
     meter = TurnMeter()
-    gc.collect()
-    gc.freeze()
+    gc.freeze()  # what is there already is looked through no more: that would be part of some turn
     try:
         meter.run(function, backend)
     finally:

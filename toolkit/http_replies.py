@@ -34,6 +34,7 @@ MOST_ERROR_BYTES = 256 * 2**10
 
 _MOST_JSON_PARTS = 4_000_000  # as objects they take a few hundred megabytes
 _LARGE_JSON = 2**20
+_LONGEST_LOCATION = 8_000
 _STEP = 2**16
 _WINDOW_BITS = {
     "gzip": (zlib.MAX_WBITS | 16,),
@@ -98,7 +99,7 @@ class DiscreetUrl(httpx2.URL):
 
 
 def hide_urls(client: httpx2.AsyncClient) -> None:
-    """Have a client write its URLs into logs without their secrets.
+    """Have a client write its URLs into logs without their secrets, and follow no redirect to an endless one.
 
     Only while a request is on its way: signatures and the handling of its response need the whole URL.
     """
@@ -108,6 +109,9 @@ def hide_urls(client: httpx2.AsyncClient) -> None:
 
     async def show(response: httpx2.Response) -> None:
         response.request.url = httpx2.URL(response.request.url)
+        # The client reads it letter by letter, several times.
+        if len(response.headers.get("location", "")) > _LONGEST_LOCATION:
+            del response.headers["location"]
 
     hooks = client.event_hooks
     client.event_hooks = {

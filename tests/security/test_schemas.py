@@ -328,7 +328,10 @@ TYPED: dict[str, tuple[Callable[..., None], str]] = {
     "secrets in secrets": (take_secrets, json.dumps({"secrets": {"password": "hunter2", "parts": [{"x": 1}] * 5_000}})),
     "deep values": (take_anything, '{"value": ' + "[" * 150 + "]" * 150 + "}"),
     "very deep values": (take_anything, '{"value": ' + "[" * 90_000 + "]" * 90_000 + "}"),
-    "a late name twice": (take_anything, '{"value": {' + ", ".join(f'"{n}": 1' for n in [*range(50_000), 1]) + "}}"),
+    "a late name twice": (
+        take_anything,
+        '{"value": {' + ", ".join(f'"{n}": {n}' for n in range(50_000)) + ', "1": 2}}',
+    ),
     "a number of 10,000 digits": (take_anything, '{"value": ' + "9" * 10_000 + "}"),
     "null 30,000 times": (take_items, json.dumps({"items": [None] * 30_000})),
 }

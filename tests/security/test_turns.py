@@ -3,17 +3,25 @@
 What is measured is the CPU time of the loop's thread between two turns, on a machine of a fixed speed.
 """
 
+import json
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import httpx2
 import pytest
 
+from tests.fuzzing.sources import Peer, start_peer_instead
 from tests.loop_turns import LONGEST_TURN, longest_turn
+from tests.sources.openapi.pets import document, operation
 from toolkit import AssistantMessage, ToolLoopConfig, ToolRegistry, tool_from_schema, tool_loop
 from toolkit.chat import ToolCall
+from toolkit.errors import PluginError
+from toolkit.parsing import TextToolProvider
+from toolkit.sources.openapi import openapi_tools
+from toolkit.sources.plugin import plugin_tools
 from toolkit.testing import ScriptedProvider
 
 DICE = random.Random(1)
@@ -39,6 +47,9 @@ REPLIES = {
         calls=[(name, "{}") for name in ALIKE], config={"name_repair": "similar"}, tools=LONG_NAMES
     ),
     "unknown names that are too long": Reply(calls=[(name * 50, "{}") for name in ALIKE], config={}, tools=LONG_NAMES),
+    "arguments with a key a thousand times": Reply(
+        calls=[("one", '{"a": "b", ' + '"a": "c", ' * 2_800 + '"d": e}')], config={}, tools=["one"]
+    ),
     "unknown names of many parts": Reply(
         calls=[(f"{'a.' * 120}{number}", "{}") for number in range(50)], config={}, tools=LONG_NAMES
     ),
@@ -61,9 +72,88 @@ def reply_with(case: Reply) -> Callable[[], Awaitable[object]]:
     return run
 
 
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
 @pytest.mark.parametrize("name", REPLIES)
-def test_no_reply_of_a_model_holds_the_event_loop(name: str, backend: str) -> None:
+def test_no_reply_of_a_model_holds_the_event_loop(name: str) -> None:
     run = reply_with(REPLIES[name])
+    backend = "trio" if name == "unknown names of many parts" else "asyncio"
     longest_turn(reply_with(Reply(calls=[("none", "{}")], config={}, tools=["one"])), backend)  # what is imported late
     assert longest_turn(run, backend) < LONGEST_TURN
+
+
+MOST = 400_000
+DESCRIBED = b'{"name": "add"}'
+
+
+def talk_to_plugin(*lines: bytes) -> Callable[[], Awaitable[object]]:
+    async def run() -> None:
+        put_back = start_peer_instead(Peer(list(lines)))
+        try:
+            async with plugin_tools(
+                "/nowhere", env={"API_TOKEN": "s3cret-value"}, describe_timeout=0.3, timeout=0.3
+            ) as tools:
+                await ToolRegistry(tools).execute(ToolCall("1", tools[0].definition.name, "{}"))
+        except PluginError:
+            pass
+        finally:
+            put_back()
+
+    return run
+
+
+def read_page(status: int, headers: dict[str, str], content: bytes) -> Callable[[], Awaitable[object]]:
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(status, headers=headers, content=content)
+
+    async def run() -> None:
+        async with openapi_tools(
+            document({"/": {"get": operation(operationId="read")}}),
+            headers={"x-key": "s3cret-value"},
+            allow_hosts=["pets.test"],
+            transport=httpx2.MockTransport(answer),
+            max_response_bytes=MOST,
+        ) as tools:
+            await ToolRegistry(tools).execute(ToolCall("1", "read", "{}"))
+
+    return run
+
+
+def read_calls(text: str) -> Callable[[], Awaitable[object]]:
+    async def run() -> None:
+        provider = TextToolProvider(ScriptedProvider([text, "Done."]))
+        await tool_loop(provider, make_registry(("one",)), "Go.")
+
+    return run
+
+
+PEERS: dict[str, Callable[[], Awaitable[object]]] = {
+    "a description of many lines": talk_to_plugin(b'{"name": "add", "x": {\n' + b'"p": {},\n' * 30_000 + b'"q": {}}}'),
+    "a description of blank lines": talk_to_plugin(b"\n" * 100_000),
+    "a description of quotes": talk_to_plugin(b'{"' + b'\\"' * (MOST // 2)),
+    "a wide schema": talk_to_plugin(
+        json.dumps({"name": "add", "parameters": {"properties": {f"p{place}": {} for place in range(6_000)}}}).encode()
+    ),
+    "lines that are no messages": talk_to_plugin(DESCRIBED, b"x\n" * 100_000),
+    "an object that never ends": talk_to_plugin(DESCRIBED, b"{\n" * 100_000),
+    "an answer of many parts": talk_to_plugin(
+        DESCRIBED, b'{"call_id": "$id", "content": [' + b"{}, " * (MOST // 4) + b"{}]}"
+    ),
+    "a long answer": talk_to_plugin(DESCRIBED, b'{"call_id": "$id", "content": "' + b"s3cret" * (MOST // 6) + b'"}'),
+    "a long page": read_page(200, {"content-type": "text/plain"}, b"s3cret" * (MOST // 6)),
+    "a redirect to an endless address": read_page(302, {"location": "/" + "%zz" * 20_000}, b""),
+    "text that is full of brackets": read_calls("[" * 10_000),
+    "text that is full of calls": read_calls('<tool_call>{"name": "one", "arguments": {}}</tool_call>' * 400),
+}
+
+
+@cache
+def import_all() -> None:
+    """Have everything imported that is imported when it is first used."""
+    longest_turn(talk_to_plugin(DESCRIBED, DESCRIBED))
+    longest_turn(read_page(200, {}, b""))
+    longest_turn(read_calls("none"))
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_no_server_and_no_plugin_holds_the_event_loop(name: str) -> None:
+    import_all()
+    assert longest_turn(PEERS[name]) < LONGEST_TURN
