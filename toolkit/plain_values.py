@@ -43,19 +43,19 @@ class PlainValue:
     Args:
         value: It.
         notes: Notes for its reader, in sentences.
-        unsaid: The values that became text because JSON can't carry them: a path and a type each.
+        unserializable: The values that became text because JSON can't carry them: a path and a type each.
     """
 
     value: Any
     notes: tuple[str, ...] = ()
-    unsaid: tuple[str, ...] = ()
+    unserializable: tuple[str, ...] = ()
 
 
 def read_plain(value: object) -> PlainValue:
     """Return a value as JSON's own types; never raises, and changes with no live object later."""
     reader = _PlainReader()
     plain = reader.read(value, "")
-    return PlainValue(value=plain, notes=tuple(reader.notes), unsaid=tuple(reader.unsaid))
+    return PlainValue(value=plain, notes=tuple(reader.notes), unserializable=tuple(reader.unserializable))
 
 
 @lru_cache(maxsize=256)  # of classes that are made while a program runs, only those in use
@@ -71,7 +71,7 @@ class _PlainReader:
 
     def __init__(self) -> None:
         self.notes: dict[str, None] = {}
-        self.unsaid: list[str] = []
+        self.unserializable: list[str] = []
         self._open: set[int] = set()
 
     def read(self, value: Any, path: str) -> Any:
@@ -166,7 +166,7 @@ class _PlainReader:
         self.notes[f"The first {shown:,}{of} {what} are shown."] = None
 
     def _note_as_text(self, value: Any, path: str) -> str:
-        self.unsaid.append(f"{path or 'the value'}: {type(value).__qualname__}")
+        self.unserializable.append(f"{path or 'the value'}: {type(value).__qualname__}")
         return _write_text(value)
 
 

@@ -116,7 +116,7 @@ def cyclic() -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("value", "content", "unsaid"),
+    ("value", "content", "unserializable"),
     [
         (object(), "<object object>", "the value: object"),
         ({"a": object(), "b": [1]}, '{"a":"<object object>","b":[1]}', "a: object"),
@@ -128,11 +128,11 @@ def cyclic() -> list[Any]:
     ],
 )
 def test_what_json_can_not_carry_stands_as_its_text_and_loses_nothing_else(
-    value: Any, content: str, unsaid: str
+    value: Any, content: str, unserializable: str
 ) -> None:
     output = to_output(value)
     assert output.content == content
-    assert output.unsaid == (unsaid,)
+    assert output.unserializable == (unserializable,)
     assert not output.is_error
 
 
@@ -175,7 +175,7 @@ class UnspeakableError(Exception):
 def test_an_object_that_can_not_be_read_loses_nothing_else(value: Any, content: str) -> None:
     output = to_output(value)
     assert output.content == content
-    assert output.unsaid
+    assert output.unserializable
     assert not output.is_error
 
 
@@ -232,7 +232,7 @@ OBJECTS = [
 def test_an_object_becomes_json_of_its_values(case: Case) -> None:
     output = to_output(case.value)
     assert output.content == case.content
-    assert output.unsaid == ()
+    assert output.unserializable == ()
 
 
 def test_the_text_is_made_when_the_tool_returns() -> None:

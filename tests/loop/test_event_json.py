@@ -127,7 +127,11 @@ EVENTS: list[LoopEvent] = [
     ToolExecutionStart(arguments={"b": [2, None], "a": "é"}, arguments_json='{"a":"\\u00e9","b":[2,null]}', **CALL),
     ToolExecutionUpdate(output=ToolOutput((TextBlock("so far"),)), dropped=2, **CALL, **STAMP),
     ToolExecutionEnd(
-        result=ToolResult("1", "3", tool_name="add"), duration=0.5, is_cached=True, unsaid=("$.a: object",), **CALL
+        result=ToolResult("1", "3", tool_name="add"),
+        duration=0.5,
+        is_cached=True,
+        unserializable=("$.a: object",),
+        **CALL,
     ),
     ToolProgress(text="half", dropped=1, **CALL, **STAMP),
     DETECTED,

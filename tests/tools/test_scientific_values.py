@@ -87,7 +87,7 @@ def test_a_value_becomes_json(case: Case) -> None:
     plain = text if isinstance(case.value, str) else json.loads(text)
     assert plain == case.plain
     assert parenthesis + note == case.note
-    assert output.unsaid == ()
+    assert output.unserializable == ()
 
 
 def test_what_is_very_long_is_cut_with_a_note() -> None:
@@ -110,5 +110,5 @@ async def test_an_event_says_what_json_could_not_carry() -> None:
     [end] = [event for event in collector.events if isinstance(event, ToolExecutionEnd)]
     assert end.result.content == '{"size":2,"where":"<object object>"}'
     assert not end.result.is_error
-    assert end.unsaid == ("where: object",)
+    assert end.unserializable == ("where: object",)
     assert result.text == "done"

@@ -110,14 +110,14 @@ class ToolExecutionEnd(CallEvent):
         duration: Seconds since the Start, retries and their pauses included.
         is_cached: True where the result came from the cache.
         error: The exception that the tool raised, with its traceback, where that was no `ToolError`.
-        unsaid: Where something in the result stands as its text because JSON can't carry it: a path and a type each.
+        unserializable: The values in the result that became text because JSON can't carry them: a path and a type each.
     """
 
     result: ToolResult
     duration: float
     is_cached: bool = False
     error: BaseException | None = None
-    unsaid: tuple[str, ...] = ()
+    unserializable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

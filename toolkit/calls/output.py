@@ -51,7 +51,7 @@ def shape_result(
     call, registration = ready.call, ready.registration
     if context.left_by_child[0] is not None:
         output = _add_child(output, context)
-    if type(output) is not ToolOutput or output.is_error or output.unsaid:
+    if type(output) is not ToolOutput or output.is_error or output.unserializable:
         output = _ensure_output(call, output)
     result = _make_result(
         call.id,
@@ -65,9 +65,9 @@ def shape_result(
     )
     most = registration.max_output_chars or policy.config.output.max_chars
     if most is None or (len(result.content) <= most and isinstance(result.content, str)):
-        return output.unsaid, result, result
+        return output.unserializable, result, result
     part = registration.options.keep_output or policy.config.output.keep
-    return output.unsaid, result, _limit_result(result, most, part, context.memory)
+    return output.unserializable, result, _limit_result(result, most, part, context.memory)
 
 
 def _add_child(output: ToolOutput, context: ToolContext[Any]) -> ToolOutput:
@@ -85,9 +85,9 @@ def _ensure_output(call: ToolCall, value: object) -> ToolOutput:
         reason = "The tool failed and gave no reason."
         blocks = () if isinstance(output.content, str) else output.content
         output = replace(output, content=(TextBlock(reason), *blocks) if blocks else reason)
-    if output.unsaid:
+    if output.unserializable:
         _logger.warning(
-            "tool %s gave what JSON can't carry; its text stands for %s", call.name, ", ".join(output.unsaid)
+            "tool %s gave what JSON can't carry; its text stands for %s", call.name, ", ".join(output.unserializable)
         )
     return output
 

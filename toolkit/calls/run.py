@@ -184,12 +184,14 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
         if not is_over:
             _give_up(ready, context, host)
     context.close()
-    unsaid, whole, limited = shape_result(ready, output, policy, context)
+    unserializable, whole, limited = shape_result(ready, output, policy, context)
     if host.report is not None:
         host.report(CallReturned(call.id, limited))
     if observer is not None:
         duration = time.perf_counter() - began
-        left = observer.emit(_make_end(ready, whole, duration, is_cached=is_from_cache, error=crash, unsaid=unsaid))
+        left = observer.emit(
+            _make_end(ready, whole, duration, is_cached=is_from_cache, error=crash, unserializable=unserializable)
+        )
         if left is not None:
             await left
     if crash is not None and config.on_tool_exception == "raise":
@@ -213,7 +215,7 @@ async def _suspend(
         host.report(CallSuspended(ready.call.id, child))
     if host.policy.observer is not None:
         duration = time.perf_counter() - began
-        end = _make_end(ready, result, duration, is_cached=False, error=None, unsaid=())
+        end = _make_end(ready, result, duration, is_cached=False, error=None, unserializable=())
         await emit_and_wait(host.policy.observer, end)
     return result
 
@@ -238,7 +240,7 @@ def _make_end(
     *,
     is_cached: bool,
     error: BaseException | None,
-    unsaid: tuple[str, ...],
+    unserializable: tuple[str, ...],
 ) -> ToolExecutionEnd:
     call, options = ready.call, ready.registration.options
     return _make_end_event(
@@ -250,7 +252,7 @@ def _make_end(
         duration=duration,
         is_cached=is_cached,
         error=error,
-        unsaid=unsaid,
+        unserializable=unserializable,
     )
 
 

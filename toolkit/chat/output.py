@@ -32,7 +32,7 @@ class ToolOutput:
         is_error: True if the content describes a failure.
         result_as_answer: End the loop with this as the answer. Ignored on an error: a failed tool is never the answer.
         child_loop_id: The id of the loop that ran inside the tool, for an agent.
-        unsaid: The values that were converted to text because JSON can't carry them: a path and a type each.
+        unserializable: The values that were converted to text because JSON can't carry them: a path and a type each.
     """
 
     content: str | tuple[ContentBlock, ...]
@@ -41,7 +41,7 @@ class ToolOutput:
     is_error: bool = False
     result_as_answer: bool = False
     child_loop_id: str | None = None
-    unsaid: tuple[str, ...] = ()
+    unserializable: tuple[str, ...] = ()
 
     @classmethod
     def error(cls, message: str | BaseException, *, details: Any = None) -> ToolOutput:
@@ -68,7 +68,7 @@ def to_output(value: object) -> ToolOutput:
     with a note. Arrays and scalars of numpy, frames (as records) and series of pandas, objects of attrs and msgspec and
     the public attributes of plain objects become JSON too, very long ones cut with a note. Iterators are read out. Lone
     surrogates are replaced. A value that JSON can't carry is converted to text, without losing the rest:
-    `ToolOutput.unsaid` lists them.
+    `ToolOutput.unserializable` lists them.
     The text is made here and now: a live object that changes later changes nothing.
     """
     text = plain_text(value)
@@ -202,7 +202,7 @@ def _check_output(output: ToolOutput) -> ToolOutput:
     made = to_output(content)
     if made.content == content:
         return output
-    return replace(output, content=made.content, unsaid=(*output.unsaid, *made.unsaid))
+    return replace(output, content=made.content, unserializable=(*output.unserializable, *made.unserializable))
 
 
 def _as_block(item: object) -> ContentBlock:
@@ -231,14 +231,14 @@ def _as_blocks(value: object) -> tuple[ContentBlock, ...] | None:
 
 
 def _write_value(value: object) -> ToolOutput:
-    """Return any value as JSON text; values that JSON can't carry become text, and `unsaid` lists them."""
+    """Return any value as JSON text; values that JSON can't carry become text, and `unserializable` lists them."""
     from toolkit.plain_values import read_plain  # noqa: PLC0415 - few tools return values that are not plain
 
     plain = read_plain(value)
-    is_text = isinstance(plain.value, str) and len(plain.unsaid) > 0  # the value itself
+    is_text = isinstance(plain.value, str) and len(plain.unserializable) > 0  # the value itself
     text = plain.value if is_text else _exact_dump()(plain.value).decode()
     notes = f"\n({' '.join(plain.notes)})" if plain.notes else ""
-    return ToolOutput(text + notes, unsaid=plain.unsaid)
+    return ToolOutput(text + notes, unserializable=plain.unserializable)
 
 
 def _is_plain(value: object) -> bool:

@@ -36,7 +36,7 @@ _EMPTY: dict[str, Callable[[Any], Any]] = {
     "problem": lambda _: "",
     "extra": lambda _: None,
     "prompt": lambda _: "",
-    "unsaid": lambda _: [],
+    "unserializable": lambda _: [],
 }
 _LAST_WORDS = re.compile(r"\S{0,400}[ \t]?\S{0,100}$")  # a name such as "password:" and what follows it
 _OPEN_KEY = re.compile(r"PRIVATE KEY-----(?!.*-----END)", re.DOTALL)
