@@ -261,7 +261,7 @@ def clean_texts(value: Any, clean: Callable[[str], str]) -> Any:
             fields = cast("Mapping[str, Any]", value)
             return {clean(name): clean_texts(item, clean) for name, item in fields.items()}
         case list():
-            return [clean_texts(item, clean) for item in cast("list[Any]", value)]
+            return [clean_texts(item, clean) for item in cast("Sequence[Any]", value)]
         case _:
             return value
 
@@ -656,7 +656,7 @@ def mask_leaves(value: Any) -> Any:
         case dict():
             return {name: mask_leaves(item) for name, item in cast("Mapping[str, Any]", value).items()}
         case list():
-            return [mask_leaves(item) for item in cast("list[Any]", value)]
+            return [mask_leaves(item) for item in cast("Sequence[Any]", value)]
         case int() | float() if not isinstance(value, bool):
             return 0
         case _:
@@ -673,7 +673,7 @@ def _list_texts(secret: Any, *, is_marked: bool) -> Iterator[str]:
             for item in cast("Mapping[str, Any]", secret).values():
                 yield from _list_texts(item, is_marked=is_marked)
         case list():
-            for item in cast("list[Any]", secret):
+            for item in cast("Sequence[Any]", secret):
                 yield from _list_texts(item, is_marked=is_marked)
         case str() | int() | float():
             text = str(secret)

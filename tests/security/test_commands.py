@@ -24,7 +24,7 @@ DOES_MORE = [
     "sort -ro a.txt b", "sort --output=a.txt b", "sort --compress-program=./x a.txt", "uniq a.txt b",
     "rg --pre ./x y", "file -C -m a.txt", "date -s 2020-01-01", "find . -delete", "find . -name a.txt",
     "xargs rm", "tee a.txt", "sed -i s/a/b/ a.txt", "awk 1 a.txt", "python3 -c 1", "python3 x.py", "make", "npm test",
-    "curl http://h.example", "wget http://h.example", "ssh h", "dd if=/dev/zero of=a.txt", "ln -s a b", "kill 1",
+    "curl http://h.example", "wget http://h.example", "ssh h", "dd if=/dev/zero of=a.txt", "ln -s a b", "kill %1",
     "tar xf a.tar", "unzip a.zip", "pip install x", "env ls", "sudo ls", "ls $(touch b)", "ls `touch b`", "ls; touch b",
     "ls & touch b", "ls | tee b", "true && touch b", "PATH=. ls", "ls\ntouch b", "cat <(touch b)", "./ls", "tree -o b",
 ]  # fmt: skip
@@ -48,10 +48,19 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def no_programs(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave no program to be found: where a command is run after all, it does nothing to this machine."""
+    shell = tmp_path_factory.mktemp("programs")
+    (shell / "sh").symlink_to("/bin/sh")
+    monkeypatch.setenv("PATH", str(shell))
+
+
 def names_in(folder: Path) -> list[str]:
     return sorted(file.name for file in folder.iterdir())
 
 
+@pytest.mark.usefixtures("no_programs")
 @pytest.mark.parametrize("command", DOES_MORE)
 async def test_a_shell_that_nothing_holds_refuses_what_may_do_more_than_read(command: str, root: Path) -> None:
     text = await run(command, ToolRegistry(coding_tools(root, "all")))
@@ -96,6 +105,7 @@ NOT_MEANT = {
 }  # fmt: skip
 
 
+@pytest.mark.usefixtures("no_programs")
 @pytest.mark.parametrize(("pattern", "command"), [(key, each) for key, texts in NOT_MEANT.items() for each in texts])
 async def test_no_option_of_an_allowed_command_writes_a_file(pattern: str, command: str, root: Path) -> None:
     assert not runs_only(pattern)(command)

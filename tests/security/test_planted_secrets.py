@@ -266,12 +266,14 @@ def test_what_is_no_secret_is_still_shown() -> None:
         """Deploy."""
         return "done"
 
+    def approve(request: ApprovalRequest) -> bool:
+        asked.append(request)
+        return True
+
     arguments = {"target": "east", "key": "color", "max_tokens": 77, "issue_key": "AB-12", "auth": True}
     events: list[LoopEvent] = []
     asked: list[ApprovalRequest] = []
-    config: ToolLoopConfig[None] = ToolLoopConfig(
-        on_event=events.append, on_tool_call=lambda request: asked.append(request) is None
-    )
+    config: ToolLoopConfig[None] = ToolLoopConfig(on_event=events.append, on_tool_call=approve)
     call = ToolCall("1", "deploy", json.dumps({**arguments, "note": {"next_page_token": "p2", "author": "ada"}}))
     tool_loop_sync(ScriptedProvider([call, "done"]), ToolRegistry([deploy]), "go", config=config)
     shown = json.loads(asked[0].preview)

@@ -161,9 +161,9 @@ def test_what_is_not_there_is_said_in_words(log: RunLog) -> None:
         assert "there is no run 'abc'" in problem_of("/runs/abc/steps/0")
         assert "exported as lines, markdown, test" in problem_of(f"/runs/{run_id}/export/pdf")
         assert "an answer has a question" in problem_of(f"/runs/{run_id}/answers", {"answer": "maybe"})
-        answer = {"question": "x", "answer": "approve"}
+        answer: dict[str, object] = {"question": "x", "answer": "approve"}
         assert "the step that was shown" in problem_of(f"/runs/{run_id}/answers", answer)
-        answer = {**answer, "step": 0, "shown": "x"}
+        answer |= {"step": 0, "shown": "x"}
         assert "not shown the question" in problem_of(f"/runs/{run_id}/answers", answer)
         assert "short" in problem_of(f"/runs/{run_id}/answers", {"reason": "x" * 100_000})
         assert ask(link, f"/runs/{run_id}/answers", method="POST", body="{", Authorization=token).status == 400

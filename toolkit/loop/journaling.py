@@ -104,7 +104,7 @@ class RunJournal(Generic[Ctx]):
         config = run.config
         self._journal = journal
         self._run = run
-        self.signing_key: str | bytes | None = config.signing_key or (outer and outer.signing_key)
+        self.signing_key: str | bytes | None = config.signing_key or (None if outer is None else outer.signing_key)
         self._seals = _Seals(self.signing_key, journal.run_id)
         self._side = _SideState(run)
         self._stop_when = config.stop_when
