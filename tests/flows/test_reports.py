@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import anyio
@@ -176,6 +177,101 @@ async def test_a_thread_that_waits_for_a_reader_goes_on_when_the_reader_leaves(w
                     break
         await anyio.to_thread.run_sync(over.wait, 30)
     assert over.is_set()
+
+
+@pytest.mark.parametrize("how", ["left", "cancelled", "timed out"])
+@pytest.mark.parametrize("where", ["worker", "own thread"])
+async def test_a_report_never_raises_into_a_tool_that_was_given_up(where: str, how: str) -> None:
+    over = threading.Event()
+    raised: list[BaseException] = []
+
+    @tool_with_ctx(timeout=0.05 if how == "timed out" else None)
+    def work(context: ToolContext[object]) -> str:
+        def report() -> None:
+            try:
+                while not context.cancelled:
+                    context.report_update("so far")
+                    context.report_progress("so far")
+                context.report_update("late")
+            except BaseException as error:
+                raised.append(error)
+                raise
+            finally:
+                over.set()
+
+        if where == "worker":
+            report()
+        else:
+            thread = threading.Thread(target=report, daemon=True)
+            thread.start()
+            thread.join(30)
+        return "done"
+
+    model = ScriptedProvider([ToolCall("1", "work", "{}"), "ok"])
+    with anyio.fail_after(60):
+        async with tool_loop_stream(model, ToolRegistry([work]), "go") as events:
+            async for event in events:
+                if isinstance(event, ToolExecutionUpdate) and how != "timed out":
+                    if how == "left":
+                        break
+                    events.cancel()
+        await anyio.to_thread.run_sync(over.wait, 30)
+    assert over.is_set()
+    assert raised == []
+
+
+async def test_each_value_of_an_async_generator_is_delivered_before_the_next_is_asked_for() -> None:
+    made, seen = 0, list[int]()
+
+    @tool
+    async def count(to: int) -> AsyncIterator[int]:
+        """Count."""
+        nonlocal made
+        for number in range(to):
+            made += 1
+            yield number
+
+    model = ScriptedProvider([ToolCall("1", "count", '{"to": 100}'), "ok"])
+    with anyio.fail_after(60):
+        async with tool_loop_stream(model, ToolRegistry([count]), "go") as events:
+            async for event in events:
+                if isinstance(event, ToolExecutionUpdate):
+                    assert event.dropped == 0
+                    seen.append(int(event.output.text))
+                    await anyio.lowlevel.checkpoint()
+                    assert made == len(seen)
+    assert seen == list(range(100))
+
+
+@pytest.mark.parametrize("kind", ["update", "progress"])
+async def test_a_burst_of_large_reports_is_bounded_by_bytes_and_its_loss_is_counted(kind: str) -> None:
+    events: list[ToolExecutionUpdate | ToolProgress] = []
+    held = 0
+
+    @tool_with_ctx
+    async def work(context: ToolContext[object]) -> str:
+        nonlocal held
+        tracemalloc.start()
+        for number in range(200):
+            report = context.report_update if kind == "update" else context.report_progress
+            report(f"{number} " + "x" * 1_000_000)
+        held = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        return "done"
+
+    async def tell(event: LoopEvent) -> None:
+        await anyio.lowlevel.checkpoint()
+        if isinstance(event, ToolExecutionUpdate | ToolProgress):
+            events.append(event)
+
+    model = ScriptedProvider([ToolCall("1", "work", "{}"), "ok"])
+    with anyio.fail_after(60):
+        await tool_loop(model, ToolRegistry([work]), "go", config=ToolLoopConfig(on_event=tell))
+    assert held < 80_000_000
+    assert len(events) >= 50
+    assert len(events) + sum(event.dropped for event in events) == 200
+    last = events[-1]
+    assert (last.text if isinstance(last, ToolProgress) else last.output.text).startswith("199 ")
 
 
 async def test_a_report_after_the_end_of_the_call_is_not_told() -> None:

@@ -6,7 +6,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from threading import Event, get_ident
@@ -17,7 +17,7 @@ from typing_extensions import TypeVar
 
 from toolkit.calls.events import Observer, ToolExecutionUpdate, ToolProgress, emit_and_wait
 from toolkit.chat.output import ToolOutput, copy_details, to_output
-from toolkit.errors import ToolTimeoutError
+from toolkit.errors import ToolCancelledError, ToolTimeoutError
 from toolkit.runtime.backend import (
     CallClock,
     CancellationMark,
@@ -158,9 +158,9 @@ class ToolContext(Generic[Ctx_co]):
     def report_update(self, output: object) -> None:
         """Emit the output so far, as a `ToolExecutionUpdate`; any value that a tool may return.
 
-        It may be called from any thread. On the event loop it never waits: of the updates that wait for delivery, the
-        oldest gives way. From a thread it waits until the update is delivered, so that no thread runs ahead of its
-        readers.
+        It may be called from any thread, and never raises. On the event loop it never waits: of more than 10,000
+        reports or 64 MiB that wait for delivery, the oldest gives way, and the newest counts it. From a thread it waits
+        until the update is delivered, so that no thread runs ahead of its readers.
         """
         if self._reporter is not None and self.is_observed:
             # An observer may change what it is given, and the tool goes on with its own.
@@ -310,7 +310,8 @@ class Reporter:
         if get_ident() == self._home:
             self._offer_event(event)
         elif worker_loop_thread() == self._home:
-            call_in_loop(self._deliver_event, event)
+            with suppress(ToolCancelledError):  # the call was given up, which `cancelled` says
+                call_in_loop(self._deliver_event, event)
         elif is_in_event_loop():
             self._wake(partial(self._offer_event, event))
         else:

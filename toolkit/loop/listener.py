@@ -72,6 +72,9 @@ Report: TypeAlias = ToolExecutionUpdate | ToolProgress
 _WAITING_REPORTS = 10_000
 """The most reports of one call that wait at a time."""
 
+_WAITING_BYTES = 64 * 1024 * 1024
+"""The most that the texts and data of these may take together; the newest one waits in any case."""
+
 _DELTAS = (TextDelta, ReasoningDelta, ArgumentsDelta)
 _DELTAS_AHEAD = 32
 _new = object.__new__
@@ -80,10 +83,43 @@ _new = object.__new__
 class _WaitingReport:
     """The place of a report among the waiting events; `event` is None once it gave way."""
 
-    __slots__ = ("event",)
+    __slots__ = ("event", "size")
 
-    def __init__(self, event: Report) -> None:
+    def __init__(self, event: Report, size: int) -> None:
         self.event: Report | None = event
+        self.size = size
+
+
+class _CallReports:
+    """The reports of one call that wait, and what they take together."""
+
+    __slots__ = ("places", "size")
+
+    def __init__(self) -> None:
+        self.places: deque[_WaitingReport] = deque()
+        self.size = 0
+
+    def append(self, place: _WaitingReport) -> None:
+        """Append the newest."""
+        self.places.append(place)
+        self.size += place.size
+
+    def remove_oldest(self) -> _WaitingReport:
+        """Remove the oldest, and return it."""
+        oldest = self.places.popleft()
+        self.size -= oldest.size
+        return oldest
+
+
+def _size_of(event: Report) -> int:
+    """Return about how many bytes of text and data a report carries."""
+    if isinstance(event, ToolProgress):
+        return len(event.text)
+    content = event.output.content
+    if isinstance(content, str):
+        return len(content)
+    values = [value for block in content for value in (getattr(block, "text", None), getattr(block, "data", None))]
+    return sum([len(value) for value in values if isinstance(value, (str, bytes))])
 
 
 class _WaitingEvents:
@@ -97,17 +133,19 @@ class _WaitingEvents:
 
     def __init__(self) -> None:
         self.entries: deque[Any] = deque()
-        self._reports: defaultdict[str, deque[_WaitingReport]] = defaultdict(deque)
+        self._reports: defaultdict[str, _CallReports] = defaultdict(_CallReports)
 
     def offer(self, event: Report) -> None:
         """Append a report; where its call has too many waiting, the oldest gives way."""
-        reports = self._reports[event.call_id]
-        if len(reports) >= _WAITING_REPORTS:
-            oldest = reports.popleft()
+        reports, size, dropped = self._reports[event.call_id], _size_of(event), event.dropped
+        while reports.places and (len(reports.places) >= _WAITING_REPORTS or reports.size + size > _WAITING_BYTES):
+            oldest = reports.remove_oldest()
             if oldest.event is not None:
-                event = replace(event, dropped=event.dropped + oldest.event.dropped + 1)
+                dropped += oldest.event.dropped + 1
             oldest.event = None
-        place = _WaitingReport(event)
+        if dropped != event.dropped:
+            event = replace(event, dropped=dropped)
+        place = _WaitingReport(event, size)
         reports.append(place)
         self.entries.append(place)
 
@@ -119,8 +157,8 @@ class _WaitingEvents:
         report = entry.event
         if report is not None:
             reports = self._reports[report.call_id]
-            reports.popleft()
-            if not reports:
+            reports.remove_oldest()
+            if not reports.places:
                 del self._reports[report.call_id]
         return report, True
 

@@ -645,7 +645,7 @@ def _compose_async_streamed(call: _CallFunction) -> Execute:
         try:
             async for value in generator:
                 last = to_output(value)
-                context.report_update(last)
+                await context.deliver_update(last)
         finally:
             with anyio.CancelScope(shield=True):
                 await generator.aclose()
