@@ -179,7 +179,9 @@ class UserMessage:
     _: KW_ONLY
     role: Literal["user"] = "user"
 
-    def __post_init__(self) -> None:
+    __expected__: ClassVar[Mapping[str, type]] = {"content": str}
+
+    def __check_fields__(self) -> None:
         content: Any = self.content
         if isinstance(content, list):  # which its owner could change later
             object.__setattr__(self, "content", tuple(content))  # pyright: ignore[reportUnknownArgumentType]
@@ -247,7 +249,9 @@ class ToolResult:
     time: float | None = field(default=None, compare=False)
     role: Literal["tool"] = "tool"
 
-    def __post_init__(self) -> None:
+    __expected__: ClassVar[Mapping[str, type]] = {"content": str}
+
+    def __check_fields__(self) -> None:
         content: Any = self.content
         if isinstance(content, list):  # which its owner could change later
             object.__setattr__(self, "content", tuple(content))  # pyright: ignore[reportUnknownArgumentType]

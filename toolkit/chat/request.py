@@ -201,8 +201,10 @@ class Usage:
                     sums[name] = sums.get(name, 0) + more
             for name, more in (usage.details or {}).items():
                 details[name] = details.get(name, 0) + more
-        if has_unknown_cost:
+        if has_unknown_cost and sums:
             sums["cost"] = None
+        if not sums and not details:
+            return Usage(input_tokens=input_tokens, output_tokens=output_tokens)
         return Usage(input_tokens=input_tokens, output_tokens=output_tokens, **sums, details=details or None)
 
 

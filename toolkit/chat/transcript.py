@@ -25,7 +25,11 @@ _OTHER_ROLES: tuple[type[object], ...] = (SystemMessage, UserMessage, ToolResult
 
 def call_ids_of(messages: Iterable[Message]) -> set[str]:
     """Return the ids of all calls in these messages."""
-    return {call.id for message in messages if isinstance(message, AssistantMessage) for call in message.tool_calls}
+    ids: set[str] = set()
+    for message in messages:
+        if isinstance(message, AssistantMessage):
+            ids.update([call.id for call in message.tool_calls])
+    return ids
 
 
 def validate_transcript(messages: Sequence[Message], *, allow_pending: bool = False) -> None:

@@ -154,24 +154,17 @@ class Approvals(Generic[Ctx]):
 
     def warn_if_nobody_is_asked(self) -> None:
         """Warn of the tools that need approval where no approver is set, here or by a caller, and no guard decides."""
-        registry, policy = self._run.registry, self._run.policy
-        rules = registry.permissions
+        policy = self._run.policy
         while policy.config.on_tool_call is None and not policy.guards and policy.caller is not None:
             policy = policy.caller.policy
         if policy.config.on_tool_call is not None or policy.guards:
             return
-        names = [
-            name
-            for name, registration in registry.registrations.items()
-            if registration.options.requires_approval is True or (rules is not None and rules.may_ask(name))
-        ]
-        if names:
-            _logger.warning(
-                "run %s: calls of %s need approval and nobody is asked, so they are denied: "
-                "set ToolLoopConfig(on_tool_call=...)",
-                self._run.frame.run_id,
-                ", ".join([f"'{name}'" for name in names]),
-            )
+        _logger.warning(
+            "run %s: calls of %s need approval and nobody is asked, so they are denied: "
+            "set ToolLoopConfig(on_tool_call=...)",
+            self._run.frame.run_id,
+            ", ".join([f"'{name}'" for name in self._run.registry.findings.names_to_approve]),
+        )
 
     # before a call may run
 

@@ -28,7 +28,7 @@ from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, TranscriptError
 from toolkit.loop.journal import Journal
 from toolkit.loop.limits import UsageLimits
-from toolkit.loop.listener import EventHook
+from toolkit.loop.listener import EventHook, hook_may_wait
 from toolkit.loop.middleware import Middleware, check_middleware
 from toolkit.loop.outcome import Out, Snapshot
 from toolkit.loop.stopping import LoopDetectionConfig, StopWhen
@@ -343,6 +343,7 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
 
     Attributes:
         policy: The part of this that holds for every call; made here, once for all runs.
+        observer_may_wait: True where `on_event` may give something to await.
     """
 
     max_iterations: NonNegativeInt = 10
@@ -366,6 +367,7 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
     middleware: Sequence[Middleware[Any]] = ()
     journal: Journal | None = None
     policy: ExecutionPolicy = field(init=False, repr=False, compare=False)
+    observer_may_wait: bool = field(default=False, init=False, repr=False, compare=False)
 
     __explain_keyword__ = staticmethod(explain_setting)
 
@@ -387,6 +389,7 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
         if inspect.iscoroutinefunction(self.stop_when):
             raise ConfigurationError("stop_when must not be async: it only looks at what is there, and nothing waits")
         object.__setattr__(self, "policy", ExecutionPolicy(config=self))
+        object.__setattr__(self, "observer_may_wait", self.on_event is not None and hook_may_wait(self.on_event))
 
 
 DEFAULT_CONFIG: ToolLoopConfig[Any] = ToolLoopConfig()
@@ -428,10 +431,12 @@ def check_parts(provider: object, registry: object, prompt: object, config: obje
             "the provider of a loop must be an object with 'generate' and 'stream', such as OpenAIProvider('gpt-5') or "
             f"provider_for('openai:gpt-5'), not {describe_value(provider)}"
         )
-    check_setting("the registry of a loop", registry, ToolRegistry)
-    if not isinstance(prompt, dict):
+    if type(registry) is not ToolRegistry:
+        check_setting("the registry of a loop", registry, ToolRegistry)
+    if not isinstance(prompt, (str, dict)):
         check_setting("what a loop starts from", prompt, str, Sequence, ChatRequest)
-    check_setting("the config of a loop", config, ToolLoopConfig, None)
+    if config is not None and type(config) is not ToolLoopConfig:
+        check_setting("the config of a loop", config, ToolLoopConfig, None)
     limits = config.limits.usage if isinstance(config, ToolLoopConfig) else None
     if limits is not None and limits.cost is not None and not getattr(provider, "reports_cost", True):
         raise ConfigurationError(
@@ -468,7 +473,8 @@ def check_prompt(
     Raises:
         ConfigurationError: There is nothing to ask.
     """
-    check_setting("system_prompt", system_prompt, str)
+    if type(system_prompt) is not str:
+        check_setting("system_prompt", system_prompt, str)
     messages = prompt.messages if isinstance(prompt, ChatRequest) else prompt
     if not (messages.strip() if isinstance(messages, str) else messages):
         raise ConfigurationError(
@@ -507,7 +513,7 @@ def transcript_of(prompt: str | Sequence[Message] | ChatRequest) -> list[Message
 
 def warn_of_unmatched_names(registry: ToolRegistry[Any], config: ToolLoopConfig[Any], run_id: str) -> None:
     """Warn of rules, tags and names of tools that match no tool: most are misspelled, and have no effect."""
-    for finding in registry.list_unmatched():
+    for finding in registry.findings.unmatched:
         _logger.warning("run %s: %s", run_id, finding)
     if config.loop_detection is not None and config.loop_detection.exempt:
         known = (*registry.names, *registry.hidden_names, ANSWER_TOOL, READER)

@@ -265,8 +265,9 @@ class ToolLoopHandle(Generic[Ctx, Out]):
             MaxDepthExceededError: The loop is nested too deep, in a tool of another loop.
         """
         if self._run.outcome is None or not self._run.is_over:
-            await self._advance_run(to_end=True)
-        return self.result
+            await self._run.advance(to_end=True, is_edited=self._may_be_edited)
+        outcome = self._run.outcome
+        return outcome.result if isinstance(outcome, Completed) else self.result
 
     def run_sync(self) -> ToolLoopResult[Out]:
         """Do what `run` does, in an event loop of its own, for code that is not async.

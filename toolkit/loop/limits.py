@@ -254,7 +254,7 @@ def enter_depth(ctx: object, max_depth: int | None, loop_id: str = "") -> LoopFr
     depth, limit, run_id = 0, max_depth, loop_id
     if outer is not None:
         depth, limit, run_id = outer.depth, _find_smaller(max_depth, outer.limit), outer.run_id
-    if _carries_depth(ctx):
+    if ctx is not None and _carries_depth(ctx):
         depth = max(depth, _read_depth(ctx))
     if limit is not None and depth >= limit:
         raise MaxDepthExceededError(depth, limit)

@@ -316,6 +316,7 @@ class Listener:
         event_hooks: Called after `on_event`, in order.
         update_guards: Return False to suppress an update.
         timeout: The seconds that a hook may take.
+        observer_may_wait: True where `on_event` may give something to await.
         run_id: The run that its events are marked with.
         loop_id: The loop that its events are marked with.
         feed: Passes the events on to a reader; None without one.
@@ -350,6 +351,7 @@ class Listener:
         update_guards: Sequence[UpdateGuard] = (),
         *,
         timeout: float,
+        observer_may_wait: bool = True,
         run_id: str = "",
         loop_id: str = "",
         feed: EventFeed | None = None,
@@ -368,7 +370,8 @@ class Listener:
         self.unemitted_starts: set[str] = set()
         self.takes_deltas: bool = on_event is not None or feed is not None
         # Plain functions are called where a report is made; others need a task beside the tools.
-        self.needs_pump: bool = any(map(_may_wait, (*hooks, *update_guards)))
+        self.needs_pump: bool = on_event is not None and observer_may_wait
+        self.needs_pump = self.needs_pump or any(map(hook_may_wait, (*event_hooks, *update_guards)))
 
     def emit(self, event: LoopEvent) -> Awaitable[None] | None:
         """Deliver an event after all that wait already; return what is left of that to be awaited, None for nothing."""
@@ -475,9 +478,16 @@ class Listener:
 
     async def emit_last(self, events: Iterable[LoopEvent]) -> None:
         """Emit how a run has ended: no cancellation stops it, and it waits for no reader."""
-        with make_scope(cancellation_mark(), shield=True):
-            for event in events:
-                await self._deliver(event, waits=False)
+        last = deque(events)
+        while last and self._feed is None and not (self.needs_pump or self._is_delivering or self._waiting.entries):
+            left = self.emit(last.popleft())
+            if left is not None:
+                with make_scope(cancellation_mark(), shield=True):
+                    await left
+        if last:
+            with make_scope(cancellation_mark(), shield=True):
+                for event in last:
+                    await self._deliver(event, waits=False)
 
     def offer(self, event: Report) -> None:
         """Deliver a report without waiting: at once where all hooks are plain functions, else by `pump`."""
@@ -578,7 +588,7 @@ async def _await_hook(value: Awaitable[Any], timeout: float) -> Any:
         return None
 
 
-def _may_wait(hook: object) -> bool:
+def hook_may_wait(hook: object) -> bool:
     """Return True if a hook may give something to await: all but plain functions and methods that are not async."""
     if hook is None or inspect.isbuiltin(hook):
         return False

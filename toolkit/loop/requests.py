@@ -157,6 +157,8 @@ class Offer(Generic[Ctx]):
     def _make_scope(self, offered: Sequence[ToolDefinition] | None) -> Scope[Ctx]:
         """Return the scope of what was offered, and of the loop's own tools; None stands for all of the registry."""
         registry, shown = self._registry, self.shown_tools
+        if offered is None and self._reader is None and self._answer is None:
+            return registry.scope
         registrations, hidden = registry.registrations, registry.hidden_names
         if offered is not None:
             names = {definition.name for definition in offered}

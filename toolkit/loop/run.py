@@ -92,8 +92,9 @@ if TYPE_CHECKING:
     from toolkit.loop.snapshot import SavedLoop
 
 _logger = logging.getLogger("toolkit.loop")
-_make_reply = maker_of(ResponseReceived)
+_make_reply, _make_result = maker_of(ResponseReceived), maker_of(ToolLoopResult)
 _NOTE = "The run ended with this; `messages` of this exception is its transcript, and `usage` what it used."
+_NO_USAGE = Usage()
 _NO_POLICIES: Mapping[str, ReplyPolicy] = {}
 
 
@@ -245,9 +246,10 @@ class Run(Generic[Ctx, Out]):
         self.listener: Listener | None = None
         self.middleware: MiddlewareChain | None = None
         self._saved_states: dict[str, Any] = {} if saved is None else saved.middleware
-        self._counted = Usage() if saved is None else saved.state.usage
-        frame = current_frame.get()
-        check_states(self._saved_states, (*(() if frame is None else frame.inherited), *config.middleware))
+        self._counted = _NO_USAGE if saved is None else saved.state.usage
+        if self._saved_states:
+            frame = current_frame.get()
+            check_states(self._saved_states, (*(() if frame is None else frame.inherited), *config.middleware))
         self._feed_of_events: EventFeed | None = None
         self.is_restored: bool = saved is not None
         self._has_begun = self._is_logged = self._is_notifying = False
@@ -483,17 +485,13 @@ class Run(Generic[Ctx, Out]):
         if self.is_over:
             return
         self.is_over = True
-        self.feed(RunEnded(Cancelled(*(self.wish or ())) if error is None else None))
+        if not self.state.is_finished:
+            self.feed(RunEnded(Cancelled(*(self.wish or ())) if error is None else None))
         steering = self.config.steering
         if steering is not None:  # what reached no model stays in the queue
             steering.put_back(self.state.take_undelivered())
-        if error is None:
-            outcome = Completed(self.result())
-            self.outcome = outcome
-            await self._notify_end(Done(outcome.result))
-        else:
-            self.outcome = self._make_failure(error)
-            await self._notify_end(self.outcome)
+        self.outcome = outcome = Completed(self.result()) if error is None else self._make_failure(error)
+        await self._notify_end(outcome)
 
     def _make_failure(self, error: Exception) -> Failed:
         """Return the end of a run that can't go on; hang the transcript on the error where that can carry one."""
@@ -509,18 +507,18 @@ class Run(Generic[Ctx, Out]):
                 error.add_note(_NOTE)
         return Failed(error=error, iterations=state.iterations, usage=state.usage, messages=tuple(state.messages))
 
-    async def _notify_end(self, end: Done | Failed) -> None:
+    async def _notify_end(self, outcome: Completed[Out] | Failed) -> None:
         """Emit the events of calls that the end answered, then the end itself, once; no cancellation stops that."""
         state, pending, closed = self.state, self.approvals.pending_events, self.state.turn.closed
-        if self._is_logged:
-            self._is_logged = False
-            ending = end.result.reason.kind if isinstance(end, Done) else type(end.error).__name__
+        is_logged, self._is_logged = self._is_logged, False
+        if is_logged and _logger.isEnabledFor(logging.INFO):
+            ending = outcome.reason.kind if isinstance(outcome, Completed) else type(outcome.error).__name__
             text = "run %s ended as %s: loop %s, %d requests, %d tokens"
             _logger.info(text, self.frame.run_id, ending, self.loop_id, state.iterations, state.usage.total_tokens)
         if self.listener is not None and self._is_notifying:
             self._is_notifying = False
-            if isinstance(end, Done):  # whose list of messages is the caller's, and not the observers'
-                end = Done(_copy_result(end.result))
+            # The list of messages is the caller's, and not the observers'.
+            end = Done(_copy_result(outcome.result)) if isinstance(outcome, Completed) else outcome
             closing = [self._describe_closed(*closed.pop(0)) for _ in range(len(closed))]
             await self.listener.emit_last([*pending, *closing, end])
         pending.clear()
@@ -534,7 +532,7 @@ class Run(Generic[Ctx, Out]):
         if isinstance(state.reason, (ResultAsAnswer, TypedAnswer)):
             answers = [result.text for result in state.results if result.result_as_answer and not result.is_error]
             text = answers[0] if answers and state.response is not None and state.response.tool_calls else text
-        return ToolLoopResult(
+        return _make_result(
             text=text,
             output=None if answer is None or not isinstance(state.reason, TypedAnswer) else answer.value,
             response=state.response,
@@ -573,7 +571,8 @@ class Run(Generic[Ctx, Out]):
     async def _run_in_time(self, *, to_end: bool, feed: EventFeed | None) -> None:
         """Run within the loop's time, and within the reach of `cancel`."""
         # The log is read whatever the time: it says how much of that is left.
-        deadline = self.clock.start() if self.log is None else math.inf
+        has_limit = self.clock.seconds_left is not None
+        deadline = self.clock.start() if has_limit and self.log is None else math.inf
         is_late = False
         scope = make_scope(cancellation_mark(), deadline=deadline)
         try:
@@ -584,11 +583,13 @@ class Run(Generic[Ctx, Out]):
                 if self.log is not None:
                     if not is_wanted:
                         scope.cancel()  # after the log was read
-                    await self.log.drive(partial(self._drive_steps, to_end=True))
+                    await self.log.drive(partial(self._drive_in_time, to_end=True))
                 elif is_wanted and not is_late:
-                    await self._drive_steps(to_end=to_end)
+                    has_limits = self.config.timeouts.tool is not None or self.registry.findings.has_time_limits
+                    await (self._drive_in_time(to_end=to_end) if has_limits else self._drive_steps(to_end=to_end))
         finally:
-            self.clock.pause()
+            if has_limit or self.log is not None:
+                self.clock.pause()
             with self._lock:
                 self._reach = None
         if self.wish is not None:
@@ -624,20 +625,18 @@ class Run(Generic[Ctx, Out]):
         is_new_reader = feed is not self._feed_of_events
         if self.listener is None or is_new_reader:
             self._set_listener(feed)
-        self._host = CallHost(
-            self.ctx,
-            self.policy,
-            depth=self.frame.depth,
-            memory=self.memory,
-            report=self.feed,
-        )
+        self._host = host = CallHost(self.ctx, self.policy)
+        host.depth, host.memory, host.report = self.frame.depth, self.memory, self.feed
         if not self._is_logged:
             self._is_logged = True
             frame = self.frame
-            _logger.info("run %s begins: loop %s at depth %d", frame.run_id, self.loop_id, frame.depth - 1)
-            if self.config.on_tool_call is None and len(self.registry):
+            if _logger.isEnabledFor(logging.INFO):
+                _logger.info("run %s begins: loop %s at depth %d", frame.run_id, self.loop_id, frame.depth - 1)
+            findings = self.registry.findings
+            if findings.names_to_approve and self.config.on_tool_call is None:
                 self.approvals.warn_if_nobody_is_asked()
-            warn_of_unmatched_names(self.registry, self.config, frame.run_id)
+            if findings.unmatched or self.config.loop_detection is not None:
+                warn_of_unmatched_names(self.registry, self.config, frame.run_id)
         if self.listener is None or self._is_notifying:
             if self.listener is not None and is_new_reader and waits:  # of a loop that was stepped before
                 await self.listener.emit_to_reader(self._make_start())
@@ -672,7 +671,10 @@ class Run(Generic[Ctx, Out]):
         else:
             self.budget.nest_in(frame.budget)
             frame.budget = self.budget
-        self.frame, self.ctx = frame, nested_context(self._user_ctx, frame)
+        self.frame, self.ctx = (
+            frame,
+            self._user_ctx if self._user_ctx is None else nested_context(self._user_ctx, frame),
+        )
         if self.config.middleware or frame.inherited:
             self._gather_middleware(frame)
         self._has_begun = True
@@ -717,6 +719,7 @@ class Run(Generic[Ctx, Out]):
                 hooks,
                 guards,
                 timeout=config.timeouts.hook,
+                observer_may_wait=config.observer_may_wait,
                 run_id=self.frame.run_id,
                 loop_id=self.loop_id,
                 feed=feed,
@@ -733,31 +736,35 @@ class Run(Generic[Ctx, Out]):
 
     # the steps
 
-    async def _drive_steps(self, *, to_end: bool) -> None:
+    async def _drive_in_time(self, *, to_end: bool) -> None:
+        """Do what `_drive_steps` does, with one timer for the runs of tools that have a time limit."""
+        with CallClock() as clock:
+            self._host.deadlines = clock.deadlines
+            await self._drive_steps(clock, to_end=to_end)
+
+    async def _drive_steps(self, clock: CallClock | None = None, *, to_end: bool) -> None:
         """Drive the loop to its end, or to the next boundary between turns."""
         # For example, a question that takes one approved call: a turn begins and asks the model, an approver is asked,
         # the call runs; the next turn begins and asks the model, and then the machine has `Finished`.
         state, log = self.state, self.log
-        with CallClock() as clock:
-            self._host.deadlines = clock.deadlines
-            if log is None:
-                await self._resume_run()
-            while True:
-                phase = state.phase  # by which some steps are known without asking for them
-                if phase == "ready" or phase == "compacted":
-                    await (self.take_turn() if log is None else log.take_turn())
-                elif phase == "deciding":
-                    await (self.approvals.ask() if log is None else log.decide_calls())
-                elif isinstance(step := state.next_step(), RunTools):
-                    await (self._run_unit(step, clock) if log is None else log.run_unit(step))
-                    if state.phase == "finished" and self.config.steering is not None:
-                        await (self.take_late() if log is None else log.take_late())
-                elif log is None or not await log.recall_decisions():
-                    return
-                if state.turn.closed:
-                    await self.emit_refusals()
-                if state.phase == "ready" and not to_end:
-                    return
+        if log is None and (self.approvals.pending_events or self.config.steering is not None):
+            await self._resume_run()
+        while True:
+            phase = state.phase  # by which some steps are known without asking for them
+            if phase == "ready" or phase == "compacted":
+                await (self.take_turn() if log is None else log.take_turn())
+            elif phase == "deciding":
+                await (self.approvals.ask() if log is None else log.decide_calls())
+            elif isinstance(step := state.next_step(), RunTools):
+                await (self._run_unit(step, clock) if log is None else log.run_unit(step))
+                if state.phase == "finished" and self.config.steering is not None:
+                    await (self.take_late() if log is None else log.take_late())
+            elif log is None or not await log.recall_decisions():
+                return
+            if state.turn.closed:
+                await self.emit_refusals()
+            if state.phase == "ready" and not to_end:
+                return
 
     async def _resume_run(self) -> None:
         """Emit the events of deferred decisions, and take what was steered while nothing ran."""
@@ -831,14 +838,14 @@ class Run(Generic[Ctx, Out]):
             has_started = result.call_id not in self.listener.unemitted_starts
         return describe_call_end(result, registrations) if has_started else describe_refusal(result, registrations)
 
-    async def _run_unit(self, step: RunTools, clock: CallClock) -> None:
+    async def _run_unit(self, step: RunTools, clock: CallClock | None) -> None:
         """Run calls to their results, at most ``step.limit`` at once; a message that was steered meanwhile skips them.
 
         Each call has a copy of the context variables to itself.
 
         Args:
             step: The calls.
-            clock: Counts the time of a call that is awaited here, by itself.
+            clock: Counts the time of a call that is awaited here, by itself; None makes one where it is needed.
         """
         steering = self.config.steering
         if steering is not None:
@@ -919,7 +926,17 @@ def _copy_result(result: ToolLoopResult[Out]) -> ToolLoopResult[Out]:
         copy_result(each) if isinstance(each, ToolResult) and each.details is not None else each
         for each in result.messages
     ]
-    return replace(result, messages=messages)
+    return _make_result(
+        text=result.text,
+        output=result.output,
+        response=result.response,
+        messages=messages,
+        usage=result.usage,
+        iterations=result.iterations,
+        tool_rounds=result.tool_rounds,
+        reason=result.reason,
+        snapshot=result.snapshot,
+    )
 
 
 async def _do_nothing() -> None: ...

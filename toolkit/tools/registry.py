@@ -53,6 +53,21 @@ Registrable: TypeAlias = Tool[Ctx] | PlainFunction
 """The values that a registry takes: a tool whose context fits, or a plain function that is made one."""
 
 
+@dataclass(slots=True, kw_only=True)
+class RegistryFindings:
+    """The facts about the tools of a registry that each run asks for.
+
+    Args:
+        names_to_approve: The tools of which somebody has to approve some call, by their options or by the rules.
+        has_time_limits: True where a tool has a time limit of its own.
+        unmatched: The rules and tags that match no tool.
+    """
+
+    names_to_approve: Sequence[str]
+    has_time_limits: bool
+    unmatched: Sequence[Finding]
+
+
 class ToolRegistry(Generic[Ctx]):
     """Tools by name, in the order of their registration.
 
@@ -85,6 +100,8 @@ class ToolRegistry(Generic[Ctx]):
         self.hidden_names: frozenset[str] = frozenset()
         self.unmatched_tags: frozenset[str] = frozenset()  # by which this scope was made, and which no tool had
         self._unmatched: tuple[object, object, list[Finding]] | None = None
+        self._findings: tuple[object, object, RegistryFindings] | None = None
+        self._scope: tuple[object, Scope[Ctx]] | None = None
         self.prefix: str = ""
         self.permissions = permissions
         check_setting("the permissions of a registry", permissions, Permissions, None)
@@ -176,7 +193,10 @@ class ToolRegistry(Generic[Ctx]):
     @property
     def scope(self) -> Scope[Ctx]:
         """The tools that a call may mean as they are now, and the rules on them."""
-        return Scope(self.registrations, permissions=self.permissions, hidden_names=self.hidden_names)
+        shown, rules, hidden, known = self.definitions(), self.permissions, self.hidden_names, self._scope
+        if known is None or known[0] is not shown or known[1].permissions is not rules:
+            known = self._scope = (shown, Scope(self._registrations, permissions=rules, hidden_names=hidden))
+        return known[1]
 
     def definitions(self) -> tuple[ToolDefinition, ...]:
         """Return the definitions that a model is given, in order; the same object until the registry changes."""
@@ -185,6 +205,24 @@ class ToolRegistry(Generic[Ctx]):
         if self._definitions is None:
             self._definitions = tuple(registration.definition for registration in self._registrations.values())
         return self._definitions
+
+    @property
+    def findings(self) -> RegistryFindings:
+        """What the beginning of a run needs to know of all tools; the same until the registry or its rules change."""
+        shown, rules, known = self.definitions(), self.permissions, self._findings
+        if known is None or known[0] is not shown or known[1] is not rules:
+            registrations = self._registrations.items()
+            found = RegistryFindings(
+                names_to_approve=[
+                    name
+                    for name, each in registrations
+                    if each.options.requires_approval is True or (rules is not None and rules.may_ask(name))
+                ],
+                has_time_limits=any(each.options.timeout is not None for _, each in registrations),
+                unmatched=self.list_unmatched(),
+            )
+            known = self._findings = (shown, rules, found)
+        return known[2]
 
     def _renew_changed(self) -> None:
         """Take the present definitions of tools that may change theirs."""
