@@ -202,7 +202,19 @@ async def authorize(ready: Ready[Any], policy: ExecutionPolicy) -> Verdict:
             if not isinstance(verdict, Approve):
                 return _end_callers(verdict, passed)
         if guard.config.on_tool_call is not None:
-            answer = await _ask_approver(ready, guard.config.on_tool_call, guard, policy)
+            request, left = _open_request(ready, policy)
+            if left is not None:
+                await left
+            try:
+                ask: Callable[[ApprovalRequest], Any] = guard.config.on_tool_call
+                if not guard.config.is_approver_async:
+                    ask = partial(_ask_in_thread, ask)
+                seconds = guard.config.timeouts.approval
+                answer: object = await (ask(request) if seconds is None else _ask_in_time(ask, request, seconds))
+            except Exception:
+                text = "the approval hook raised for %s in call %s; the call is denied"
+                _logger.exception(text, ready.call.name, ready.call.id)
+                answer = Deny("Tool call denied: the approval hook failed.")
             if not isinstance(answer, Approve):
                 verdict = apply_answer(ready, answer, policy)
                 if not isinstance(verdict, Approve):
@@ -248,11 +260,9 @@ async def _ask_guards(
     return _APPROVE
 
 
-async def _ask_approver(
-    ready: Ready[Any], approve: ApprovalHook, guard: ExecutionPolicy, policy: ExecutionPolicy
-) -> object:
-    """Ask the approver of `guard` about a call that is made under `policy`."""
-    call, reason = ready.call, ready.asks or ""
+def _open_request(ready: Ready[Any], policy: ExecutionPolicy) -> tuple[ApprovalRequest, Awaitable[None] | None]:
+    """Emit that somebody is asked about a call; return the request, and what is left of that to be awaited."""
+    call, reason, left = ready.call, ready.asks or "", None
     shown, written = ready.show_arguments()
     arguments, options = ready.copy_arguments(), ready.registration.options
     if policy.observer is not None:
@@ -268,8 +278,6 @@ async def _ask_approver(
                 agent=policy.agent,
             )
         )
-        if left is not None:
-            await left
     request = _make_request(
         call.id,
         call.name,
@@ -282,18 +290,13 @@ async def _ask_approver(
         agent=policy.agent,
         loop_id=policy.loop_id,
     )
-    ask: Callable[[ApprovalRequest], Any] = (
-        approve if guard.config.is_approver_async else partial(_ask_in_thread, approve)
-    )
-    try:
-        if guard.config.timeouts.approval is None:
-            return await ask(request)
-        with anyio.move_on_after(guard.config.timeouts.approval):
-            return await ask(request)
-    except Exception:
-        _logger.exception("the approval hook raised for %s in call %s; the call is denied", call.name, call.id)
-        return Deny("Tool call denied: the approval hook failed.")
-    return Deny(f"Tool call denied: nobody decided on it within {guard.config.timeouts.approval:g} s.")
+    return request, left
+
+
+async def _ask_in_time(ask: Callable[[ApprovalRequest], Any], request: ApprovalRequest, seconds: float) -> object:
+    with anyio.move_on_after(seconds):
+        return await ask(request)
+    return Deny(f"Tool call denied: nobody decided on it within {seconds:g} s.")
 
 
 async def _ask_in_thread(approve: ApprovalHook, request: ApprovalRequest) -> object:

@@ -11,7 +11,6 @@ import logging
 import os
 import sys
 import time
-import uuid
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
@@ -385,7 +384,7 @@ def _token_of(thing: Any) -> str:
         reference = weakref.ref(thing, lambda _: _tokens.pop(number, None))
     except TypeError:
         return ""
-    _tokens[number] = reference, uuid.uuid4().hex
+    _tokens[number] = reference, os.urandom(16).hex()
     return _tokens[number][1]
 
 

@@ -328,6 +328,19 @@ async def prepare_all(
     return prepared
 
 
+def prepare_here(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready[Ctx] | Refused | None:
+    """Prepare a lone call in the event loop, as `prepare_all` does; return None where that is not quick."""
+    if len(call.arguments) > _LONG_TEXT:
+        return None
+    before = SHARED_BUDGET.set("trial")
+    try:
+        return prepare(call, scope, policy)
+    except TooMuchWorkError:
+        return None
+    finally:
+        SHARED_BUDGET.reset(before)
+
+
 def _prepare_long(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready[Ctx] | Refused:
     SHARED_BUDGET.set(WorkBudget())  # in the thread's copy of the context
     return prepare(call, scope, policy)

@@ -123,6 +123,7 @@ class CallHost(Generic[Ctx]):
         policy: The settings for every call.
         depth: For `ToolContext.depth`.
         memory: The state that the run has beside its calls; None outside of a run.
+        begin: Given the id of each call as it begins, in the context of the call; None where nobody wants it.
         report: Given what is to be known of each call at once; None where nobody wants it.
         deadlines: The timer of the calls that run at once; None where each has its own.
     """
@@ -132,6 +133,7 @@ class CallHost(Generic[Ctx]):
     _: KW_ONLY
     depth: int = 0
     memory: RunMemory | None = None
+    begin: Callable[[str], None] | None = None
     report: Callable[[CallReturned | CallCut | CallSuspended], None] | None = None
     deadlines: Deadlines | None = None
 
@@ -150,6 +152,8 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
     # For example, a tool that may take 2 s takes 3: its start is emitted, `_run_in_time` raises, `_read_failure` makes
     # an error output of that, and its end is emitted with the result.
     call, registration, policy = ready.call, ready.registration, host.policy
+    if host.begin is not None:
+        host.begin(call.id)
     config, observer, options = policy.config, policy.observer, registration.options
     began = 0.0 if observer is None else time.perf_counter()
     reporter = None if observer is None or not registration.may_report else _make_reporter(ready, observer)

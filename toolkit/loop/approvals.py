@@ -33,6 +33,7 @@ from toolkit.calls.prepare import (
     permit,
     prepare,
     prepare_all,
+    prepare_here,
     write_preview,
 )
 from toolkit.calls.registration import Ctx, Registration
@@ -168,14 +169,24 @@ class Approvals(Generic[Ctx]):
 
     # before a call may run
 
-    async def prepare_turn(self, calls: Sequence[OpenCall]) -> CallsPrepared:
-        """Prepare all calls of the turn, before anybody is asked about any and any runs.
+    def prepare_lone(self, calls: Sequence[OpenCall]) -> CallsPrepared | None:
+        """Prepare the one call of a turn, without waiting; return None where it is not the only one, or takes long."""
+        if len(calls) != 1:
+            return None
+        prepared = prepare_here(calls[0].call, self._run.offer.find_scope(), self._run.policy)
+        return None if prepared is None else self._take_prepared(calls, [prepared])
 
-        They are made canonical only for what looks at them, and approved together where nothing does and nobody is
-        asked.
+    async def prepare_turn(self, calls: Sequence[OpenCall]) -> CallsPrepared:
+        """Prepare all calls of the turn, before anybody is asked about any and any runs."""
+        policy, scope = self._run.policy, self._run.offer.find_scope()
+        return self._take_prepared(calls, await prepare_all(list(map(_call_of, calls)), scope, policy))
+
+    def _take_prepared(self, calls: Sequence[OpenCall], found: Sequence[Ready[Ctx] | Refused]) -> CallsPrepared:
+        """Store how the calls of a turn were prepared, and return the feed of it.
+
+        They are made canonical only for what looks at them, and approved together where nobody is asked.
         """
         run, policy = self._run, self._run.policy
-        found = await prepare_all(list(map(_call_of, calls)), run.offer.find_scope(), policy)
         is_approved = run.budget is None and policy.config.on_tool_call is None
         is_approved = is_approved and policy.caller is None and not policy.guards
         alone: list[str] = []
@@ -191,9 +202,10 @@ class Approvals(Generic[Ctx]):
             return CallsPrepared(None, _NO_MISTAKES, is_approved=True, alone=alone) if alone else CALLS_APPROVED
         as_they_run = list(map(canonical_call, found))
         if not run.config.middleware:
-            return CallsPrepared(as_they_run, _NO_MISTAKES)
+            return CallsPrepared(as_they_run, _NO_MISTAKES, is_approved, alone)
         refused = [each for each in found if isinstance(each, Refused)]
-        return CallsPrepared(as_they_run, {each.call.id: each.mistake for each in refused if each.mistake is not None})
+        mistakes = {each.call.id: each.mistake for each in refused if each.mistake is not None}
+        return CallsPrepared(as_they_run, mistakes, is_approved, alone)
 
     def prepare(self, calls: Sequence[ToolCall]) -> list[Ready[Ctx] | Refused]:
         """Prepare calls that are taken from a saved loop."""

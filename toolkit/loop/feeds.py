@@ -129,7 +129,7 @@ class ModelReplied:
     response: ChatResponse
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CallsPrepared:
     """The calls of a reply, prepared.
 

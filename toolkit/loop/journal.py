@@ -7,7 +7,6 @@ again, and goes on behind the last one. See `toolkit.durable` for logs that can 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -118,6 +117,8 @@ def storable_id(call_id: str) -> str:
     clean = replace_surrogates(call_id).replace("\x00", "\ufffd")
     if len(clean) <= _LONGEST_ID:
         return clean
+    import hashlib  # noqa: PLC0415 - slow to import, and few ids are that long
+
     return f"{clean[: _LONGEST_ID // 2]}~{hashlib.sha256(clean.encode()).hexdigest()[:32]}"
 
 

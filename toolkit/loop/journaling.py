@@ -36,7 +36,7 @@ from anyio.lowlevel import checkpoint_if_cancelled
 from toolkit.calls.approval import put_off_asked
 from toolkit.calls.prepare import Ready, Refused
 from toolkit.calls.registration import Ctx
-from toolkit.calls.run import CallReturned
+from toolkit.calls.run import CallReturned, run as run_call
 from toolkit.chat import ToolCall
 from toolkit.chat.messages import messages_to_plain
 from toolkit.chat.provider import provider_error_from_plain, provider_error_to_plain
@@ -366,7 +366,7 @@ class RunJournal(Generic[Ctx]):
             nested = NestedJournals(self._journal, storable_id(call.id), self.signing_key) if is_logged else None
             budget = None if run.budget is None else ledger
             frame = replace(run.frame, budget=budget, journals=nested)
-            await run_in_own_context(run.run_call, ready, None, frame)
+            await run_in_own_context(run_call, ready, run.host_under(frame))
             return {} if budget is None else {"spent": ledger.spent}
 
     async def _find_ready(self, entry: OpenCall) -> Ready[Ctx] | Refused:

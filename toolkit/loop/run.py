@@ -627,6 +627,7 @@ class Run(Generic[Ctx, Out]):
             self._set_listener(feed)
         self._host = host = CallHost(self.ctx, self.policy)
         host.depth, host.memory, host.report = self.frame.depth, self.memory, self.feed
+        host.begin = partial(self._begin_call, self.frame)
         if not self._is_logged:
             self._is_logged = True
             frame = self.frame
@@ -790,7 +791,8 @@ class Run(Generic[Ctx, Out]):
         self.feed(ModelReplied(response))
         has_calls = state.phase == "preparing"
         if has_calls:
-            self.feed(await self.approvals.prepare_turn(state.calls_to_prepare))
+            calls = state.calls_to_prepare
+            self.feed(self.approvals.prepare_lone(calls) or await self.approvals.prepare_turn(calls))
         if self.answer is not None or steering is not None:
             self.requests.judge_reply(response, has_calls=has_calls)
         if self.listener is not None:
@@ -853,30 +855,31 @@ class Run(Generic[Ctx, Out]):
             if steered:
                 self.steer(steered)
                 return
-        listener, calls, frame = self.listener, step.calls, self.frame
+        listener, calls = self.listener, step.calls
         ready: Ready[Ctx] = calls[0].prepared
         has_pump = listener is not None and listener.needs_pump
         if len(calls) == 1 and not (has_pump and ready.registration.may_report):
             # What stands around a call may have a scope of its own open when that ends, which must not be left before.
             own = None if self.policy.around is not None else clock
-            await run_in_own_context(self.run_call, ready, own, frame)
+            await run_in_own_context(run, ready, self._host, own)
         elif len(calls) == 1:
-            await self.run_beside_pump(partial(run_in_own_context, partial(self.run_call, ready, None, frame)))
+            await self.run_beside_pump(lambda: run_in_own_context(run, ready, self._host))
         else:
-            run_calls = partial(
-                gather, [partial(self.run_call, each.prepared, None, frame) for each in calls], step.limit
-            )
+            run_calls = partial(gather, [partial(run, each.prepared, self._host) for each in calls], step.limit)
             may_report = any(each.prepared.registration.may_report for each in calls)
             await (self.run_beside_pump(run_calls) if may_report else run_calls())
 
-    async def run_call(self, ready: Ready[Ctx], clock: CallClock | None, frame: LoopFrame) -> None:
-        """Run one call in a context of its own, and feed its start and its end."""
-        current_frame.set(frame)  # which loops inside the call inherit; nobody else has this context
-        current_call_id.set(ready.call.id)
-        self.feed(CallStarted(ready.call.id))
-        await run(ready, self._host, clock)
+    def host_under(self, frame: LoopFrame) -> CallHost[Ctx]:
+        """Return the host of a call inside of which loops inherit another frame than that of the run."""
+        return replace(self._host, begin=partial(self._begin_call, frame))
 
-    async def run_beside_pump(self, run_calls: Callable[[], Awaitable[None]]) -> None:
+    def _begin_call(self, frame: LoopFrame, call_id: str) -> None:
+        """Feed the start of a call, in its context."""
+        current_frame.set(frame)  # which loops inside the call inherit; nobody else has this context
+        current_call_id.set(call_id)
+        self.feed(CallStarted(call_id))
+
+    async def run_beside_pump(self, run_calls: Callable[[], Awaitable[object]]) -> None:
         """Run calls while their reports are delivered, where that takes somebody to wait."""
         if self.listener is None or not self.listener.needs_pump:
             await run_calls()

@@ -278,20 +278,21 @@ class LoopDetector:
         """Count the calls of a turn, as they would run, and return their repetition, if there is one."""
         config = self._config
         counted = [call for call in calls if call.name not in config.exempt] if config.exempt else calls
-        self._has_others = self._has_others or len(counted) < len(calls)
+        has_others = len(counted) < len(calls)
+        self._has_others = self._has_others or has_others
         items = [_Item([call], f"{call.name} {call.arguments}", [call.name]) for call in counted]
-        self._items = items if config.mode == "call" or len(items) < 2 else [_make_batch_item(items, config)]
+        self._items = items if len(items) < 2 or config.mode == "call" else [_make_batch_item(items, config)]
         if not counted:
             return None
         if config.window is not None:
             streaks = [self._count_in_window(item) for item in self._items]
         else:
             streaks = self._count_in_turns()
-        self._has_others = len(counted) < len(calls)
+        self._has_others = has_others
         repeated: list[tuple[_Item, Streak]] = []
-        for item, streak in zip(self._items, streaks, strict=True):
+        for place, streak in enumerate(streaks):
             if streak.count >= config.threshold and self._is_loop(streak):
-                repeated.append((item, streak))
+                repeated.append((self._items[place], streak))
         return self._write_repetition(repeated) if repeated else None
 
     def _is_loop(self, streak: Streak) -> bool:

@@ -48,7 +48,7 @@ CancellationMark: TypeAlias = int | None
 LoopWaker: TypeAlias = Callable[[Callable[[], object]], bool]
 """Has an event loop call a function soon, from any thread; False when that loop has ended and never will."""
 
-AsyncCall: TypeAlias = Callable[[], Awaitable[None]]
+AsyncCall: TypeAlias = Callable[[], Awaitable[object]]
 """Takes no arguments: they are bound to it."""
 
 

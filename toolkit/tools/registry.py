@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from difflib import SequenceMatcher
 from functools import partial
 from types import MethodType
 from typing import Any, Generic, ParamSpec, Protocol, Self, TypeAlias, cast, overload
@@ -16,7 +15,7 @@ from toolkit.calls.approval import ApprovalHook, Approve, authorize, write_refus
 from toolkit.calls.events import Observer, ToolCallRefused, emit_and_wait
 from toolkit.calls.permissions import Permissions
 from toolkit.calls.policy import CallConfig, ExecutionPolicy, NameRepair
-from toolkit.calls.prepare import Refused, Scope, prepare_all
+from toolkit.calls.prepare import Refused, Scope, prepare_all, prepare_here
 from toolkit.calls.registration import ChangeableOptionKeywords, Ctx, Registration, Tool, changed_options
 from toolkit.calls.run import CallHost, run
 from toolkit.chat import ToolCall, ToolDefinition, ToolResult
@@ -523,7 +522,9 @@ def as_tool(value: Any) -> Tool[Any]:
 
 async def _execute_call(call: ToolCall, scope: Scope[Ctx], ctx: Ctx, policy: ExecutionPolicy) -> ToolResult:
     """Prepare, authorize and run a call outside of a loop, by the rules that hold in one."""
-    [prepared] = await prepare_all([call], scope, policy)
+    prepared = prepare_here(call, scope, policy)
+    if prepared is None:
+        [prepared] = await prepare_all([call], scope, policy)
     if policy.observer is not None:
         for repair in prepared.repairs:
             await emit_and_wait(policy.observer, repair)
@@ -610,6 +611,8 @@ def _suggest_name(pattern: str, names: Iterable[str]) -> str:
 def _find_alike(names: list[str]) -> list[tuple[str, str]]:
     """Return the pairs of names that are easily confused."""
     pairs: list[tuple[int, int]] = []
+    from difflib import SequenceMatcher  # noqa: PLC0415 - slow to import, and registries are linted rarely
+
     matcher = SequenceMatcher[str](None)
     for second, other in enumerate(names):
         matcher.set_seq2(other.lower())  # it caches what it works out about the second text
