@@ -57,6 +57,7 @@ class ToolContext(Generic[Ctx_co]):
         waits_for: The thing that the call waits for before its body begins; None once that has begun.
         waited_in_vain: The thing that another attempt at the call waited for and never got; None where none did.
         memory: The state that the run has beside its calls; None outside of a run.
+        reporter: Takes what the tool reports; None where nobody takes that.
         mark: The count of the task's cancellations when the call began.
         clock: The time limit of the run that is under way; None before it has one.
         is_left_running: True where the call was given up while a worker thread was at work on it.
@@ -68,7 +69,6 @@ class ToolContext(Generic[Ctx_co]):
         "_is_cancelled",
         "_is_over",
         "_next",
-        "_reporter",
         "_state",
         "attempt",
         "call_id",
@@ -79,18 +79,16 @@ class ToolContext(Generic[Ctx_co]):
         "mark",
         "memory",
         "policy",
+        "reporter",
         "scope",
         "tool_name",
         "waited_in_vain",
         "waits_for",
     )
 
-    def __init__(
-        self, state: Ctx_co, *, call_id: str = "", tool_name: str = "", reporter: Reporter | None = None
-    ) -> None:
+    def __init__(self, state: Ctx_co, *, call_id: str = "", tool_name: str = "") -> None:
         self._state = state
         self._home = get_ident()
-        self._reporter = reporter
         self._next: ToolContext[Ctx_co] | None = None
         self._is_cancelled = self._is_over = False
         self.call_id: str = call_id
@@ -106,6 +104,7 @@ class ToolContext(Generic[Ctx_co]):
         self.scope: Scope[Any] | None = None
         self.depth: int = 0
         self.memory: RunMemory | None = None
+        self.reporter: Reporter | None = None
         self.clock: CallClock | None = None
 
     @property
@@ -153,7 +152,7 @@ class ToolContext(Generic[Ctx_co]):
     @property
     def is_observed(self) -> bool:
         """True where reports are delivered; a costly one need not be made otherwise."""
-        return self._reporter is not None and not self._is_over and not self._reporter.is_over
+        return self.reporter is not None and not self._is_over and not self.reporter.is_over
 
     def report_update(self, output: object) -> None:
         """Emit the output so far, as a `ToolExecutionUpdate`; any value that a tool may return.
@@ -162,27 +161,27 @@ class ToolContext(Generic[Ctx_co]):
         reports or 64 MiB that wait for delivery, the oldest gives way, and the newest counts it. From a thread it waits
         until the update is delivered, so that no thread runs ahead of its readers.
         """
-        if self._reporter is not None and self.is_observed:
+        if self.reporter is not None and self.is_observed:
             # An observer may change what it is given, and the tool goes on with its own.
-            self._reporter.report_update(_copy_output(to_output(output)))
+            self.reporter.report_update(_copy_output(to_output(output)))
 
     def report_progress(self, text: str) -> None:
         """Emit how far the work is, as a `ToolProgress`; waits like `report_update`."""
-        if self._reporter is not None and self.is_observed:
-            self._reporter.report_progress(text)
+        if self.reporter is not None and self.is_observed:
+            self.reporter.report_progress(text)
 
     async def deliver_update(self, output: object) -> None:
         """Do what `report_update` does and wait until the update is delivered: none is dropped.
 
         For an async tool that passes on the events of something else, such as a loop of its own.
         """
-        if self._reporter is not None and self.is_observed:
-            await self._reporter.deliver_update(_copy_output(to_output(output)))
+        if self.reporter is not None and self.is_observed:
+            await self.reporter.deliver_update(_copy_output(to_output(output)))
 
     async def deliver_progress(self, text: str, *, details: object = None) -> None:
         """Do what `report_progress` does and wait until the report is delivered."""
-        if self._reporter is not None and self.is_observed:
-            await self._reporter.deliver_progress(text, details)
+        if self.reporter is not None and self.is_observed:
+            await self.reporter.deliver_progress(text, details)
 
     @contextmanager
     def waiting_for(self, what: str) -> Generator[None]:
@@ -223,8 +222,8 @@ class ToolContext(Generic[Ctx_co]):
     def another(self, attempt: int) -> ToolContext[Ctx_co]:
         """Return the envelope of another attempt at the call: the one before may have been given up."""
         (self._next or self).close()
-        reporter = None if self._reporter is None else self._reporter.another()
-        context = ToolContext(self._state, call_id=self.call_id, tool_name=self.tool_name, reporter=reporter)
+        context = ToolContext(self._state, call_id=self.call_id, tool_name=self.tool_name)
+        context.reporter = None if self.reporter is None else self.reporter.another()
         context.depth, context.memory, context.policy = self.depth, self.memory, self.policy
         context.scope, context.mark, context.attempt = self.scope, self.mark, attempt
         self._next = context
@@ -243,8 +242,8 @@ class ToolContext(Generic[Ctx_co]):
     def close(self) -> None:
         """Take no more reports: the call, or this attempt at it, has ended."""
         self._is_over = True
-        if self._reporter is not None:
-            self._reporter.close()
+        if self.reporter is not None:
+            self.reporter.close()
         if self._next is not None:
             self._next.close()
 

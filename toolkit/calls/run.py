@@ -156,8 +156,9 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
         host.begin(call.id)
     config, observer, options = policy.config, policy.observer, registration.options
     began = 0.0 if observer is None else time.perf_counter()
-    reporter = None if observer is None or not registration.may_report else _make_reporter(ready, observer)
-    context = ToolContext(host.ctx, call_id=call.id, tool_name=call.name, reporter=reporter)
+    context = ToolContext(host.ctx)
+    context.call_id, context.tool_name = call.id, call.name
+    context.reporter = None if observer is None or not registration.may_report else _make_reporter(ready, observer)
     context.depth, context.memory, context.policy = host.depth, host.memory, policy
     context.scope, context.mark, context.clock = ready.scope, cancellation_mark(), clock
     timeout = options.timeout or config.timeouts.tool
