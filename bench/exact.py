@@ -41,6 +41,12 @@ MEASURES = {
     "durable_turns": "turns_50",
 }
 """What is counted, and what it is compared with by hand."""
+PEERS = {
+    "pydantic_ai_run": "one_run",
+    "pydantic_ai_turns_50": "turns_50",
+    "pydantic_ai_calls_100": "calls_100",
+}
+"""The same by another library; counted where it is asked for."""
 
 _ROOT = Path(__file__).parents[1]
 
@@ -68,7 +74,8 @@ def find_missing() -> str | None:
 def count(names: list[str]) -> dict[str, Figure]:
     """Count the measures of these names, each side in a process of its own."""
     sides = [f"ours.{name}" for name in names]
-    sides += dict.fromkeys(f"floor.{MEASURES[name]}" for name in names)
+    floors = MEASURES | PEERS
+    sides += dict.fromkeys(f"floor.{floors[name]}" for name in names)
     with tempfile.TemporaryDirectory(prefix="toolkit-bench-") as folder:
         marks = Path(folder, "marks.so")
         subprocess.run(["cc", "-shared", "-fPIC", "-o", marks, Path(__file__).with_name("count.c")], check=True)
@@ -84,7 +91,7 @@ def count(names: list[str]) -> dict[str, Figure]:
         if done.returncode != 0:
             raise SystemExit(f"the instructions were not counted:\n{done.stderr}")
         counted = {side: float(Path(folder, side).read_text()) for side in sides}
-    return {name: Figure(counted[f"floor.{MEASURES[name]}"], counted[f"ours.{name}"]) for name in names}
+    return {name: Figure(counted[f"floor.{floors[name]}"], counted[f"ours.{name}"]) for name in names}
 
 
 def compiled_environment(folder: str) -> dict[str, str]:
@@ -124,7 +131,7 @@ def main(only: list[str] | None, *, writes: bool) -> int:
     missing = find_missing()
     if missing is not None:
         raise SystemExit(missing)
-    figures = count([name for name in MEASURES if not only or name in only])
+    figures = count([name for name in MEASURES | PEERS if name in (only or MEASURES)])
     python, known = read_file() if FILE.exists() else (python_version(), {})
     print("| measure, thousands of instructions | by hand | toolkit | ratio | in the tree |")
     print("|---|--:|--:|--:|--:|")

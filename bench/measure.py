@@ -18,6 +18,9 @@ _ASIDE = {
     "waiting_deltas": "bench.streams",
     "streamed_calls": "bench.streams",
     "durable_turns": "bench.durable_turns",
+    "pydantic_ai_run": "bench.peers",
+    "pydantic_ai_turns_50": "bench.peers",
+    "pydantic_ai_calls_100": "bench.peers",
 }
 
 

@@ -204,7 +204,9 @@ class Approvals(Generic[Ctx]):
         if not run.config.middleware:
             return CallsPrepared(as_they_run, _NO_MISTAKES, is_approved, alone)
         refused = [each for each in found if isinstance(each, Refused)]
-        mistakes = {each.call.id: each.mistake for each in refused if each.mistake is not None}
+        mistakes: dict[str, Literal["name", "arguments"]] = {
+            each.call.id: each.mistake for each in refused if each.mistake is not None
+        }
         return CallsPrepared(as_they_run, mistakes, is_approved, alone)
 
     def prepare(self, calls: Sequence[ToolCall]) -> list[Ready[Ctx] | Refused]:

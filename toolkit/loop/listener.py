@@ -479,7 +479,7 @@ class Listener:
     async def emit_last(self, events: Iterable[LoopEvent]) -> None:
         """Emit how a run has ended: no cancellation stops it, and it waits for no reader."""
         last = deque(events)
-        while last and self._feed is None and not (self.needs_pump or self._is_delivering or self._waiting.entries):
+        while last and self.feed is None and not (self.needs_pump or self._is_delivering or self._waiting.entries):
             left = self.emit(last.popleft())
             if left is not None:
                 with make_scope(cancellation_mark(), shield=True):
