@@ -10,6 +10,7 @@ import ctypes
 import gc
 import os
 import sys
+import traceback
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,8 @@ def _start(name: str) -> int:
             Path(MARKS).with_name(name).write_text(repr(_measure(name)))
             status = 0
         finally:
+            if status:
+                traceback.print_exc()
             os._exit(status)
     return process
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
@@ -58,13 +58,13 @@ def _turns(turns: int, runs: int, calls: int = 1) -> float:
     return on_asyncio(work, runs * turns * calls)
 
 
-def pydantic_ai_run() -> float:
+def pydantic_ai_run(features: Collection[str]) -> float:
     return _turns(1, 300)
 
 
-def pydantic_ai_turns_50() -> float:
+def pydantic_ai_turns_50(features: Collection[str]) -> float:
     return _turns(50, 20)
 
 
-def pydantic_ai_calls_100() -> float:
+def pydantic_ai_calls_100(features: Collection[str]) -> float:
     return _turns(1, 20, 100)

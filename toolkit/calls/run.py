@@ -166,10 +166,9 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
     is_over = is_from_cache = False
     crash: BaseException | None = None
     try:
-        if observer is not None:
-            left = observer.emit(_make_start(ready))
-            if left is not None:
-                await left
+        left = None if observer is None else observer.emit(_make_start(ready))
+        if left is not None:
+            await left
         try:
             if not is_plain:
                 run_as_set = _run_guarded if policy.around is None else _run_around
