@@ -156,7 +156,7 @@ class OperationCaller:
         response = await client.send(request, stream=True)
         for _ in range(_MOST_CALL_REDIRECTS):
             following = response.next_request
-            if following is None or not endpoint.operation.is_read:
+            if following is None or not endpoint.operation.is_read or not _can_be_reached(following.url):
                 break
             await response.aclose()
             # Once a request has been sent elsewhere, the other host chooses where it goes: nothing is signed again.
@@ -192,6 +192,11 @@ class OperationCaller:
         )
         hide_urls(client)
         return client
+
+
+def _can_be_reached(url: httpx2.URL) -> bool:
+    """Return whether a URL names a port that there can be: the client takes any number."""
+    return (url.port or 0) < 65_536
 
 
 def _join_url(base_url: str, wire: WireRequest) -> str:
