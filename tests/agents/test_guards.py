@@ -303,9 +303,7 @@ async def test_what_its_caller_may_do_it_may_do_and_everybody_is_asked_once() ->
     text = await run_agent(agent, Permissions([ask("bash"), allow("*")]), on_tool_call=note("boss"))
     assert (text, RAN) == ("ran", ["ls"])
     assert asked == [
-        ("boss", "manager", "", False),
         ("manager", "worker", "manager", True),
-        ("boss", "worker", "manager", True),
         ("worker", "bash", "worker", True),
         ("manager", "bash", "worker", True),
         ("boss", "bash", "worker", True),
@@ -350,7 +348,8 @@ async def test_approvals_of_its_own_ask_nobody_else(levels: int) -> None:
 
 async def test_a_callers_approver_may_change_a_call_and_abort_all() -> None:
     text = await run_agent(child(plain()), on_tool_call=for_agent(Modify({"command": "pwd"})))
-    assert (text, RAN) == ("ran", ["pwd"])
+    note = '[The approver changed the arguments of this call: it ran with {"command":"pwd"}.]'
+    assert (text, RAN) == (f"ran\n\n{note}", ["pwd"])
     RAN.clear()
     registry = ToolRegistry([around(child(plain()))])
     provider = ScriptedProvider([ToolCall("p", "manager", '{"task": "t"}'), "never asked"])

@@ -574,7 +574,12 @@ GUARDED = [
     Guarded("deny with a reason, word for word", Deny("Not on Sundays"), "Not on Sundays"),
     Guarded("a text denies", "no!", "no!"),
     Guarded("an empty text denies too", "", "Tool call denied."),
-    Guarded("modify", Modify({"key": "b"}), "ran b", runs=True),
+    Guarded(
+        "modify",
+        Modify({"key": "b"}),
+        'ran b\n\n[The approver changed the arguments of this call: it ran with {"key":"b"}.]',
+        runs=True,
+    ),
     Guarded("abort", Abort("stop it"), "stop it"),
     Guarded("nonsense denies", 7, "Tool call denied: the approval hook answered int, which is no answer."),
     Guarded("none denies", None, "Tool call denied: the approval hook answered NoneType, which is no answer."),

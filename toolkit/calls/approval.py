@@ -201,7 +201,9 @@ async def authorize(ready: Ready[Any], policy: ExecutionPolicy) -> Verdict:
             verdict = await _ask_guards(ready, guard, policy, asked)
             if not isinstance(verdict, Approve):
                 return _end_callers(verdict, passed)
-        if guard.config.on_tool_call is not None:
+        # What its rules allow it is not asked about, unless somebody has to agree.
+        is_allowed = ready.asks is None and len(passed) in ready.allowed_levels
+        if guard.config.on_tool_call is not None and not is_allowed:
             request, left = _open_request(ready, policy)
             if left is not None:
                 await left

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
 
 from anyio import CancelScope, to_thread
 
@@ -41,6 +41,7 @@ _LENGTH_OF_PART = 20
 READER = "read_result"
 """The tool that reads what was cut."""
 
+_Texted = TypeVar("_Texted", ToolOutput, ToolResult)
 _Part: TypeAlias = Literal["head", "tail", "both"]
 
 
@@ -64,10 +65,14 @@ def shape_result(
         time=time.time(),
     )
     most = registration.max_output_chars or policy.config.output.max_chars
-    if most is None or (len(result.content) <= most and isinstance(result.content, str)):
-        return output.unserializable, result, result
-    part = registration.options.keep_output or policy.config.output.keep
-    return output.unserializable, result, _limit_result(result, most, part, context.memory)
+    limited = result
+    if most is not None and not (len(result.content) <= most and isinstance(result.content, str)):
+        part = registration.options.keep_output or policy.config.output.keep
+        limited = _limit_result(result, most, part, context.memory)
+    if ready.is_changed and not result.result_as_answer:
+        note = f"[The approver changed the arguments of this call: it ran with {ready.arguments_json}.]"
+        return output.unserializable, append_note(result, note), append_note(limited, note)
+    return output.unserializable, result, limited
 
 
 def _add_child(output: ToolOutput, context: ToolContext[Any]) -> ToolOutput:
@@ -117,8 +122,8 @@ def _cut_text(text: str, most: int, part: _Part, memory: RunMemory | None) -> st
     return limit_text(text, most, part, reference=reference, reader=memory.reader)
 
 
-def append_note(output: ToolOutput, note: str) -> ToolOutput:
-    """Return the output with a paragraph after its text."""
+def append_note(output: _Texted, note: str) -> _Texted:
+    """Return an output or a result with a paragraph after its text."""
     if isinstance(output.content, str):
         return replace(output, content=f"{output.content}\n\n{note}" if output.content.strip() else note)
     return replace(output, content=(*output.content, TextBlock(note)))

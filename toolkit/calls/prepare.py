@@ -66,7 +66,9 @@ class Ready(Generic[Ctx]):
         asks: Why somebody must agree first; None when nobody must.
         asks_level: The level that wants the approval: 0 for the caller, 1 for the loop whose call runs it, and so on.
         repairs: The repairs that were made.
-        is_modified: True where an approver has given other arguments.
+        is_modified: True where an approver has given arguments.
+        is_changed: True where they are others than the model's.
+        allowed_levels: The levels, as of `asks_level`, at which a rule allows the call.
         repaired: The text of the arguments once it was repaired; empty where it was not.
 
     Attributes:
@@ -82,6 +84,8 @@ class Ready(Generic[Ctx]):
     asks_level: int = 0
     repairs: tuple[ToolCallRepaired, ...] = ()
     is_modified: bool = False
+    is_changed: bool = False
+    allowed_levels: tuple[int, ...] = ()
     repaired: str = field(default="", repr=False)
     shown_json: str | None = field(default=None, init=False)
     _is_flat: bool | None = field(default=None, init=False)
@@ -123,7 +127,9 @@ class Ready(Generic[Ctx]):
 
     def modify(self, arguments: dict[str, Any]) -> None:
         """Take the arguments that an approver has given, validated, in the place of the model's."""
+        before = self.arguments_json
         self.arguments, self.is_modified, self.shown_json, self._is_flat = arguments, True, None, None
+        self.is_changed = self.is_changed or self.arguments_json != before
 
     def has_flat_arguments(self) -> bool:
         """Return whether there are no values but text, numbers and the like."""
@@ -427,6 +433,7 @@ def permit(ready: Ready[Ctx], policy: ExecutionPolicy) -> Ready[Ctx] | Refused:
     What the callers of a sub-agent may not do, or only with approval, holds for it too.
     """
     scope, caller, level = ready.scope, policy.caller, 0
+    ready.allowed_levels = ()
     while True:
         refused = _apply_rules(ready, scope, level)
         if refused is not None:
@@ -453,6 +460,8 @@ def _apply_rules(ready: Ready[Any], scope: Scope[Any], level: int) -> Refused | 
         if decision.action == "deny":
             return Refused(call, error_result(call, ToolDeniedError(decision.reason).message), ready.repairs)
         asks = decision.reason if decision.action == "ask" else asks
+        if decision.action == "allow" and decision.rule is not None:
+            ready.allowed_levels += (level,)
     if asks is not None:
         ready.asks = asks if level == 0 else ready.asks or asks
         ready.asks_level = level
