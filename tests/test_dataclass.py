@@ -83,7 +83,7 @@ def test_a_frozen_class_takes_its_fields_as_usual(make: Any, slots: bool) -> Non
 
 @pytest.mark.parametrize("slots", [True, False])
 def test_a_maker_makes_what_a_call_of_the_class_makes(slots: bool) -> None:
-    @dataclass(frozen=True, slots=slots)
+    @dataclass(frozen=True, slots=slots)  # type: ignore[literal-required]
     class Made:
         x: int
         made: list[int] = field(default_factory=list[int])

@@ -103,7 +103,7 @@ def load_yaml(
     safe = cast("Any", loader or getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     made = safe("")
     try:
-        root = _compose(text, safe, made, most_parts)
+        root = _compose_node(text, safe, made, most_parts)
         if root is None:
             return None
         for node in _check_size(root, most_parts):
@@ -118,7 +118,7 @@ def load_yaml(
         made.dispose()
 
 
-def _compose(text: str, loader: Any, resolver: Any, most_parts: int) -> Any:
+def _compose_node(text: str, loader: Any, resolver: Any, most_parts: int) -> Any:
     """Return the root of a document, of which nothing is read behind the first thing that is too much."""
     from yaml.composer import Composer  # noqa: PLC0415 - an extra
 

@@ -6,6 +6,7 @@ from toolkit.calls.output import ResultStore
 from toolkit.calls.permissions import Decision, Permissions, Rule, allow, ask, deny
 from toolkit.calls.policy import CallConfig, OutputLimits, Timeouts
 from toolkit.calls.registration import ToolRetryConfig
+from toolkit.chat.provider import Delta
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.compaction import keep_last, mask_old_results, summarize
 from toolkit.loop.config import (
@@ -29,7 +30,6 @@ from toolkit.loop.middleware import (
     BeforeToolExecutionUpdate,
     CallInfo,
     CallProceed,
-    Delta,
     DeltaHook,
     Middleware,
     Refusal,

@@ -244,7 +244,7 @@ async def test_a_stream_that_breaks_off_anywhere_is_read_up_to_there_unless_its_
     broken = ProviderError("model", "is gone")
     with anyio.fail_after(10):
         for length in places(len(last)):
-            cut = [*before, [*last[:length], broken]]
+            cut: list[Sequence[StreamEvent | Exception]] = [*before, [*last[:length], broken]]
             run = Reading(cut, waits=waits)
             with pytest.raises(ProviderError):
                 await read_all(run)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import KW_ONLY, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, cast
@@ -152,9 +152,9 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
     # For example, a tool that may take 2 s takes 3: its start is emitted, `_run_in_time` raises, `_read_failure` makes
     # an error output of that, and its end is emitted with the result.
     call, registration, policy = ready.call, ready.registration, host.policy
+    config, observer, options = policy.config, policy.observer, registration.options
     if host.begin is not None:
         host.begin(call.id)
-    config, observer, options = policy.config, policy.observer, registration.options
     began = 0.0 if observer is None else time.perf_counter()
     context = ToolContext(host.ctx)
     context.call_id, context.tool_name = call.id, call.name
@@ -163,16 +163,14 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
     context.scope, context.mark, context.clock = ready.scope, cancellation_mark(), clock
     timeout = options.timeout or config.timeouts.tool
     is_plain = not registration.is_guarded and config.cache is None and policy.around is None
-    is_over = is_from_cache = False
-    crash: BaseException | None = None
+    is_over, is_from_cache, crash = False, False, None
     try:
         left = None if observer is None else observer.emit(_make_start(ready))
         if left is not None:
             await left
         try:
             if not is_plain:
-                run_as_set = _run_guarded if policy.around is None else _run_around
-                output, is_from_cache = await run_as_set(ready, context, policy)
+                output, is_from_cache = await _find_way(policy)(ready, context, policy)
             elif timeout is not None:
                 output = await _run_in_time(registration, ready.arguments, context, timeout, host.deadlines)
             else:
@@ -180,7 +178,7 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
                 output = await registration.execute(ready.arguments, context)
         except ChildWaitsError as waiting:
             is_over = True
-            return await _suspend(ready, context, host, waiting.child, began)
+            return await _suspend_call(ready, context, host, waiting.child, began)
         except BaseException as error:  # noqa: BLE001 - what is not the tool's own is raised again
             output, crash = await _read_failure(call, error, context)
         is_over = True
@@ -192,15 +190,18 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
     if host.report is not None:
         host.report(CallReturned(call.id, limited))
     if observer is not None:
-        duration = time.perf_counter() - began
-        left = observer.emit(
-            _make_end(ready, whole, duration, is_cached=is_from_cache, error=crash, unserializable=unserializable)
-        )
+        took = time.perf_counter() - began
+        end = _make_end(ready, whole, took, is_cached=is_from_cache, error=crash, unserializable=unserializable)
+        left = observer.emit(end)
         if left is not None:
             await left
     if crash is not None and config.on_tool_exception == "raise":
         raise ToolCrashedError(call.name, call.id, describe_error(crash)) from crash
     return limited
+
+
+def _find_way(policy: ExecutionPolicy) -> Callable[..., Awaitable[tuple[ToolOutput, bool]]]:
+    return _run_guarded if policy.around is None else _run_around
 
 
 def _make_reporter(ready: Ready[Any], observer: Observer) -> Reporter:
@@ -209,7 +210,7 @@ def _make_reporter(ready: Ready[Any], observer: Observer) -> Reporter:
     return Reporter(observer, facts)
 
 
-async def _suspend(
+async def _suspend_call(
     ready: Ready[Any], context: ToolContext[Any], host: CallHost[Any], child: WaitingChild, began: float
 ) -> ToolResult:
     """Leave a call whose sub-agent awaits decisions, and report that."""
@@ -370,7 +371,7 @@ async def _run_guarded(
         if stored is not None:
             return stored, True
     children = None if context.memory is None else context.memory.children
-    goes_on = bool(children) and context.call_id in children
+    goes_on = children is not None and context.call_id in children
     if registration.counter.maximum is not None and not goes_on and not registration.counter.claim(context.memory):
         raise ToolUsageLimitExceededError(registration.name, registration.counter.maximum or 0)
     output = await _run_limited(registration, arguments, context, options.timeout or policy.config.timeouts.tool)

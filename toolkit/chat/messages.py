@@ -118,12 +118,12 @@ class ToolCall:
     extra: Mapping[str, Any] | None = None
     type: Literal["call"] = "call"
 
-    __expected__: ClassVar[Mapping[str, type]] = {"id": str, "name": str, "arguments": str}
+    __expected__: ClassVar[Mapping[str, Any]] = {"id": str, "name": str, "arguments": str}
 
     def __check_fields__(self) -> None:
         check_setting("the id of a ToolCall", self.id, str)
         check_setting("the name of a ToolCall", self.name, str)
-        given: object = self.arguments
+        given = cast("object", self.arguments)
         if not isinstance(given, str):
             kind = type(given).__name__
             raise ConfigurationError(

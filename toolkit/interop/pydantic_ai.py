@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, cast, overload
+from typing import Any, overload
 from uuid import uuid4
 
 from pydantic import ValidationError
@@ -51,8 +51,9 @@ def from_pydantic_ai(
     asked: it decides by a request, and here the registry's scope does.
     """
     given: Any = [tools] if isinstance(tools, (Tool, FunctionToolset)) else tools
-    if isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping, ToolRegistry)):
-        members: list[Any] = list(cast("Iterable[Any]", given))
+    is_many = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping, ToolRegistry))
+    if is_many:
+        members: list[Any] = list(given)
         given = [
             each for one in members for each in (one.tools.values() if isinstance(one, FunctionToolset) else [one])
         ]

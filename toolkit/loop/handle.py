@@ -132,7 +132,8 @@ class ToolLoopHandle(Generic[Ctx, Out]):
                 request = with_options(request, config.request_options)
             self._run = Run(provider, registry, request, ctx, config, counts_pauses=counts_pauses)
         if decisions:
-            asked: list[dict[str, str]] = prompt["pending_approvals"] if isinstance(prompt, dict) else []
+            saved: Any = prompt
+            asked: list[dict[str, str]] = saved["pending_approvals"] if isinstance(prompt, dict) else []
             self._run.approvals.decide_saved(decisions, {each["call_id"]: each["binding"] for each in asked})
             self._run.reset_outcome()
 

@@ -630,7 +630,7 @@ class _Seals:
             plain: JournalValue = json.loads(write_json(value, allow_nan=False))  # as it will be read
         except (TypeError, ValueError, RecursionError):
             return value  # which can't be stored either
-        return {**value, _SEAL: self._sign(name, plain)}
+        return {**value, _SEAL: self._sign_entry(name, plain)}
 
     def take(self, entries: Sequence[tuple[str, JournalValue]]) -> None:
         """Check the seals of entries, in order, of which some may be new.
@@ -651,10 +651,10 @@ class _Seals:
             self._before = sign_json([self._before, *(value[_SEAL] for _, value in entries)], self._key)
 
     def _is_right(self, seal: object, name: str, value: JournalValue) -> bool:
-        right = self._sign(name, value).encode()
+        right = self._sign_entry(name, value).encode()
         return isinstance(seal, str) and hmac.compare_digest(seal.encode("utf-8", "replace"), right)
 
-    def _sign(self, name: str, value: JournalValue) -> str:
+    def _sign_entry(self, name: str, value: JournalValue) -> str:
         assert self._key is not None
         content = {part: inner for part, inner in value.items() if part not in _UNSEALED}
         return sign_json(["toolkit journal", self._before, name, content], self._key)

@@ -376,8 +376,8 @@ class Listener:
     def emit(self, event: LoopEvent) -> Awaitable[None] | None:
         """Deliver an event after all that wait already; return what is left of that to be awaited, None for nothing."""
         if self.needs_pump or self._is_delivering or self._waiting.entries:
-            return self._deliver(event)
-        fields = event.__dict__  # as `_stamp` does
+            return self._deliver_event(event)
+        fields = event.__dict__  # as `_stamp_event` does
         fields["run_id"], fields["loop_id"], fields["time"] = self._run_id, self._loop_id, time.time()
         hook, feed = self._hook, self.feed
         if hook is not None:
@@ -396,7 +396,7 @@ class Listener:
         if feed is not None:
             feed.put(event)
         if self._waiting.entries:  # what the hook has reported
-            return self._deliver(None)
+            return self._deliver_event(None)
         if feed is None:
             return None
         is_delta = isinstance(event, _DELTAS)
@@ -416,9 +416,9 @@ class Listener:
             self._is_delivering = False
             if self._turn is not None:
                 self._turn.ring()
-        await self._deliver(None)
+        await self._deliver_event(None)
 
-    async def _deliver(self, event: LoopEvent | None, *, waits: bool = True) -> None:
+    async def _deliver_event(self, event: LoopEvent | None, *, waits: bool = True) -> None:
         """Deliver an event after all that wait already; cancelled, it leaves the rest to the next one that is emitted.
 
         Args:
@@ -428,7 +428,7 @@ class Listener:
         entries, hook, feed = self._waiting.entries, self._hook, self.feed
         is_delta = isinstance(event, _DELTAS)
         if event is not None:
-            self._stamp(event)
+            self._stamp_event(event)
         if entries or self._is_delivering:
             if event is not None:
                 entries.append(event)
@@ -457,7 +457,7 @@ class Listener:
         if waits and feed is not None:
             await feed.wait_for_room(is_delta=is_delta)
 
-    def _stamp(self, event: Stamped) -> None:
+    def _stamp_event(self, event: Stamped) -> None:
         """Fill in the run and the time of a frozen event: nobody else has it yet, and so it need not be made twice."""
         fields = event.__dict__
         fields["run_id"], fields["loop_id"], fields["time"] = self._run_id, self._loop_id, time.time()
@@ -472,7 +472,7 @@ class Listener:
     async def emit_to_reader(self, event: LoopEvent) -> None:
         """Emit to the reader alone what hooks have been notified of before."""
         if self.feed is not None:
-            self._stamp(event)
+            self._stamp_event(event)
             self.feed.put(event)
             await self.feed.wait_for_room()
 
@@ -487,11 +487,11 @@ class Listener:
         if last:
             with make_scope(cancellation_mark(), shield=True):
                 for event in last:
-                    await self._deliver(event, waits=False)
+                    await self._deliver_event(event, waits=False)
 
     def offer(self, event: Report) -> None:
         """Deliver a report without waiting: at once where all hooks are plain functions, else by `pump`."""
-        self._stamp(event)
+        self._stamp_event(event)
         self._waiting.offer(event)
         if self.needs_pump:
             self._offered.ring()
@@ -501,11 +501,11 @@ class Listener:
     async def pump(self) -> None:
         """Deliver what is offered, as it comes, until cancelled."""
         while True:
-            await self._deliver(None, waits=False)
+            await self._deliver_event(None, waits=False)
             await self._offered.wait()
 
     def _deliver_now(self) -> None:
-        delivery = self._deliver(None, waits=False)
+        delivery = self._deliver_event(None, waits=False)
         try:
             delivery.send(None)
         except StopIteration:

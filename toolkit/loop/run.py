@@ -229,7 +229,7 @@ class Run(Generic[Ctx, Out]):
         self.registry: ToolRegistry[Ctx] = registry
         self._open_machine(prompt, saved)
         if messages is not None:
-            self._resume(messages)
+            self._resume_with(messages)
         seconds = config.timeout if saved is None or messages is not None else saved.seconds_left
         self.clock: LoopClock = LoopClock(seconds, counts_pauses=counts_pauses)
         self._user_ctx = self.ctx = ctx
@@ -288,7 +288,7 @@ class Run(Generic[Ctx, Out]):
             self.loop_id = saved.loop_id
         self.feed: Callable[[Feed], None] = self.state.feed if self.log is None else self.log.feed
 
-    def _resume(self, messages: Sequence[Message]) -> None:
+    def _resume_with(self, messages: Sequence[Message]) -> None:
         """Go on after the end with more messages.
 
         Raises:

@@ -93,7 +93,7 @@ class Decoder(Protocol):
         ...
 
 
-async def _feed(decoder: Decoder, data: bytes) -> list[StreamEvent]:
+async def _feed_piece(decoder: Decoder, data: bytes) -> list[StreamEvent]:
     """Return the deltas of a long piece, read in a thread."""
     return await to_thread.run_sync(lambda: list(decoder.feed(data)))
 
@@ -221,7 +221,9 @@ class Adapter(ABC):
                         if place % _EVENTS_IN_A_ROW == _EVENTS_IN_A_ROW - 1:
                             await checkpoint()
                         size += len(data)
-                        for event in await _feed(decoder, data) if len(data) > _LONG_ANSWER else decoder.feed(data):
+                        for event in (
+                            await _feed_piece(decoder, data) if len(data) > _LONG_ANSWER else decoder.feed(data)
+                        ):
                             yield event
                 is_long = size > _LONG_ANSWER
                 done = await to_thread.run_sync(decoder.finish) if is_long else decoder.finish()

@@ -21,6 +21,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUndefinedAnnotation, PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic_core import (
+    CoreSchema,
     ErrorDetails,
     PydanticUndefined,
     SchemaError as CoreSchemaError,
@@ -61,7 +62,7 @@ class Fields:
         "aliases", "core_schema", "docstring_errors", "opaque_defaults", "schema", "unplaced", "validator", "warnings",
     )  # fmt: skip
 
-    core_schema: core_schema.CoreSchema
+    core_schema: CoreSchema
     schema: dict[str, Any]
     validator: Any  # SchemaValidator, or what a plugin of Pydantic makes of it
 
@@ -278,9 +279,7 @@ class Fields:
             self.validator = SchemaValidator(self.core_schema, _use_prebuilt=False)
             self._serializer = SchemaSerializer(self.core_schema, _use_prebuilt=False)
 
-    def _compile_hints(
-        self, hints: dict[str, Any]
-    ) -> tuple[TypeAdapter[dict[str, Any]], core_schema.CoreSchema, GeneratedSchema]:
+    def _compile_hints(self, hints: dict[str, Any]) -> tuple[TypeAdapter[dict[str, Any]], CoreSchema, GeneratedSchema]:
         """Return what Pydantic makes of the hints, a core schema that reads them rightly, and the JSON Schema."""
         config = ConfigDict(allow_inf_nan=False, strict=self._strict)
         if self.aliases:
@@ -461,9 +460,9 @@ class CompiledHint(NamedTuple):
         has_members: True where the schema has names of members that are to be described when it is finished.
     """
 
-    core: core_schema.CoreSchema
+    core: CoreSchema
     schema: dict[str, Any]
-    core_definitions: tuple[core_schema.CoreSchema, ...] = ()
+    core_definitions: tuple[CoreSchema, ...] = ()
     definitions: Mapping[str, Any] = {}
     has_members: bool = False
 
@@ -540,7 +539,7 @@ def _compile_hint(key: _HintKey) -> CompiledHint | None:
         generated = generate_schema(core)
     except _UNCOMPILABLE:
         return None
-    core_definitions: tuple[core_schema.CoreSchema, ...] = ()
+    core_definitions: tuple[CoreSchema, ...] = ()
     if core["type"] == "definitions":
         core_definitions, core = tuple(core["definitions"]), core["schema"]
     schema = generated.schema
@@ -555,7 +554,7 @@ def _compile_hint(key: _HintKey) -> CompiledHint | None:
     )
 
 
-_PLAIN_SCALARS: dict[Any, tuple[core_schema.CoreSchema, dict[str, Any]]] = {
+_PLAIN_SCALARS: dict[Any, tuple[CoreSchema, dict[str, Any]]] = {
     str: (core_schema.str_schema(), {"type": "string"}),
     int: (core_schema.int_schema(), {"type": "integer"}),
     float: (core_schema.float_schema(), {"type": "number"}),

@@ -541,19 +541,20 @@ def find_special_hints(cls: type) -> dict[str, Any]:
             if not isinstance(origin, type) or not parameters:
                 continue
             types_of_base = {
-                parameter: _substitute(hint, given) for parameter, hint in zip(parameters, get_args(base), strict=False)
+                parameter: _substitute_types(hint, given)
+                for parameter, hint in zip(parameters, get_args(base), strict=False)
             }
             waiting.append((origin, types_of_base))
             hints = typing_extensions.get_type_hints(origin, include_extras=True)
             for name in inspect.get_annotations(origin):
-                hint = _substitute(hints[name], types_of_base)
+                hint = _substitute_types(hints[name], types_of_base)
                 if hint is not hints[name] and not isinstance(hint, TypeVar):
                     special.setdefault(name, hint)
     own = {name for base in cls.__mro__ if "__parameters__" not in vars(base) for name in inspect.get_annotations(base)}
     return {name: hint for name, hint in special.items() if name not in own}
 
 
-def _substitute(hint: Any, given: Mapping[Any, Any]) -> Any:
+def _substitute_types(hint: Any, given: Mapping[Any, Any]) -> Any:
     if isinstance(hint, TypeVar):
         return given.get(hint, hint)
     parameters = getattr(hint, "__parameters__", ())

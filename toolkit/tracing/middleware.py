@@ -15,12 +15,12 @@ from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 from toolkit.calls.events import ApprovalRequested, ToolCallRefused, ToolCallRepaired
 from toolkit.chat import ChatRequest, ChatResponse, Message, ToolDefinition, Usage
 from toolkit.chat.output import ToolOutput
+from toolkit.chat.provider import Delta
 from toolkit.errors import ProviderError, ToolError
 from toolkit.loop.events import Compacted, LoopEvent, ProviderRetried
 from toolkit.loop.middleware import (
     CallInfo,
     CallProceed,
-    Delta,
     Middleware,
     RequestInfo,
     RequestProceed,

@@ -191,18 +191,20 @@ class _Pages:
         if not self._takes_code(code):
             return None
         page = secrets.token_urlsafe(12)
-        return f"{page}.{self._sign('page', page)}"
+        return f"{page}.{self._sign_answer('page', page)}"
 
     def is_open(self, token: str) -> bool:
         """Return whether this is the token of a page."""
         page, _, seal = token.partition(".")
-        return hmac.compare_digest(seal.encode("utf-8", "replace"), self._sign("page", page).encode())
+        return hmac.compare_digest(seal.encode("utf-8", "replace"), self._sign_answer("page", page).encode())
 
     def mark_shown(self, token: str, run_id: str, step: int, sections: list[Section]) -> str:
         """Return the mark of the question that a page was shown: its answer must have it."""
-        return self._sign("shown", token, run_id, step, [each.text for each in sections if each.kind == "question"])
+        return self._sign_answer(
+            "shown", token, run_id, step, [each.text for each in sections if each.kind == "question"]
+        )
 
-    def _sign(self, *parts: object) -> str:
+    def _sign_answer(self, *parts: object) -> str:
         return sign_json(["toolkit viewer", *parts], self._key)
 
 

@@ -84,7 +84,7 @@ _MOST_SECONDS_OF_WORK = 60.0  # of one thread: more than the largest published d
 _VERSIONS = re.compile(r"3\.[01](\.|$)")
 
 
-class Reading:
+class DocumentReading:
     """The work of reading one document: what was found already, and what is left of the time for it.
 
     Args:
@@ -133,7 +133,7 @@ class Part:
     value: Any
     resolver: Any
     subject: str
-    reading: Reading
+    reading: DocumentReading
 
     def at(self, key: str, default: Any = None) -> Part:
         """Return the piece under a key; `default` where there is none, or where this piece is no object."""
@@ -230,7 +230,7 @@ def read_document(source: Mapping[str, Any] | str | Path, *, timeout: float) -> 
     Raises:
         OpenApiError: It can't be read, is no OpenAPI document, or is of a version that is not known here.
     """
-    reading = Reading(timeout)
+    reading = DocumentReading(timeout)
     if isinstance(source, Mapping):
         name, uri, contents = "the document", "", _copy_mapping(source)
     elif isinstance(source, str) and is_url(source):
@@ -250,7 +250,7 @@ def _is_source_text(text: str) -> bool:
     return "\n" in text or text.lstrip().startswith("{")
 
 
-def _check_document(contents: Any, *, name: str, uri: str, reading: Reading) -> Document:
+def _check_document(contents: Any, *, name: str, uri: str, reading: DocumentReading) -> Document:
     if not is_object(contents):
         raise OpenApiError(f"{name}: this is no OpenAPI document: it must be an object, not {_name_kind(contents)}")
     version = contents.get("openapi")
@@ -304,7 +304,7 @@ _OPENAPI: Any = cast("Any", referencing.Specification)(
 )
 
 
-def _make_retriever(base: str, reading: Reading) -> Callable[[str], Any]:
+def _make_retriever(base: str, reading: DocumentReading) -> Callable[[str], Any]:
     """Return the function that opens referenced documents, if they may be opened."""
     opened: dict[str, Any] = {}
 
@@ -316,7 +316,7 @@ def _make_retriever(base: str, reading: Reading) -> Callable[[str], Any]:
     return retrieve
 
 
-def _open_document(uri: str, base: str, reading: Reading) -> Any:
+def _open_document(uri: str, base: str, reading: DocumentReading) -> Any:
     shown = without_credentials(uri)
     if base.startswith("file:") and uri.startswith("file:"):
         path, folder = _read_file_path(uri).resolve(), _read_file_path(base).parent
@@ -344,7 +344,7 @@ def _read_text_file(path: Path) -> str:
         raise OpenApiError(f"{path}: it can't be read: {error.strerror or error}") from error
 
 
-def _fetch_text(url: str, reading: Reading, *, origin: Origin | None = None) -> tuple[str, str]:
+def _fetch_text(url: str, reading: DocumentReading, *, origin: Origin | None = None) -> tuple[str, str]:
     """Return the text at a URL, and the URL that it came from in the end.
 
     Args:
@@ -356,7 +356,7 @@ def _fetch_text(url: str, reading: Reading, *, origin: Origin | None = None) -> 
     return content.decode("utf-8-sig", "replace"), found
 
 
-async def _fetch_in_time(url: str, reading: Reading, origin: Origin | None) -> tuple[bytes, str]:
+async def _fetch_in_time(url: str, reading: DocumentReading, origin: Origin | None) -> tuple[bytes, str]:
     name = without_credentials(url)
     try:
         # For all of it: a server that sends a byte now and then would keep any other timeout from ending.

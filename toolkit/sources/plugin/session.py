@@ -409,9 +409,9 @@ class PluginConversation:
             self.is_out_of_step = True
             self._failures.count += 1
             _logger.warning("%s: it %s; it is ended, and started again with the next call", self._name, why)
-            self._retire()
+            self._retire_process()
 
-    def _retire(self) -> None:
+    def _retire_process(self) -> None:
         self.is_dropped = True
         self._scope.cancel()
 
@@ -481,7 +481,9 @@ class PluginConversation:
 
     async def _read_message(self, text: str, *, is_on_several_lines: bool = False) -> PluginMessage | None:
         """Return the message that a text is, if any, read in a thread where it is long."""
-        read = partial(read_message, self._name, text, redact=self._redact, is_on_several_lines=is_on_several_lines)
+        read = partial(
+            read_plugin_message, self._name, text, redact=self._redact, is_on_several_lines=is_on_several_lines
+        )
         return await anyio.to_thread.run_sync(read, abandon_on_cancel=True) if len(text) > _LONG_TEXT else read()
 
     def _take_message(self, message: PluginMessage) -> None:
@@ -552,7 +554,7 @@ class PluginConversation:
         self._names_calls = message.call_id is not None
         self._failures.count = 0
         if not self._names_calls:
-            self._retire()  # its next answer could be a second one to this call
+            self._retire_process()  # its next answer could be a second one to this call
         if call.is_given_up:
             _logger.warning("%s: a late answer is dropped: nobody waits for call %s", self._name, call.call_id)
         call.output, call.failure = message.output, message.failure
@@ -675,7 +677,7 @@ class PluginMessage:
     failure: str | None = None
 
 
-def read_message(plugin: str, text: str, *, redact: Redact, is_on_several_lines: bool) -> PluginMessage | None:
+def read_plugin_message(plugin: str, text: str, *, redact: Redact, is_on_several_lines: bool) -> PluginMessage | None:
     """Return the message that a text is; None if it is no JSON object."""
     try:
         said: object = json.loads(text)
