@@ -368,6 +368,11 @@ class Registration(Generic[Ctx_contra]):
         self.counter: UsageCounter = counter or UsageCounter(self.options.max_usage_count, self.options.usage_scope)
 
     @property
+    def tags(self) -> frozenset[str]:
+        """The tags of the tool."""
+        return self.options.tags
+
+    @property
     def may_take_secrets(self) -> bool:
         """True where an argument may be a secret, by its schema or by a name."""
         if self._may_take_secrets is None:

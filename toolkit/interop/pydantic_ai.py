@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, overload
+from typing import Any, cast, overload
 from uuid import uuid4
 
 from pydantic import ValidationError
@@ -53,7 +53,7 @@ def from_pydantic_ai(
     given: Any = [tools] if isinstance(tools, (Tool, FunctionToolset)) else tools
     is_many = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping, ToolRegistry))
     if is_many:
-        members: list[Any] = list(given)
+        members = list[Any](cast("Any", given))
         given = [
             each for one in members for each in (one.tools.values() if isinstance(one, FunctionToolset) else [one])
         ]
