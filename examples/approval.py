@@ -8,6 +8,8 @@ Prints:
     1: deleted notes.txt
     2: /etc is not yours to delete.
     3: sent to test@example.com: hi
+
+    [The approver changed the arguments of this call: it ran with {"text":"hi","to":"test@example.com"}.]
 """
 
 from toolkit import (

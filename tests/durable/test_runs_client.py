@@ -196,7 +196,8 @@ async def test_calls_that_wait_together_are_decided_one_by_one(
     result = await run.result()
     assert read_notes(folder, run.id) == ["refund c0.1 7"]
     texts = {message.call_id: message.text for message in result.messages if isinstance(message, ToolResult)}
-    assert texts == {"c0.0": "not this one", "c0.1": "refunded 7"}
+    changed = '[The approver changed the arguments of this call: it ran with {"n":7}.]'
+    assert texts == {"c0.0": "not this one", "c0.1": f"refunded 7\n\n{changed}"}
 
 
 async def test_an_abort_ends_the_run(runs: DurableRuns, desk: DurableLoop[Desk, None]) -> None:

@@ -324,13 +324,16 @@ def _raise(request: ApprovalRequest) -> bool:
     raise RuntimeError("the approver is broken")
 
 
+CHANGED = 'changed\n\n[The approver changed the arguments of this call: it ran with {"text":"changed"}.]'
+
+
 @pytest.mark.parametrize(
     ("hook", "text", "is_error"),
     [
         (_always(Approve()), "hi", False),
         (_always(True), "hi", False),
         (_later, "hi", False),
-        (_always(Modify({"text": "changed"})), "changed", False),
+        (_always(Modify({"text": "changed"})), CHANGED, False),
         (_always(Deny("Because I say so: «no».")), "Because I say so: «no».", True),
         (_always("not today"), "not today", True),
         (_always(False), None, True),

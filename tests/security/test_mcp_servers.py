@@ -284,7 +284,7 @@ def nest(levels: int, value: Any) -> Any:
 RESULTS: dict[str, tuple[dict[str, Any], Any, bool]] = {
     "a pattern that goes back": ({"type": "string", "pattern": "^(a+)+$"}, "a" * 40 + "!", True),
     "a pattern that looks ahead": ({"pattern": "^(?=(a+)+b)"}, "a" * 40, True),
-    "items that must be different": ({"uniqueItems": True}, [{"a": [number]} for number in range(8_000)], False),
+    "items that must be different": ({"uniqueItems": True}, [{"a": [number]} for number in range(8_000)], True),
     "alternatives in alternatives": (alternatives(10), nest(10, "x"), True),
     "names by a pattern": ({"patternProperties": {"^(a|a)*$": {}}}, {"a" * 40 + "!": 1}, False),
     "a reference to elsewhere": ({"$ref": "http://127.0.0.1:9/schema"}, 1, False),
@@ -312,7 +312,7 @@ async def test_no_output_schema_holds_the_process(name: str, is_modern: bool) ->
         result = await registry.execute(ToolCall("1", "give", "{}"))
         assert time.thread_time() - before < 5
     assert result.is_error == is_error
-    assert result.text == "given" or "its answer does not fit its output schema: v: " in result.text
+    assert result.text == "given" or "its answer does not fit its output schema: " in result.text
 
 
 async def test_an_answer_without_what_its_schema_is_about_is_an_error() -> None:

@@ -348,7 +348,7 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
 
     Attributes:
         policy: The part of this that holds for every call; made here, once for all runs.
-        observer_may_wait: True where `on_event` may give something to await.
+        on_event_may_wait: True where `on_event` may give something to await.
     """
 
     max_iterations: NonNegativeInt = 10
@@ -372,7 +372,7 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
     middleware: Sequence[Middleware[Any]] = ()
     journal: Journal | None = None
     policy: ExecutionPolicy = field(init=False, repr=False, compare=False)
-    observer_may_wait: bool = field(default=False, init=False, repr=False, compare=False)
+    on_event_may_wait: bool = field(default=False, init=False, repr=False, compare=False)
 
     __explain_keyword__ = staticmethod(explain_setting)
 
@@ -394,7 +394,7 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
         if inspect.iscoroutinefunction(self.stop_when):
             raise ConfigurationError("stop_when must not be async: it only looks at what is there, and nothing waits")
         object.__setattr__(self, "policy", ExecutionPolicy(config=self))
-        object.__setattr__(self, "observer_may_wait", self.on_event is not None and hook_may_wait(self.on_event))
+        object.__setattr__(self, "on_event_may_wait", self.on_event is not None and hook_may_wait(self.on_event))
 
 
 DEFAULT_CONFIG: ToolLoopConfig[Any] = ToolLoopConfig()

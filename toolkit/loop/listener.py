@@ -316,7 +316,7 @@ class Listener:
         event_hooks: Called after `on_event`, in order.
         update_guards: Return False to suppress an update.
         timeout: The seconds that a hook may take.
-        observer_may_wait: True where `on_event` may give something to await.
+        on_event_may_wait: True where `on_event` may give something to await.
         run_id: The run that its events are marked with.
         loop_id: The loop that its events are marked with.
         feed: Passes the events on to a reader; None without one.
@@ -351,7 +351,7 @@ class Listener:
         update_guards: Sequence[UpdateGuard] = (),
         *,
         timeout: float,
-        observer_may_wait: bool = True,
+        on_event_may_wait: bool = True,
         run_id: str = "",
         loop_id: str = "",
         feed: EventFeed | None = None,
@@ -370,7 +370,7 @@ class Listener:
         self.unemitted_starts: set[str] = set()
         self.takes_deltas: bool = on_event is not None or feed is not None
         # Plain functions are called where a report is made; others need a task beside the tools.
-        self.needs_pump: bool = on_event is not None and observer_may_wait
+        self.needs_pump: bool = on_event is not None and on_event_may_wait
         self.needs_pump = self.needs_pump or any(map(hook_may_wait, (*event_hooks, *update_guards)))
 
     def emit(self, event: LoopEvent) -> Awaitable[None] | None:

@@ -720,7 +720,7 @@ class Run(Generic[Ctx, Out]):
                 hooks,
                 guards,
                 timeout=config.timeouts.hook,
-                observer_may_wait=config.observer_may_wait,
+                on_event_may_wait=config.on_event_may_wait,
                 run_id=self.frame.run_id,
                 loop_id=self.loop_id,
                 feed=feed,

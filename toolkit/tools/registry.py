@@ -207,7 +207,7 @@ class ToolRegistry(Generic[Ctx]):
 
     @property
     def findings(self) -> RegistryFindings:
-        """What the beginning of a run needs to know of all tools; the same until the registry or its rules change."""
+        """The facts on all tools that the beginning of a run needs; the same until the registry or its rules change."""
         shown, rules, known = self.definitions(), self.permissions, self._findings
         if known is None or known[0] is not shown or known[1] is not rules:
             registrations = self._registrations.items()
