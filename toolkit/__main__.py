@@ -1,7 +1,6 @@
-"""The start of the command line, by ``python -m toolkit`` and by the console script.
+"""The start of the command line, by ``python -m toolkit`` and by the console script (`toolkit.cli.script`).
 
-The console script has a copy of this module, installed beside the package, so that ``--help`` does not wait for the
-import of the library.
+Nothing of the library is imported before a command needs it, so that ``--help`` does not wait for that.
 """
 
 from __future__ import annotations
