@@ -124,14 +124,18 @@ def test_the_page_is_reached_by_its_link_until_ctrl_c(logged: Path) -> None:
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     ) as viewer:
-        assert viewer.stdout is not None
-        assert viewer.stderr is not None
-        link = json.loads(viewer.stdout.readline())["url"]
-        assert httpx2.get(link, follow_redirects=True).status_code == 200
-        assert httpx2.get(link.partition("?")[0]).status_code == 403
-        viewer.send_signal(signal.SIGINT)
-        assert viewer.wait(30) == 130
-        assert "Traceback" not in viewer.stderr.read()
+        try:
+            assert viewer.stdout is not None
+            assert viewer.stderr is not None
+            page, _, code = json.loads(viewer.stdout.readline())["url"].partition("#code=")
+            assert httpx2.get(page).status_code == 200
+            assert httpx2.post(f"{page}page", json={"code": "another"}).status_code == 403
+            assert httpx2.post(f"{page}page", json={"code": code}).status_code == 200
+            viewer.send_signal(signal.SIGINT)
+            assert viewer.wait(30) == 130
+            assert "Traceback" not in viewer.stderr.read()
+        finally:
+            viewer.kill()
 
 
 @pytest.mark.real
