@@ -99,7 +99,7 @@ def test_the_metadata_of_the_wheel_are_those_of_the_project(wheel: zipfile.ZipFi
     assert "Typing :: Typed" in metadata.get_all("Classifier", [])
     assert {"openai", "anthropic", "google", "mcp", "local", "cli"} <= set(metadata.get_all("Provides-Extra", []))
     entries = wheel.read(next(name for name in wheel.namelist() if name.endswith("entry_points.txt"))).decode()
-    assert "toolkit = toolkit_script:main" in entries
+    assert "toolkit = toolkit_script:run_script" in entries
 
 
 def test_the_sdist_holds_what_builds_and_tests_the_project(built: Path) -> None:

@@ -9,7 +9,7 @@ from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 
 
-def main() -> int:
+def run_script() -> int:
     """Run the command line of this process and return the exit code."""
     package = find_spec("toolkit")
     assert package is not None
