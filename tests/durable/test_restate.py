@@ -27,6 +27,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are k
 SEED = 11
 INTERRUPTED = "Interrupted: the process that ran it ended."
 UNLIKE = {
+    "said during the answer": "what was said is in a queue in memory, as in steering",
     "steering": "what was said is in a queue in memory, which ends with its process",
     "typed answer": "an answer that was interrupted is asked for again",
     "tool fails": "which calls are under way then, time decides",
