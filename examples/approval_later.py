@@ -3,7 +3,7 @@
 Prints:
 
     awaiting approval: transfer {'amount': 900, 'to': 'landlord'}
-    saved: a snapshot of version 2
+    saved: a snapshot of version 3
     in another process: Transferred 900 to the landlord.
 """
 

@@ -399,7 +399,7 @@ def test_settings_without_their_names_are_refused_with_the_names(kind: Any, valu
 
 def test_settings_are_shown_with_the_keywords_that_they_take() -> None:
     shown = inspect.signature(OutputLimits)
-    assert list(shown.parameters) == ["max_chars", "keep", "store"]
+    assert list(shown.parameters) == ["max_chars", "keep", "store", "saved_chars"]
     misspelled: dict[str, Any] = {"keeps": "head"}
     with pytest.raises(ConfigurationError, match="did you mean 'keep'"):
         replace(OutputLimits(), **misspelled)

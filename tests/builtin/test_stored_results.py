@@ -22,6 +22,7 @@ from toolkit.testing import ScriptedProvider
 pytestmark = pytest.mark.anyio
 
 BOOK = "\n".join(f"line {number}: {'needle' if number == 700 else 'hay'}" for number in range(1000))
+BOOK_ID = ResultStore().put(BOOK)
 
 
 @tool
@@ -44,21 +45,22 @@ async def test_a_model_reads_the_rest_of_a_cut_output() -> None:
     provider = ScriptedProvider(
         [
             ToolCall("1", "read_book", "{}"),
-            ToolCall("2", "read_result", '{"id": "result_1", "start": 40, "length": 20}'),
-            ToolCall("3", "read_result", '{"id": "result_1", "find": "needle"}'),
+            ToolCall("2", "read_result", f'{{"id": "{BOOK_ID}", "start": 40, "length": 20}}'),
+            ToolCall("3", "read_result", f'{{"id": "{BOOK_ID}", "find": "needle"}}'),
             ToolCall("4", "read_result", '{"id": "result_9"}'),
-            ToolCall("5", "read_result", '{"id": "result_1", "start": 99999999}'),
+            ToolCall("5", "read_result", f'{{"id": "{BOOK_ID}", "start": 99999999}}'),
             "Found.",
         ]
     )
     tools = ToolRegistry([read_book, read_result_tool(store)])
     result = await tool_loop(provider, tools, "Find the needle.", config=config)
     cut, page, found, unknown, beyond = results(result.messages)
-    assert "call read_result with id 'result_1'" in cut.text
+    assert f"call read_result with id '{BOOK_ID}'" in cut.text
     assert len(cut.text) < 300
     assert page.text == f"[characters 40 to 60 of {len(BOOK)}; call read_result with start=60 for more]\n{BOOK[40:60]}"
     assert found.text == f"{BOOK.index('line 700')}: line 700: needle"
-    assert (unknown.is_error, unknown.text) == (True, "There is no result with the id 'result_9'. Kept are: result_1.")
+    assert unknown.is_error
+    assert unknown.text == f"There is no result with the id 'result_9'. Stored are: {BOOK_ID}."
     assert (beyond.is_error, beyond.text) == (
         True,
         f"The result has {len(BOOK)} characters; start must be less than that.",
@@ -81,12 +83,9 @@ async def test_a_tool_says_which_part_of_its_output_matters(keep: str, start: st
 
 async def test_a_store_lets_go_of_the_oldest() -> None:
     store = ResultStore(max_chars=10)
-    assert store.put("12345") == "result_1"
-    assert store.put("67890") == "result_2"
-    assert store.put("x") == "result_3"
-    assert store.names == ("result_2", "result_3")
+    names = [store.put("12345"), store.put("67890"), store.put("67890"), store.put("x")]
+    assert [name in store for name in names if name] == [False, True, True, True]
     assert store.put("too long for it") is None
-    assert len(store) == 2
     with pytest.raises(ConfigurationError, match="must be 1 or more, not 0"):
         ResultStore(max_chars=0)
 
@@ -124,28 +123,9 @@ async def test_a_model_reads_the_cache_by_key() -> None:
     assert runs == ["llamas"]
 
 
-async def test_a_run_reads_what_it_cut_itself_and_nothing_of_others() -> None:
+async def test_outside_of_runs_a_text_is_read_by_its_id() -> None:
     store = ResultStore()
-
-    @tool
-    def read_diary() -> str:
-        """Read a diary."""
-        return "Dear diary, " + "x" * 500
-
-    tools = ToolRegistry([read_diary, read_result_tool(store)])
-    config = ToolLoopConfig(
-        output=OutputLimits(store=store, max_chars=100),
-    )
-
-    async def texts(*calls: ToolCall) -> list[str]:
-        result = await tool_loop(ScriptedProvider([*calls, "ok"]), tools, "go", config=config)
-        return [message.text for message in results(result.messages)]
-
-    own = await texts(ToolCall("1", "read_diary", "{}"), ToolCall("2", "read_result", '{"id": "result_1"}'))
-    assert "Dear diary" in own[1]
-    (others,) = await texts(ToolCall("1", "read_result", '{"id": "result_1"}'))
-    assert others == "There is no result with the id 'result_1'. Kept are: none."
-    outside = await tools.execute(ToolCall("1", "read_result", '{"id": "result_1"}'))
-    assert (outside.text, outside.is_error) == (others, True)
-    both = await texts(ToolCall("1", "read_diary", "{}"), ToolCall("2", "read_result", '{"id": "result_9"}'))
-    assert both[1] == "There is no result with the id 'result_9'. Kept are: result_2."
+    tools = ToolRegistry([read_result_tool(store)])
+    assert (await tools.execute(ToolCall("1", "read_result", f'{{"id": "{store.put(BOOK)}"}}'))).text.endswith("hay")
+    gone = await tools.execute(ToolCall("1", "read_result", '{"id": "result_1"}'))
+    assert (gone.is_error, gone.text) == (True, "There is no result with the id 'result_1'.")

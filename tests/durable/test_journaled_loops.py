@@ -29,7 +29,7 @@ from toolkit.durable import JournalEntry, JournalValue
 from toolkit.endings import Cancelled, Complete, StopCondition, Timeout
 from toolkit.errors import ConfigurationError, JournalError, LoopUsageError
 from toolkit.events import LoopEvent, RunStart, ToolExecutionEnd
-from toolkit.policies import Continue, Stop, StopContext, keep_last
+from toolkit.policies import Continue, OutputLimits, ResultStore, Stop, StopContext, keep_last
 from toolkit.testing import FunctionProvider, ScriptedProvider
 
 LOST = "Interrupted: the process that ran it ended. The tool was running and may have taken effect."
@@ -82,6 +82,35 @@ async def test_a_call_that_may_run_again_runs_again_under_the_same_key(anyio_bac
     _, messages = await scenario.run(MemoryJournal(memory), World())
     assert results_of(messages) == ["seat 1"]
     assert keys == ["run/b1", "run/b1"]
+
+
+@pytest.mark.parametrize("saved_chars", [10_000, 0])
+async def test_what_was_cut_before_a_crash_is_in_the_log_or_its_notice_says_that_it_is_gone(
+    anyio_backend: str, saved_chars: int
+) -> None:
+    @tool
+    def read_book() -> str:
+        """Read the book."""
+        return "0123456789" * 100
+
+    memory, tools = Memory(), ToolRegistry([read_book])
+    name = ResultStore().put("0123456789" * 100)
+    reads = ToolCall("r", "read_result", f'{{"id": "{name}", "start": 500, "length": 3}}')
+
+    async def run(plan: CrashPlan | None = None) -> list[str]:
+        config = ToolLoopConfig(
+            output=OutputLimits(max_chars=100, saved_chars=saved_chars), journal=MemoryJournal(memory, plan)
+        )
+        model = ScriptedProvider([ToolCall("b", "read_book", "{}"), reads, "done"])
+        model = model if plan else ScriptedProvider([reads, "done"])
+        return results_of((await tool_loop(model, tools, "go", config=config)).messages)
+
+    with pytest.raises(CrashError):
+        await run(CrashPlan(3 * 3 + 1))
+    cut, page = await run()
+    assert ("not stored anymore" in cut) == (saved_chars == 0)
+    assert page.startswith("Unknown tool" if saved_chars == 0 else "[characters 500 to 503 of 1000")
+    assert await run() == [cut, page]
 
 
 async def test_observers_are_told_what_is_new_and_that_the_run_goes_on(anyio_backend: str) -> None:

@@ -50,7 +50,7 @@ from toolkit.durable import SqliteJournal
 from toolkit.endings import AwaitingApproval
 from toolkit.events import EventStream
 from toolkit.parsing import TextToolProvider
-from toolkit.policies import MemoryCache, RunLimit
+from toolkit.policies import MemoryCache, ResultStore, RunLimit
 from toolkit.providers import CachedProvider, RateLimitedProvider
 from toolkit.providers.anthropic import AnthropicProvider
 from toolkit.providers.google import GoogleProvider
@@ -286,11 +286,10 @@ async def run_command(place: Place) -> None:
 
 async def cut_result(place: Place) -> None:
     config = ToolLoopConfig(output=OutputLimits(max_chars=1000))
-    provider = ScriptedProvider(
-        [ToolCall("1", "write_much", "{}"), ToolCall("2", "read_result", '{"id": "result_1"}'), "done"],
-        keep_requests=False,
-    )
-    assert (await tool_loop(provider, ToolRegistry([write_much]), "hi", config=config)).text == "done"
+    read = ToolCall("2", "read_result", f'{{"id": "{ResultStore().put("much " * 20_000)}"}}')
+    provider = ScriptedProvider([ToolCall("1", "write_much", "{}"), read, "done"], keep_requests=False)
+    result = await tool_loop(provider, ToolRegistry([write_much]), "hi", config=config)
+    assert result.messages[4].text.startswith("[characters 0 to 10000 of 100000;")
 
 
 async def ask_wrapped(place: Place) -> None:

@@ -27,6 +27,7 @@ from toolkit.agents import sub_agent_tool
 from toolkit.chat import validate_transcript
 from toolkit.endings import NoValidAnswer, ResultAsAnswer, TypedAnswer
 from toolkit.errors import LoopUsageError, SchemaError
+from toolkit.policies import ResultStore
 from toolkit.testing import ScriptedProvider, ScriptedReply
 
 pytestmark = pytest.mark.anyio
@@ -247,7 +248,7 @@ async def test_what_a_loop_offers_by_itself_need_not_be_allowed_but_may_be_denie
     asked = ScriptedProvider(
         [
             ToolCall("a", "long_text", "{}"),
-            ToolCall("b", "read_result", '{"id": "result_1"}'),
+            ToolCall("b", "read_result", f'{{"id": "{ResultStore().put("long " * 10_000)}"}}'),
             ToolCall("c", "final_answer", '{"answer": 5}'),
         ]
     )

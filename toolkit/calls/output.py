@@ -7,17 +7,20 @@ What is cut is stored whole under an id, so that the model can ask for the rest;
 from __future__ import annotations
 
 import logging
+import os
+import re
 import time
 import unicodedata
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar, cast
 
 from anyio import CancelScope, to_thread
 
-from toolkit.chat import ContentBlock, TextBlock, ToolCall, ToolResult
+from toolkit.chat import ContentBlock, Message, TextBlock, ToolCall, ToolResult
 from toolkit.chat.output import ToolOutput, to_output
 from toolkit.dataclass import maker_of
 from toolkit.errors import ConfigurationError
@@ -119,7 +122,7 @@ def _cut_text(text: str, most: int, part: _Part, memory: RunMemory | None) -> st
     reference = None if memory is None else memory.put(text)
     if memory is None or reference is None:
         return limit_text(text, most, part)
-    return limit_text(text, most, part, reference=reference, reader=memory.reader)
+    return limit_text(text, most, part, reference=reference, reader=memory.find_reader())
 
 
 def append_note(output: _Texted, note: str) -> _Texted:
@@ -178,107 +181,157 @@ def _redact_value(value: Any, redact: Redact) -> Any:
 class ResultStore:
     """Stores the texts that were too long for a model, in this process; safe between threads.
 
-    Each run of a loop makes one of its own when it needs it. Give one to `OutputLimits.store` to set its size,
-    or to have several runs share it; a run reads only what it has cut itself. The oldest texts give way when there is
-    too much.
+    Each run of a loop makes one of its own when it needs it. Give one to `OutputLimits.store` to set its size, or to
+    have the runs of a conversation share it; `in_folder` makes one that outlives the process. A run reads only what it
+    has cut itself, and what the transcript that it goes on with names. The oldest texts give way where there is too
+    much.
+
+    A subclass may store texts elsewhere, with `put` and `get` of its own.
 
     Args:
         max_chars: How many characters it holds in all; a longer text than that is not stored.
+
+    Attributes:
+        outlives_process: True where other processes read the same texts, so that no snapshot has to contain them.
     """
 
-    __slots__ = ("_chars", "_count", "_lock", "_texts", "max_chars")
+    __slots__ = ("_chars", "_lock", "_texts", "max_chars")
+    outlives_process: ClassVar[bool] = False
 
     def __init__(self, max_chars: int = 50_000_000) -> None:
         check_setting("the max_chars of a result store", max_chars, int, least=1)
         self.max_chars: int = max_chars
-        self._texts: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        self._texts: OrderedDict[str, str] = OrderedDict()
         self._chars = 0
-        self._count = 0
         self._lock = Lock()
 
-    def __len__(self) -> int:
-        return len(self._texts)
+    @staticmethod
+    def in_folder(path: str | os.PathLike[str], max_bytes: int = 200_000_000) -> ResultStore:
+        """Return a store of files in a folder, which other processes on this machine may share.
 
-    def put(self, text: str, *, owner: str = "", after: int = 0) -> str | None:
-        """Store a text and return its id, ``result_1`` for the first; None where it is too long.
+        The folder is made where it is missing, and only its owner can read it. Nothing but the limit removes texts.
 
-        Only the same `owner`, such as the id of a run, can read it. Its number is above `after`, so that the ids in the
-        transcript of a saved run are not used anew.
+        Args:
+            path: The folder, for these texts alone.
+            max_bytes: How many bytes it holds in all, in UTF-8; a longer text than that is not stored.
+
+        Raises:
+            ConfigurationError: The path is no folder, or can't be made one.
+        """
+        return _FolderStore(path, max_bytes)
+
+    def put(self, text: str) -> str | None:
+        """Store a text and return its id; None where it is too long.
+
+        The id is made from the text: the same in all processes, and of use only to a model that was told of it.
         """
         if len(text) > self.max_chars:
             return None
+        name = _name_text(text.encode("utf-8", "surrogatepass"))
         with self._lock:
-            self._count = max(self._count, after) + 1
-            name = f"result_{self._count}"
-            self._texts[name] = owner, text
-            self._chars += len(text)
+            self._chars += len(text) - len(self._texts.pop(name, ""))
+            self._texts[name] = text
             while self._chars > self.max_chars:
-                _, (_, oldest) = self._texts.popitem(last=False)
-                self._chars -= len(oldest)
-            return name
+                self._chars -= len(self._texts.popitem(last=False)[1])
+        return name
 
-    def get(self, name: str, *, owner: str = "") -> str | None:
-        """Return the text under an id, or None where this owner has none there."""
+    def get(self, name: str) -> str | None:
+        """Return the text under an id, or None where there is none."""
         with self._lock:
-            stored_for, text = self._texts.get(name, ("", None))
-            return text if stored_for == owner else None
+            return self._texts.get(name)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The ids of all owners' texts, the oldest first."""
-        with self._lock:
-            return tuple(self._texts)
+    def __contains__(self, name: str) -> bool:
+        return self.get(name) is not None
 
-    def names_of(self, owner: str = "") -> tuple[str, ...]:
-        """Return the ids of an owner's texts, the oldest first."""
-        with self._lock:
-            return tuple([name for name, (stored_for, _) in self._texts.items() if stored_for == owner])
+
+_TEXT_NAME = re.compile("result_[0-9a-f]{16}")
+
+
+def _name_text(content: bytes) -> str:
+    from hashlib import blake2b  # noqa: PLC0415 - slow to import, and few programs cut results
+
+    return f"result_{blake2b(content, digest_size=8).hexdigest()}"
+
+
+class _FolderStore(ResultStore):
+    """Stores each text in a file; the newest is the one that was written last."""
+
+    __slots__ = ("_folder", "_max_bytes")
+    outlives_process: ClassVar[bool] = True
+
+    def __init__(self, path: str | os.PathLike[str], max_bytes: int) -> None:
+        check_setting("the path of a result store", path, str, os.PathLike)
+        check_setting("the max_bytes of a result store", max_bytes, int, least=1)
+        super().__init__(max_bytes)  # no text has more characters than bytes
+        self._max_bytes = max_bytes
+        self._folder = Path(path).absolute()
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigurationError(f"a result store can't be made in {self._folder}: {error}") from error
+
+    def put(self, text: str) -> str | None:
+        content = text.encode("utf-8", "surrogatepass")
+        if len(content) > self._max_bytes:
+            return None
+        name = _name_text(content)
+        try:
+            part = self._folder / f".{os.urandom(8).hex()}"  # which nobody reads before it is whole
+            part.touch(0o600, exist_ok=False)
+            part.write_bytes(content)
+            part.replace(self._folder / name)
+            with self._lock:
+                self._drop_oldest()
+        except OSError as error:
+            _logger.warning("a long result can't be stored in %s: %s", self._folder, error)
+            return None
+        return name
+
+    def get(self, name: str) -> str | None:
+        if not _TEXT_NAME.fullmatch(name):
+            return None
+        try:
+            return (self._folder / name).read_bytes().decode("utf-8", "surrogatepass")
+        except OSError:
+            return None
+
+    def __contains__(self, name: str) -> bool:
+        return _TEXT_NAME.fullmatch(name) is not None and (self._folder / name).is_file()
+
+    def _drop_oldest(self) -> None:
+        with os.scandir(self._folder) as entries:
+            files = [(each.stat().st_mtime_ns, each.stat().st_size, each.path) for each in entries if each.is_file()]
+        size = sum(length for _, length, _ in files)
+        for _, length, path in sorted(files):
+            if size <= self._max_bytes:
+                return
+            Path(path).unlink(missing_ok=True)
+            size -= length
 
 
 class RunMemory:
     """Stores what is cut of one run's results, and stands for that run where tools count their uses.
 
     Args:
-        owner: The id of the loop: in a store that several share, nobody else can read its texts.
         store: The store; None makes one for this run with the first text, False stores nothing.
-        find_reader: Gives the name under which a model can call the tool that reads them.
 
     Attributes:
-        count: How many texts were stored so far.
+        names: The ids of the texts that this run may read, the oldest first.
+        find_reader: Gives the name under which a model can call the tool that reads them.
         run_scope: The cancel scope that ends the run; None before it runs.
         loop_id: The id of the loop; empty before it runs.
         children: The sub-agents that go on in calls of this run, by the ids of the calls; None where none can wait.
     """
 
-    __slots__ = ("__weakref__", "_find_reader", "_owner", "_store", "children", "count", "loop_id", "run_scope")
+    __slots__ = ("__weakref__", "_store", "children", "find_reader", "loop_id", "names", "run_scope")
 
-    def __init__(
-        self,
-        owner: str,
-        store: ResultStore | Literal[False] | None,
-        find_reader: Callable[[], str] = lambda: READER,
-    ) -> None:
-        self._owner = owner
+    def __init__(self, store: ResultStore | Literal[False] | None) -> None:
         self._store: ResultStore | Literal[False] | None = store
-        self._find_reader = find_reader
-        self.count: int = 0
+        self.names: dict[str, None] = {}
+        self.find_reader: Callable[[], str] = lambda: READER
         self.run_scope: CancelScope | None = None
         self.loop_id: str = ""
         self.children: dict[str, WaitingChild] | None = None
-
-    @property
-    def reader(self) -> str:
-        """The name of the tool that reads the texts that were cut."""
-        return self._find_reader()
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The ids of the stored texts, the oldest first."""
-        return self._store.names_of(self._owner) if isinstance(self._store, ResultStore) else ()
-
-    def resume(self, count: int) -> None:
-        """Go on after a run that was saved: the ids of what it had cut are not used anew."""
-        self.count = count
 
     def put(self, text: str) -> str | None:
         """Store a text and return its id; None where it is not stored."""
@@ -286,14 +339,74 @@ class RunMemory:
             return None
         if self._store is None:
             self._store = ResultStore()
-        name = self._store.put(text, owner=self._owner, after=self.count)
+        name = self._store.put(text)
         if name is not None:
-            self.count = int(name.rpartition("_")[2])
+            self.names[name] = self.names.pop(name, None)
         return name
 
     def get(self, name: str) -> str | None:
         """Return a text of this run, or None: what another run has stored is not read."""
-        return self._store.get(name, owner=self._owner) if isinstance(self._store, ResultStore) else None
+        return self._store.get(name) if isinstance(self._store, ResultStore) and name in self.names else None
+
+    def save_texts(self, max_chars: int, known: Container[str] = ()) -> dict[str, str]:
+        """Return the newest texts of at most so many characters, by their ids, but those that are known.
+
+        Where the store outlives this process, there are none.
+        """
+        saved: dict[str, str] = {}
+        if not isinstance(self._store, ResultStore) or self._store.outlives_process:
+            return saved
+        for name in reversed(self.names):
+            text = None if name in known else self._store.get(name)
+            if text is not None:
+                max_chars -= len(text)
+                if max_chars < 0:
+                    break
+                saved[name] = text
+        return dict(reversed(saved.items()))
+
+    def restore_texts(self, texts: Mapping[str, str]) -> None:
+        """Store again what another process had saved."""
+        for text in texts.values():
+            self.put(text)
+
+    def adopt_notices(self, messages: list[Message]) -> None:
+        """Let a run read what the results that it begins with name, as far as that is stored still.
+
+        Where it is not, the notice says so from now on.
+        """
+        for index, message in enumerate(messages):
+            if isinstance(message, ToolResult):
+                adopted = self.adopt_result(message)
+                if adopted is not message:
+                    messages[index] = adopted
+
+    def adopt_result(self, result: ToolResult) -> ToolResult:
+        """Do the same with one result, and return it."""
+        content = result.content
+        if isinstance(content, str):
+            adopted: str | tuple[ContentBlock, ...] = self._adopt_text(content)
+        else:
+            adopted = tuple([self._adopt_block(block) if isinstance(block, TextBlock) else block for block in content])
+        return result if adopted == content else replace(result, content=adopted)
+
+    def _adopt_block(self, block: TextBlock) -> TextBlock:
+        text = self._adopt_text(block.text)
+        return block if text is block.text else replace(block, text=text)
+
+    def _adopt_text(self, text: str) -> str:
+        return _NOTICE.sub(self._adopt_notice, text) if _LEFT_OUT in text else text
+
+    def _adopt_notice(self, notice: re.Match[str]) -> str:
+        if not isinstance(self._store, ResultStore) or notice[1] not in self._store:
+            return f"{_LEFT_OUT}; they are not stored anymore, {_SMALLER} ...]"
+        self.names.setdefault(notice[1])
+        return notice[0]
+
+
+_LEFT_OUT = " characters are left out here"
+_SMALLER = "ask for a smaller part to see them"
+_NOTICE = re.compile(rf"{_LEFT_OUT}; call [\w-]{{1,64}} with id '([^'\s]+)' to read them \.\.\.]")
 
 
 def limit_text(
@@ -323,8 +436,8 @@ def limit_text(
     head_chars = {"head": max_chars, "tail": 0, "both": (max_chars + 1) // 2}[keep]
     start = _boundary_before(text, head_chars)
     end = _boundary_after(text, len(text) - max_chars + head_chars)
-    way = f"call {reader} with id '{reference}' to read them" if reference else "ask for a smaller part to see them"
-    notice = f"[... {end - start} of {len(text)} characters are left out here; {way} ...]"
+    way = f"call {reader} with id '{reference}' to read them" if reference else _SMALLER
+    notice = f"[... {end - start} of {len(text)}{_LEFT_OUT}; {way} ...]"
     return "\n".join(part for part in (text[:start], notice, text[end:]) if part)
 
 

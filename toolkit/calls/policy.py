@@ -14,7 +14,7 @@ from toolkit.calls.output import ResultStore
 from toolkit.chat.output import ToolOutput
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
-from toolkit.settings import PositiveInt, Seconds, Settings, check_fields
+from toolkit.settings import NonNegativeInt, PositiveInt, Seconds, Settings, check_fields
 
 if TYPE_CHECKING:
     from toolkit.calls.prepare import Ready, Scope
@@ -53,11 +53,15 @@ class OutputLimits(Settings):
         keep: The part of a longer text that is kept: its start, its end, or some of both.
         store: Where the whole of a longer text is stored, so that the model can read the rest by the tool
             ``read_result``, which is offered from the first cut on; None stores it for the run, False stores nothing.
+            Where a conversation goes on in another run and its texts are in no store, its transcript says so.
+        saved_chars: How many characters of these texts a snapshot contains, the newest first, or a journal, the oldest
+            first; none where the store outlives the process.
     """
 
     max_chars: PositiveInt | None = 32_000
     keep: Literal["head", "tail", "both"] = "both"
     store: ResultStore | Literal[False] | None = None
+    saved_chars: NonNegativeInt = 1_000_000
 
     def __post_init__(self) -> None:
         check_fields(self, "output.{}")

@@ -798,7 +798,17 @@ class _SideState:
     It is restored as the newest of the entries that were replayed says.
     """
 
-    __slots__ = ("_count", "_is_restored", "_newest", "_run", "_side", "_states")
+    __slots__ = (
+        "_count",
+        "_has_adopted",
+        "_is_restored",
+        "_newest",
+        "_run",
+        "_saved_chars",
+        "_side",
+        "_states",
+        "_texts",
+    )
 
     def __init__(self, run: Run[Any, Any]) -> None:
         self._run = run
@@ -806,7 +816,10 @@ class _SideState:
         self._newest = -1
         self._side: dict[str, Any] = {}
         self._states = ""
+        self._texts: dict[str, str] = {}  # which other processes have saved, until they are restored
+        self._saved_chars: dict[str, int] = {}  # of each text that is in an entry
         self._is_restored = True
+        self._has_adopted = False
 
     def begin(self) -> None:
         """Count what this loop spends apart from what others spend of the same budget."""
@@ -839,8 +852,6 @@ class _SideState:
         uses = run.count_uses()
         if uses:
             side["uses"] = uses
-        if run.memory.count:
-            side["cut_texts"] = run.memory.count
         if run.offer.chosen_tools is not None:
             side["offered"] = [tool.name for tool in run.offer.chosen_tools]
         if run.middleware is not None:
@@ -848,13 +859,22 @@ class _SideState:
             text = _write_states(states)
             if text != self._states:
                 self._states, side["middleware"] = text, states
-        return {"n": self._count, "side": side} if side else {"n": self._count}
+        value: JournalValue = {"n": self._count, "side": side} if side else {"n": self._count}
+        if run.memory.names:
+            left = run.config.output.saved_chars - sum(self._saved_chars.values())
+            texts = run.memory.save_texts(left, known=self._saved_chars)
+            if texts:
+                self._saved_chars |= {name: len(text) for name, text in texts.items()}
+                value["texts"] = texts
+        return value
 
     def note(self, value: JournalValue) -> None:
         """Take what an entry says that was replayed."""
         if "spent" in value and self._run.budget is not None:
             self._run.budget.book(value["spent"])
         self._is_restored = False
+        for name, text in value.get("texts", {}).items():
+            self._texts[name], self._saved_chars[name] = text, len(text)
         # Of calls that ran at the same time, the one that ended last knows most.
         if value.get("n", 0) > self._newest:
             self._newest = self._count = value.get("n", 0)
@@ -866,12 +886,16 @@ class _SideState:
         if scope is not None and scope.deadline == math.inf:
             is_new = not self._is_restored and "left" in side
             scope.deadline = run.clock.limit(side["left"]) if is_new else run.clock.start()
+        if self._texts or not self._has_adopted:  # not before: the log knows the run by the prompt it was given
+            self._has_adopted = True
+            run.adopt_texts(self._texts)
+            self._texts = {}
         if self._is_restored:
             return
         self._is_restored = True
         if run.answer is not None and "retries" in side:
             run.answer.retries_left = side["retries"]
-        run.restore_uses(side.get("uses", {}), side.get("cut_texts", 0))
+        run.restore_uses(side.get("uses", {}))
         if "offered" in side:
             known = {tool.name: tool for tool in run.offer.known_tools()}
             run.offer.chosen_tools = tuple([known[name] for name in side["offered"] if name in known])

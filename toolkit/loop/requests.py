@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Container, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, Literal, cast
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 import anyio
 
@@ -51,24 +51,22 @@ class Offer(Generic[Ctx]):
         registry: The tools.
         fixed_tools: The definitions that the caller wants offered; None offers those of the registry.
         answer: The tool by which the model gives its answer; None where there is none.
-        loop_id: The loop, where what it stores is its own.
-        store: Where the whole texts of results that were cut are stored; None for the run itself, False for nowhere.
+        memory: The state that the run keeps between its calls.
 
     Attributes:
         chosen_tools: The ones that middleware chose for the next request; None where none chooses.
         shown_tools: The tools that the last request offered; None before the first.
-        memory: The state that the run keeps between its calls.
     """
 
     __slots__ = (
         "_answer",
+        "_memory",
         "_reader",
         "_registry",
         "_scope",
         "_with_reader",
         "chosen_tools",
         "fixed_tools",
-        "memory",
         "shown_tools",
     )
 
@@ -77,10 +75,11 @@ class Offer(Generic[Ctx]):
         registry: ToolRegistry[Ctx],
         fixed_tools: Sequence[ToolDefinition] | None,
         answer: Registration[Ctx] | None,
-        loop_id: str,
-        store: ResultStore | Literal[False] | None,
+        memory: RunMemory,
     ) -> None:
         self._registry = registry
+        self._memory = memory
+        memory.find_reader = self._find_reader
         self._answer = answer
         self._reader: Registration[object] | None = None
         self._scope: tuple[object, Scope[Ctx]] | None = None
@@ -88,7 +87,6 @@ class Offer(Generic[Ctx]):
         self.fixed_tools: Sequence[ToolDefinition] | None = fixed_tools
         self.chosen_tools: Sequence[ToolDefinition] | None = None
         self.shown_tools: Sequence[ToolDefinition] | None = None
-        self.memory: RunMemory = RunMemory(loop_id, store, self._find_reader)
 
     def known_tools(self) -> Sequence[ToolDefinition]:
         """Return all tools that may be offered."""
@@ -100,14 +98,14 @@ class Offer(Generic[Ctx]):
 
     def next_tools(self) -> Sequence[ToolDefinition]:
         """Return the tools of the next request, except that of the answer; the same object until anything changes."""
-        if self.memory.count:
+        if self._memory.names:
             return self._with_reading_tool()
         if self.chosen_tools is not None:
             return self.chosen_tools
         return self._registry.definitions() if self.fixed_tools is None else self.fixed_tools
 
     def _with_reading_tool(self) -> Sequence[ToolDefinition]:
-        """Return the tools of a run in which a text was cut.
+        """Return the tools of a run that can read texts that were cut.
 
         The tool that reads it is the last one, unless the registry has one.
         """
@@ -146,12 +144,12 @@ class Offer(Generic[Ctx]):
         current = registry.definitions() if self.fixed_tools is None else self.fixed_tools
         if known is not None and known[0] is current is shown and known[1].permissions is registry.permissions:
             return known[1]
-        if self.memory.count:
+        if self._memory.names:
             current = self._with_reading_tool()
         is_all = self.chosen_tools is None and self.fixed_tools is None and shown is current
         scope = self._make_scope(None if is_all else current if shown is None else shown)
         # It stays what it is while all tools of the registry are offered, and nothing else.
-        self._scope = (current, scope) if is_all and not self.memory.count else None
+        self._scope = (current, scope) if is_all and not self._memory.names else None
         return scope
 
     def _make_scope(self, offered: Sequence[ToolDefinition] | None) -> Scope[Ctx]:

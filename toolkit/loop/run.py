@@ -227,6 +227,7 @@ class Run(Generic[Ctx, Out]):
         fixed_tools = prompt.tools if isinstance(prompt, ChatRequest) else None
         self.config: ToolLoopConfig[Out] = config
         self.registry: ToolRegistry[Ctx] = registry
+        self.memory: RunMemory = RunMemory(config.output.store)
         self._open_machine(prompt, saved)
         if messages is not None:
             self._resume_with(messages)
@@ -239,8 +240,7 @@ class Run(Generic[Ctx, Out]):
         self.budget: Budget | None = None if config.limits.usage is None else Budget(config.limits.usage)
         self.answer: ExpectedAnswer[Any] | None = None if config.answer is None else ExpectedAnswer(config.answer)
         answer_tool = None if self.answer is None or not config.asks_by_tool else self.answer.registration
-        self.offer: Offer[Ctx] = Offer(registry, fixed_tools, answer_tool, self.policy.loop_id, config.output.store)
-        self.memory: RunMemory = self.offer.memory
+        self.offer: Offer[Ctx] = Offer(registry, fixed_tools, answer_tool, self.memory)
         if self.log is None and (seat is None or seat.can_wait):
             self.memory.children = {}
         self.listener: Listener | None = None
@@ -267,6 +267,8 @@ class Run(Generic[Ctx, Out]):
             self._restore_saved(saved, is_resumed=messages is not None)
         if self.log is not None:
             self.log.read_prompt()
+        else:
+            self.adopt_texts({} if saved is None else saved.texts)
         self.outcome: Completed[Out] | Failed | None = Completed(self.result()) if self.state.is_finished else None
 
     def _open_machine(self, prompt: str | Sequence[Message] | ChatRequest, saved: SavedLoop | None) -> None:
@@ -310,7 +312,7 @@ class Run(Generic[Ctx, Out]):
             if not is_resumed:
                 self.answer.retries_left = min(self.answer.retries_left, saved.answer_retries)
             self.restore_answer(self.answer)
-        self.restore_uses(saved.uses, saved.cut_texts)
+        self.restore_uses(saved.uses)
 
     def restore_answer(self, answer: ExpectedAnswer[Any]) -> None:
         """Read the answer of a type again where the loop has ended with one in another process."""
@@ -328,9 +330,18 @@ class Run(Generic[Ctx, Out]):
         uses = {name: each.counter.used_in(self.memory) for name, each in registrations}
         return {name: used for name, used in uses.items() if used}
 
-    def restore_uses(self, uses: dict[str, int], cut_texts: int) -> None:
-        """Go on with what another process had used and cut."""
-        self.memory.resume(cut_texts)
+    def adopt_texts(self, texts: Mapping[str, str]) -> None:
+        """Let the model read on what was cut before this run, or in another process that saved these texts."""
+        state = self.state
+        self.memory.restore_texts(texts)
+        if len(state.messages) > 1:
+            self.memory.adopt_notices(state.messages)
+        for entry in state.turn.by_id.values():
+            if entry.result is not None:
+                entry.result = self.memory.adopt_result(entry.result)
+
+    def restore_uses(self, uses: dict[str, int]) -> None:
+        """Go on with what another process had used."""
         for name, used in uses.items():
             if name in self.registry:
                 self.registry.registrations[name].counter.restore(self.memory, used)
@@ -561,7 +572,7 @@ class Run(Generic[Ctx, Out]):
             tool_calls=0 if budget is None else budget.tool_calls,
             answer_retries=0 if self.answer is None else self.answer.retries_left,
             uses=self.count_uses(),
-            cut_texts=self.memory.count,
+            texts=self.memory.save_texts(self.config.output.saved_chars),
             middleware=self._saved_states if chain is None else chain.save_states(),
         )
         return dump_snapshot(saved, [asdict(each) for each in approvals.list_pending()], self.config.signing_key)
@@ -920,7 +931,7 @@ def _find_own_policy(config: ToolLoopConfig[Any], seat: SubAgentSeat | None, loo
     """Return the policy of one run, which is that of all where nothing of it is the run's own."""
     if seat is not None:
         return replace(config.policy, agent=seat.agent, loop_id=loop_id, caller=seat.caller)
-    return config.policy if config.output.store is None else replace(config.policy, loop_id=loop_id)
+    return config.policy
 
 
 def _copy_result(result: ToolLoopResult[Out]) -> ToolLoopResult[Out]:

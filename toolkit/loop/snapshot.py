@@ -22,7 +22,7 @@ from toolkit.redaction import MASK, replace_fields
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-_VERSION = 2
+_VERSION = 3
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class SavedLoop:
         tool_calls: Tool calls booked against the usage limits.
         answer_retries: How often the model may be asked again for an answer of a type.
         uses: How often each tool that has a limit was used, by name.
-        cut_texts: The number in the id of the newest text that was cut and stored.
+        texts: The newest texts that were cut and stored, by their ids; none where the store outlives the process.
         middleware: The state that each named middleware has saved.
     """
 
@@ -73,7 +73,7 @@ class SavedLoop:
     tool_calls: int
     answer_retries: int
     uses: dict[str, int]
-    cut_texts: int
+    texts: dict[str, str]
     middleware: dict[str, Any]
 
 

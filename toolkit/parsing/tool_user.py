@@ -155,7 +155,7 @@ class ToolUsage(Generic[Ctx]):
         self._on_event = on_event
         self._last: tuple[str, str] | None = None
         self._calls = 0
-        self._memory = RunMemory("tool usage", False)  # uses of tools are counted for this object
+        self._memory = RunMemory(False)  # uses of tools are counted for this object
         self._policy = ExecutionPolicy(
             config=CallConfig(name_repair="similar", cache=cache, on_tool_call=approve),
             caches_by_default=True,

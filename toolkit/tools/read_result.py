@@ -26,8 +26,8 @@ def is_reader(options: ToolOptions) -> bool:
 def read_result_tool(store: ResultStore) -> FunctionTool[object, ..., Any]:
     """Return the tool ``read_result``: it pages through, or searches, outputs that were cut.
 
-    In a run it reads what that run has cut, and nothing else, also where several runs share a store; a loop offers one
-    by itself. Outside of a run it reads what was put into the store for nobody in particular.
+    In a run it reads what that run has cut, or begins with, and nothing else, also where several runs share a store; a
+    loop offers one by itself. Outside of a run it reads each text of the store whose id it is given.
     """
 
     def read_result(
@@ -42,9 +42,8 @@ def read_result_tool(store: ResultStore) -> FunctionTool[object, ..., Any]:
         memory = context.memory
         text = store.get(id) if memory is None else memory.get(id)
         if text is None:
-            names = store.names_of() if memory is None else memory.names
-            there = ", ".join(names[-5:]) or "none"
-            raise ToolError(f"There is no result with the id '{id}'. Kept are: {there}.")
+            there = "" if memory is None else ", ".join([*memory.names][-5:])
+            raise ToolError(f"There is no result with the id '{id}'." + (f" Stored are: {there}." if there else ""))
         if find is not None:
             return _find_lines(text, find)
         if start >= len(text):
