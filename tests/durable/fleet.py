@@ -2,7 +2,9 @@
 
 import os
 import signal
+import sqlite3
 import time
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 
@@ -51,6 +53,16 @@ class WorkerProcess:
         assert self.process.pid is not None
         os.kill(self.process.pid, number)
 
+    def freeze(self, url: str) -> None:
+        """Stop it for a while, on SQLite outside of its writes: a file stays locked for as long as its writer likes."""
+        _, is_file, file = url.partition("sqlite:///")
+        while True:
+            self.send(signal.SIGSTOP)
+            if not is_file or _is_free(file):
+                return
+            self.send(signal.SIGCONT)
+            time.sleep(0.01)
+
     def kill(self) -> None:
         """End it without a word."""
         self.process.kill()
@@ -69,6 +81,17 @@ class WorkerProcess:
         """Return the exit code of one that was told to end: told again at its last moment it would be killed."""
         self.process.join(timeout)
         return self.process.exitcode
+
+
+def _is_free(file: str) -> bool:
+    """Return whether nobody writes to a database of SQLite."""
+    with closing(sqlite3.connect(file, timeout=0, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return False
+        connection.execute("ROLLBACK")
+        return True
 
 
 def start_workers(count: int, app: Path, url: str, *options: str, lease: float = 1.0) -> list[WorkerProcess]:

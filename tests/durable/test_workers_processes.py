@@ -5,9 +5,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
+import sqlalchemy as sa
+from anyio import to_thread
 
 from tests.durable.desk import make_desk, read_notes
 from tests.durable.fleet import WorkerProcess, start_workers, write_app
@@ -15,6 +18,7 @@ from tests.durable.postgres import PostgresServer
 from toolkit import Approve, ToolResult
 from toolkit.chat import validate_transcript
 from toolkit.durable import DurableRun, DurableRuns
+from toolkit.durable.storage import Storage
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]
 
@@ -95,7 +99,7 @@ async def test_what_a_frozen_worker_writes_late_is_refused(runs: DurableRuns, ur
     [frozen] = start_workers(1, app, url)
     run = await runs.start(desk, "wait add")
     await wait_for(tmp_path, run, "wait c0")
-    frozen.send(signal.SIGSTOP)
+    frozen.freeze(url)
     [other] = start_workers(1, app, url)
     try:
         result = await run.result(timeout=120)
@@ -110,6 +114,67 @@ async def test_what_a_frozen_worker_writes_late_is_refused(runs: DurableRuns, ur
         other.kill()
     validate_transcript(result.messages)
     assert read_notes(tmp_path, run.id) == ["wait c0", "add c1"]
+
+
+_FREEZES_IN_A_TRANSACTION = """
+import os
+import signal
+from pathlib import Path
+import sqlalchemy as sa
+from tests.durable.desk import make_desk
+
+folder = Path({folder!r})
+desk = make_desk(folder)
+
+@sa.event.listens_for(sa.Engine, "after_cursor_execute")
+def freeze(connection, cursor, statement, parameters, context, executemany):
+    if "INSERT INTO toolkit_events" in statement and not (folder / "frozen").exists():
+        (folder / "frozen").touch()
+        os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+async def test_a_worker_that_is_frozen_in_a_transaction_loses_its_locks(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    app = write_app(tmp_path, _FREEZES_IN_A_TRANSACTION)
+    desk, url = make_desk(tmp_path), postgres.make_database()
+    async with DurableRuns(url) as runs:
+        [frozen] = start_workers(1, app, url)
+        run = await runs.start(desk, "add")
+        with anyio.fail_after(120):
+            while not (tmp_path / "frozen").exists():  # noqa: ASYNC110 - of another process
+                await anyio.sleep(0.01)
+        [other] = start_workers(1, app, url)
+        try:
+            result = await run.result(timeout=120)
+        finally:
+            frozen.kill()
+            other.kill()
+    assert result.text == "Done after 1 turns: add."
+
+
+@pytest.mark.full
+async def test_a_worker_that_is_frozen_in_an_answer_loses_its_locks(postgres: PostgresServer) -> None:
+    storage = await to_thread.run_sync(Storage, postgres.make_database())
+    others = sa.text(
+        "SELECT count(*) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid() AND wait_event = 'ClientWrite'"
+    )
+    raw = storage.engine.raw_connection()
+    try:
+        raw.cursor().execute("SELECT 1")
+        connection: Any = raw.driver_connection
+        connection.pgconn.send_query(b"SELECT repeat('x', 1000000) FROM generate_series(1, 300)")
+        connection.pgconn.flush()
+        for wanted in (1, 0):
+            with anyio.fail_after(120), storage.engine.connect() as watching:
+                while watching.scalar(others) != wanted:
+                    watching.rollback()
+                    await anyio.sleep(0.1)
+    finally:
+        raw.invalidate()
+        storage.close()
 
 
 async def test_an_approval_is_answered_after_all_workers_were_replaced_by_new_code(

@@ -142,6 +142,8 @@ _BUSY_SECONDS = 30
 _CONNECT_SECONDS = 5
 _LOCK_SECONDS = 5
 """The seconds after which a worker that is frozen in a transaction loses its locks."""
+_SEND_SECONDS = 10
+"""The seconds after which a worker that takes no more of an answer loses its connection, and with it its locks."""
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 5.0
 _POOL_SIZE = 20
@@ -485,8 +487,9 @@ def _make_engine(url: sa.URL) -> sa.Engine:
         event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "handle_error", _wait_for_space)
         return engine
+    limits = f"-c idle_in_transaction_session_timeout={_LOCK_SECONDS * 1000} -c tcp_user_timeout={_SEND_SECONDS * 1000}"
     try:
-        return sa.create_engine(
+        engine = sa.create_engine(
             url,
             pool_size=_POOL_SIZE,
             max_overflow=_POOL_SIZE,
@@ -496,11 +499,30 @@ def _make_engine(url: sa.URL) -> sa.Engine:
             connect_args={
                 "connect_timeout": _CONNECT_SECONDS,
                 "application_name": ENGINE_NAME,
-                "options": f"-c idle_in_transaction_session_timeout={_LOCK_SECONDS * 1000}",
+                "options": limits,
             },
         )
     except NoSuchModuleError as error:
         raise ConfigurationError(f"Postgres needs psycopg: `pip install 'toolkit-sdk[durable]'` ({error})") from error
+    engine.dialect.use_insertmanyvalues_wo_returning = True
+    event.listen(engine, "do_executemany", _execute_each)
+    return engine
+
+
+def _execute_each(
+    cursor: sa.engine.interfaces.DBAPICursor,
+    statement: str,
+    parameters: Sequence[Any],
+    context: sa.engine.ExecutionContext,  # noqa: ARG001 - as SQLAlchemy calls it
+) -> bool:
+    """Execute a statement for each of its parameters, and not by psycopg's pipeline: that ends with a flush.
+
+    Postgres stops its clock of an idle transaction at a flush, and a worker frozen behind it would never lose its
+    locks. Insertions are not executed so: many rows of them are one statement.
+    """
+    for each in parameters:
+        cursor.execute(statement, each)
+    return True
 
 
 def _set_up_sqlite(connection: sqlite3.Connection, record: object) -> None:  # noqa: ARG001 - as SQLAlchemy calls it
