@@ -35,6 +35,7 @@ MOST_ERROR_BYTES = 256 * 2**10
 _MOST_JSON_PARTS = 4_000_000  # as objects they take a few hundred megabytes
 _LARGE_JSON = 2**20
 _LONGEST_LOCATION = 8_000
+_MOST_HEADERS = 1_000  # each is copied several times by the client, and read as a cookie
 _STEP = 2**16
 _WINDOW_BITS = {
     "gzip": (zlib.MAX_WBITS | 16,),
@@ -98,14 +99,25 @@ class DiscreetUrl(httpx2.URL):
         return f"URL({str(self)!r})"
 
 
-def hide_urls(client: httpx2.AsyncClient) -> None:
-    """Have a client write its URLs into logs without their secrets, and follow no redirect to an endless one.
+async def check_head(event: str, facts: Mapping[str, Any]) -> None:
+    """Refuse a reply of too many headers, for the client's extension ``trace``.
+
+    Raises:
+        httpx2.RemoteProtocolError: It has more than `_MOST_HEADERS`.
+    """
+    if event.endswith("receive_response_headers.complete") and len(facts["return_value"][3]) > _MOST_HEADERS:
+        raise httpx2.RemoteProtocolError(f"the reply has more than {_MOST_HEADERS} headers")
+
+
+def protect_client(client: httpx2.AsyncClient) -> None:
+    """Have a client write its URLs into logs without their secrets, and take neither endless heads nor redirects.
 
     Only while a request is on its way: signatures and the handling of its response need the whole URL.
     """
 
     async def hide(request: httpx2.Request) -> None:
         request.url = DiscreetUrl(request.url)
+        request.extensions.setdefault("trace", check_head)
 
     async def show(response: httpx2.Response) -> None:
         response.request.url = httpx2.URL(response.request.url)
@@ -155,12 +167,14 @@ class RequestProgress:
         request.extensions["trace"] = self.note
         self._enter_stage("queued", "pool")
 
-    async def note(self, event: str, _facts: object) -> None:
-        """Note an event of the HTTP client, by its name."""
+    async def note(self, event: str, facts: Mapping[str, Any]) -> None:
+        """Note an event of the HTTP client, by its name; check the head of the reply."""
         if event.endswith("connect_tcp.started"):
             self._enter_stage("connecting", "connect")
         elif event.endswith("send_request_headers.started"):
             self._enter_stage("sent", "")
+        else:
+            await check_head(event, facts)
 
     def _enter_stage(self, stage: Stage, timeout: str) -> None:
         self.stage = stage
@@ -182,7 +196,7 @@ class BoundedClient(httpx2.AsyncClient):
     def __init__(self, **options: Any) -> None:
         options.setdefault("verify", shared_trust())
         super().__init__(**options)
-        hide_urls(self)
+        protect_client(self)
 
     async def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
         """Send a request.

@@ -99,8 +99,21 @@ def legal_names(names: Sequence[str]) -> list[str]:
     ]
 
 
+def sort_by_letters(names: Iterable[str]) -> Mapping[str, Sequence[str]]:
+    """Return names by their letters, as `repair_name` compares them."""
+    by_letters: dict[str, list[str]] = {}
+    for name in names:
+        by_letters.setdefault(_read_letters_once(name), []).append(name)
+    return by_letters
+
+
 def repair_name(
-    name: str, available: Collection[str], *, similar: bool = False, hidden: Collection[str] = ()
+    name: str,
+    available: Collection[str],
+    *,
+    similar: bool = False,
+    hidden: Collection[str] = (),
+    by_letters: Mapping[str, Sequence[str]] | None = None,
 ) -> str | None:
     """Return the one name of `available` that `name` must mean, or None.
 
@@ -115,15 +128,14 @@ def repair_name(
             `difflib.SequenceMatcher` ratio above 0.85; none where so many could be similar that to compare them
             would take long.
         hidden: Names that are there elsewhere. What is one of them, or fits one of them as well, means nothing here.
+        by_letters: All these names, sorted by `sort_by_letters` where many are repaired.
     """
     if name in available:
         return name
     if name in hidden or len(name) > _LONGEST_NAME_REPAIRED:
         return None
-    everything = {*available, *hidden}
-    by_letters: dict[str, list[str]] = {}
-    for other in everything:
-        by_letters.setdefault(_read_letters_once(other), []).append(other)
+    if by_letters is None:
+        by_letters = sort_by_letters({*available, *hidden})
     for reading in _list_readings(name):
         found = by_letters.get(reading)
         if found is not None:
@@ -131,7 +143,7 @@ def repair_name(
     if not similar:
         return None
     best, highest = [""], _SIMILAR
-    for other, ratio in _compare_names(name, everything):
+    for other, ratio in _compare_names(name, {*available, *hidden}):
         if ratio > highest:
             best, highest = [other], ratio
         elif ratio == highest:

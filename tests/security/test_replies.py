@@ -128,6 +128,9 @@ ATTACKS: dict[str, Bytes] = {
     ),
     "headers without end": endless(b"HTTP/1.1 200 X\r\n", piece=b"x-more: " + b"a" * 1000 + b"\r\n"),
     "one header without end": endless(b"HTTP/1.1 200 X\r\nx-more: ", piece=b"a" * 65_536),
+    "headers without number": once(
+        head().removesuffix(b"\r\n") + b"a: b\r\n" * 9_000 + f"content-length: {len(ANSWER)}\r\n\r\n".encode(), ANSWER
+    ),
     "a status line without end": endless(b"HTTP/1.1 200 ", piece=b"a" * 65_536),
     "no HTTP": endless(piece=b"\x00" * 65_536),
     "lists of a million lists": once(head(), b'{"choices":[' + b"[]," * 5_000_000 + b"[]]}"),
@@ -212,11 +215,12 @@ async def test_no_reply_takes_the_memory(name: str, streams: bool) -> None:
         "a refusal of a gigabyte",
         "a body without end",
         "a stream that is one line",
+        "headers without number",
     ],
 )
 async def test_no_adapter_reads_what_has_no_end(kind: str, name: str, streams: bool) -> None:
     error = await attacked(kind, ATTACKS[name], streams=streams)
-    assert isinstance(error, BadResponseError) or "refusal" in name
+    assert isinstance(error, BadResponseError) or "refusal" in name or "headers" in name
 
 
 async def test_a_time_limit_holds_while_a_server_promises_to_go_on() -> None:
@@ -258,6 +262,15 @@ async def test_the_piece_that_bounds_is_for_every_source() -> None:
         async with BoundedClient() as client:
             response = await client.get(url)
             assert (response.status_code, response.text) == (404, "gone")
+
+
+async def test_no_tool_of_a_document_reads_headers_without_number() -> None:
+    with sending(ATTACKS["headers without number"]) as url:
+        source = document({"/": {"get": operation(operationId="read")}})
+        async with openapi_tools(source, base_url=url) as tools:
+            result = await ToolRegistry(tools).execute(ToolCall("1", "read", "{}"))
+    assert result.is_error
+    assert "more than 1000 headers" in result.text
 
 
 async def test_a_client_of_ones_own_is_bounded_too() -> None:

@@ -6,6 +6,7 @@ What is measured is the CPU time of the loop's thread between two turns, on a ma
 import json
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -16,10 +17,17 @@ import pytest
 from tests.fuzzing.sources import Peer, start_peer_instead
 from tests.loop_turns import LONGEST_TURN, longest_turn
 from tests.sources.openapi.pets import document, operation
-from toolkit import AssistantMessage, ToolLoopConfig, ToolRegistry, tool_from_schema, tool_loop
-from toolkit.chat import ToolCall
-from toolkit.errors import PluginError
-from toolkit.parsing import TextToolProvider
+from toolkit import (
+    AssistantMessage,
+    LoopLimits,
+    ToolLoopConfig,
+    ToolRegistry,
+    tool_from_schema,
+    tool_loop,
+)
+from toolkit.chat import ChatRequest, ChatResponse, ToolCall, Usage, UserMessage
+from toolkit.errors import BadResponseError, PluginError
+from toolkit.parsing import TextFormat, TextToolProvider
 from toolkit.sources.openapi import openapi_tools
 from toolkit.sources.plugin import plugin_tools
 from toolkit.testing import ScriptedProvider
@@ -50,6 +58,11 @@ REPLIES = {
     "arguments with a key a thousand times": Reply(
         calls=[("one", '{"a": "b", ' + '"a": "c", ' * 2_800 + '"d": e}')], config={}, tools=["one"]
     ),
+    "arguments that could be read in many ways": Reply(
+        calls=[("one", '[1, "x",*"ne": ", ' + '"a,b",None "p"q_r,s", ""t,u", ' * 6)] * 3, config={}, tools=["one"]
+    ),
+    "as many calls as are read": Reply(calls=[("one", "{}")] * 2_000, config={}, tools=["one"]),
+    "more calls than are read": Reply(calls=[("one", "{}")] * 20_000, config={}, tools=["one"]),
     "unknown names of many parts": Reply(
         calls=[(f"{'a.' * 120}{number}", "{}") for number in range(50)], config={}, tools=LONG_NAMES
     ),
@@ -61,13 +74,17 @@ def make_registry(names: tuple[str, ...]) -> ToolRegistry:
     return ToolRegistry([tool_from_schema(name, "", {"type": "object"}, lambda _: "ran") for name in names])
 
 
+MANY_TOOLS = make_registry(tuple(LONG_NAMES))
+
+
 def reply_with(case: Reply) -> Callable[[], Awaitable[object]]:
     registry = make_registry(tuple(case.tools))
     message = AssistantMessage([ToolCall(str(place), *call) for place, call in enumerate(case.calls)])
 
-    async def run() -> object:
+    async def run() -> None:
         provider = ScriptedProvider([message, "Done."])
-        return await tool_loop(provider, registry, "Go.", config=ToolLoopConfig(**case.config))
+        with suppress(BadResponseError):
+            await tool_loop(provider, registry, "Go.", config=ToolLoopConfig(**case.config))
 
     return run
 
@@ -78,6 +95,24 @@ def test_no_reply_of_a_model_holds_the_event_loop(name: str) -> None:
     backend = "trio" if name == "unknown names of many parts" else "asyncio"
     longest_turn(reply_with(Reply(calls=[("none", "{}")], config={}, tools=["one"])), backend)  # what is imported late
     assert longest_turn(run, backend) < LONGEST_TURN
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("most", "is_refused"), [(128, True), (None, True), (2_001, False)])
+async def test_a_reply_of_too_many_calls_is_an_error_of_which_the_usage_is_known(
+    most: int | None, is_refused: bool
+) -> None:
+    message = AssistantMessage([ToolCall(str(place), "one", "{}") for place in range(2_001)])
+    provider = ScriptedProvider([ChatResponse(message=message, usage=Usage(input_tokens=3, output_tokens=4)), "Done."])
+    config = ToolLoopConfig(limits=LoopLimits(calls_per_turn=most))
+    if not is_refused:
+        result = await tool_loop(provider, make_registry(("one",)), "Go.", config=config)
+        assert len(result.messages) == 2_001 + 3
+        return
+    with pytest.raises(BadResponseError, match="2001 calls in one reply; at most 2000 are read") as caught:
+        await tool_loop(provider, make_registry(("one",)), "Go.", config=config)
+    assert caught.value.usage == Usage(input_tokens=3, output_tokens=4)
+    assert [each.role for each in caught.value.messages] == ["user"]
 
 
 MOST = 400_000
@@ -125,6 +160,16 @@ def read_calls(text: str) -> Callable[[], Awaitable[object]]:
     return run
 
 
+def read_text_for(text: str, text_format: TextFormat) -> Callable[[], Awaitable[object]]:
+    """Read a reply with no call for a thousand tools."""
+
+    async def run() -> None:
+        provider = TextToolProvider(ScriptedProvider([text], repeats=True), format=text_format)
+        await provider.generate(ChatRequest(messages=[UserMessage("Go.")], tools=MANY_TOOLS.definitions()))
+
+    return run
+
+
 PEERS: dict[str, Callable[[], Awaitable[object]]] = {
     "a description of many lines": talk_to_plugin(b'{"name": "add", "x": {\n' + b'"p": {},\n' * 30_000 + b'"q": {}}}'),
     "a description of blank lines": talk_to_plugin(b"\n" * 100_000),
@@ -141,6 +186,9 @@ PEERS: dict[str, Callable[[], Awaitable[object]]] = {
     "a long page": read_page(200, {"content-type": "text/plain"}, b"s3cret" * (MOST // 6)),
     "a redirect to an endless address": read_page(302, {"location": "/" + "%zz" * 20_000}, b""),
     "text that is full of brackets": read_calls("[" * 10_000),
+    "text that is full of brackets, and not long": read_calls("[" * 2_990),
+    "text that is full of names of unknown tools": read_text_for('{"name": "a"}\n' * 200, "json"),
+    "text that is full of what may be names": read_text_for("Action: " * 360, "react"),
     "text that is full of calls": read_calls('<tool_call>{"name": "one", "arguments": {}}</tool_call>' * 400),
 }
 
@@ -151,6 +199,8 @@ def import_all() -> None:
     longest_turn(talk_to_plugin(DESCRIBED, DESCRIBED))
     longest_turn(read_page(200, {}, b""))
     longest_turn(read_calls("none"))
+    longest_turn(read_text_for("[", "json"))
+    longest_turn(read_text_for("Action:", "react"))
 
 
 @pytest.mark.parametrize("name", PEERS)

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError
 from toolkit.schema import ArgumentsParser, MalformedJsonError
-from toolkit.schema.arguments import decode_strings, find_dropped_nulls, read_amount
+from toolkit.schema.arguments import decode_strings, find_dropped_nulls, open_budget, read_amount
 from toolkit.schema.nodes import ALL_TYPES, Node, Nodes, is_array, is_object, subschemas
 
 SPACES = " \t\r\n\ufeff\u00a0\u200b\u2060"
@@ -452,6 +452,7 @@ def mend_arguments(
         tool_name: The tool, which a whole call in place of its arguments names.
 
     Raises:
+        TooMuchWorkError: It takes longer than the trial that this is part of may.
         InvalidArgumentsError: No reading of the arguments fits the schema, or two do; the text is for the model.
     """
     if not isinstance(error, MalformedJsonError):
@@ -591,6 +592,7 @@ def explain_nulls(text: str, parser: ArgumentsParser) -> Mended | None:
 
 _LONGEST_READ = 100_000
 _MOST_READING_STEPS = 20_000
+_WORK_OF_STEP = 40  # microseconds
 _MOST_CHARACTERS_READ = 1_000_000
 _MOST_READINGS = 8
 _DEEPEST_LEVEL = 100
@@ -701,7 +703,12 @@ class _Search:
         self.left = _MOST_CHARACTERS_READ
 
     def run(self, assumed: frozenset[str]) -> list[Reading] | None:
-        """Return the readings, or None where there are too many ways."""
+        """Return the readings, or None where there are too many ways.
+
+        Raises:
+            TooMuchWorkError: They take longer than the trial that this is part of may.
+        """
+        budget = open_budget()
         start = re.search(r"[{\[\uff5b\uff3b]", self.text)
         if start is None:
             return []
@@ -710,6 +717,8 @@ class _Search:
         for _ in range(_MOST_READING_STEPS):
             if self.left < 0:
                 return None
+            if budget.is_trial:
+                budget.spend(_WORK_OF_STEP)
             if not waiting:
                 return list(found.values())
             place = waiting.pop()

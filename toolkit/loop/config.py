@@ -206,6 +206,7 @@ class LoopLimits(Settings):
     Args:
         usage: The limits on what this loop and the loops inside its tools spend together; None sets no limit.
         calls_per_turn: How many calls of one reply are run at most; the others are answered "not run"; None runs all.
+            A reply of more than 2,000 calls is an error, unless this number is larger.
     """
 
     usage: UsageLimits | None = None

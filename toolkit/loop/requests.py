@@ -173,6 +173,7 @@ _logger = logging.getLogger("toolkit.loop")
 
 _make_start = maker_of(IterationStart)
 _CLOSE_TIMEOUT = 5.0
+_MOST_CALLS = 2_000  # each is answered, whether it runs or not
 
 
 class ModelRequests:
@@ -262,6 +263,8 @@ class ModelRequests:
             feed = None if listener is None or not streams else listener.feed
             response = await (asked if feed is None else self._until_read(asked, feed))
             spent = response.usage
+            if len(response.message.content) > _MOST_CALLS:
+                self._check_calls(response)
         except ProviderError as error:
             spent = error.usage
             raise
@@ -270,6 +273,23 @@ class ModelRequests:
                 budget.settle_request(request.max_tokens, spent)
         self._partial.clear()
         return response
+
+    def _check_calls(self, response: ChatResponse) -> None:
+        """Refuse a reply of too many calls.
+
+        Raises:
+            BadResponseError: It has more than `_MOST_CALLS`, and than the configuration runs of one reply.
+        """
+        most = max(_MOST_CALLS, self._run.config.limits.calls_per_turn or 0)
+        count = len(response.tool_calls)
+        if count > most:
+            name, text = (
+                type(self.provider).__name__,
+                f"the model made {count} calls in one reply; at most {most} are read",
+            )
+            error = BadResponseError(name, text)
+            error.usage = response.usage
+            raise error
 
     async def _try_again(
         self, request: ChatRequest, listener: Listener | None, failure: ProviderError

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -17,7 +17,7 @@ from toolkit.chat import ToolCall, ToolDefinition
 from toolkit.schema.arguments import decode_json
 from toolkit.schema.nodes import Nodes
 from toolkit.suggestions import fold_name
-from toolkit.tool_names import nearest_names, repair_name
+from toolkit.tool_names import nearest_names, repair_name, sort_by_letters
 
 NAMES = ("name", "tool_name", "tool", "function", "function_name", "action")
 ARGUMENTS = ("arguments", "parameters", "args", "params", "input", "action_input", "tool_input")
@@ -35,6 +35,8 @@ MOST_CALLS = 1_000
 
 _raw_decoder = json.JSONDecoder()
 _blank = re.compile(r"[\s,:]*")
+
+_MOST_UNKNOWN_NAMES = 8  # of a reply, for which similar ones are looked for: among a thousand that takes a millisecond
 
 
 class UnclearCallError(Exception):
@@ -55,23 +57,31 @@ class KnownTools:
     def __init__(self, definitions: Iterable[ToolDefinition]) -> None:
         self._definitions = {definition.name: definition for definition in definitions}
         self._plain_names = tuple(map(fold_name, self._definitions))
+        self._by_letters: Mapping[str, Sequence[str]] | None = None
+        self._near: dict[str, tuple[str, ...]] = {}  # by the unknown name
 
     def __contains__(self, name: object) -> bool:
         """Return whether a name is, or must mean, that of a tool."""
-        return isinstance(name, str) and repair_name(name, self._definitions) is not None
+        return isinstance(name, str) and self._repair_name(name) is not None
+
+    def _repair_name(self, name: str) -> str | None:
+        if self._by_letters is None and name not in self._definitions:
+            self._by_letters = sort_by_letters(self._definitions)
+        return repair_name(name, self._definitions, by_letters=self._by_letters)
 
     def has_beginning(self, text: str) -> bool:
         """Return whether the name of a tool begins like this, whatever its case and separators."""
-        return any(name.startswith(fold_name(text)) for name in self._plain_names)
+        beginning = fold_name(text)
+        return any(name.startswith(beginning) for name in self._plain_names)
 
     def may_take_nothing(self, name: str) -> bool:
         """Return whether this is a tool that names no parameter which it takes, though it may take any."""
-        definition = self._definitions.get(repair_name(name, self._definitions) or "")
+        definition = self._definitions.get(self._repair_name(name) or "")
         return definition is not None and not any(definition.parameters.get(keyword) for keyword in _NAMING)
 
     def takes_nothing(self, name: str) -> bool:
         """Return whether this is surely a tool without parameters."""
-        definition = self._definitions.get(repair_name(name, self._definitions) or "")
+        definition = self._definitions.get(self._repair_name(name) or "")
         return (
             definition is not None
             and definition.parameters.get("additionalProperties") is False
@@ -82,7 +92,7 @@ class KnownTools:
         """Return whether arguments are what the model was told of a tool's parameters, and not values for them."""
         if '"properties"' not in arguments:
             return False
-        definition = self._definitions.get(repair_name(name, self._definitions) or "")
+        definition = self._definitions.get(self._repair_name(name) or "")
         members = split_object(arguments)
         return (
             members.get("type") == '"object"'
@@ -92,7 +102,9 @@ class KnownTools:
 
     def offer(self, name: str) -> str:
         """Return what to tell of a name that is not known."""
-        near = nearest_names(name, self._definitions) or tuple(self._definitions)[:20]
+        near = self._near.get(name, ())
+        if not near and len(self._near) < _MOST_UNKNOWN_NAMES:
+            near = self._near[name] = nearest_names(name, self._definitions) or tuple(self._definitions)[:20]
         return f"There is no tool '{name[:64]}'. Tools: {', '.join(near) or 'none'}."
 
     def value(self, name: str, parameter: str, text: str) -> str:
@@ -100,7 +112,7 @@ class KnownTools:
 
         Where it takes none, text that is JSON is taken as that; other text stays a string, which the tool refuses.
         """
-        definition = self._definitions.get(repair_name(name, self._definitions) or "")
+        definition = self._definitions.get(self._repair_name(name) or "")
         if definition is not None:
             nodes = Nodes(definition.parameters)
             if "string" not in nodes.types(nodes.at_key(definition.parameters, parameter)):

@@ -49,7 +49,7 @@ ToolOffer: TypeAlias = Literal["prompt", "native"]
 T = TypeVar("T")
 
 _MOST_QUESTIONS = 2
-_LONG_TEXT = 3_000  # characters, each of which takes some microseconds
+_LONG_TEXT = 1_000  # characters, each of which takes up to 40 microseconds
 
 
 class TextToolProvider(ProviderWrapper):

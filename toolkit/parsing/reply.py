@@ -227,24 +227,21 @@ class ReplyReader:
     def _is_end(self) -> Waiting[bool]:
         """Return whether the model's own turn ends here: what it writes from here on it makes up."""
         source = self._source
-        for token in TURN_ENDS:
-            if (yield from source.accepts(token)):
+        begins_line = self._place.is_line_start and self._place.is_open
+        character = yield from source.peek(1)
+        for token in (*TURN_ENDS, *_TURNS_OF_OTHERS) if begins_line else TURN_ENDS:
+            if token[0] == character and (yield from source.accepts(token)):
                 return True
-        if self._place.is_line_start and self._place.is_open:
-            for token in _TURNS_OF_OTHERS:
-                if (yield from source.accepts(token)):
-                    return True
         return False
 
     def _pass_thoughts(self) -> Waiting[bool]:
         """Go past thoughts, where they begin or end here: what comes behind them is the reply."""
         source, place = self._source, self._place
         may_begin = place.is_line_start and place.is_open
-        may_end = place.lets_thoughts_end and not self._had_thoughts
-        if not may_begin and not may_end:
+        if not may_begin and self._had_thoughts:
             return False
         closing = yield from _find_thinking_end(source)
-        if closing == "/" and may_end:
+        if closing == "/" and not self._had_thoughts and place.lets_thoughts_end:
             # The template of the prompt has opened the thoughts: all before their end was one.
             self._said.clear()
             self._broken.clear()
@@ -519,15 +516,13 @@ def _find_thinking_end(source: Source) -> Waiting[str]:
 
     It returns nothing, wherever the place is then, where there is another tag or none.
     """
-    there = source.length
-    for opening in _HARMONY_THOUGHTS:
-        if (yield from source.accepts(opening)):
-            return "<|end|>"
-    source.back(there)
     bracket = yield from source.peek(1)
     closing = _TAG_ENDS.get(bracket, "")
     if not closing:
         return ""
+    for opening in _HARMONY_THOUGHTS if bracket == "<" else ():
+        if (yield from source.accepts(opening)):
+            return "<|end|>"
     source.skip(1)
     name = yield from source.word(_IN_THINKING_TAG, 60)
     if not _THINKS.search(name):

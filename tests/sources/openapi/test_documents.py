@@ -322,6 +322,11 @@ async def test_operations_that_are_wrong_are_refused_together_or_left_out(caplog
     assert await names_of(wrong, filter=Only(paths=["/pets"])) == ["listPets"]
 
 
+async def test_a_path_that_no_request_can_carry_is_refused() -> None:
+    with pytest.raises(OpenApiError, match=r"GET /a\?: its path has half of a surrogate pair"):
+        await load(document({"/a\ud800": {"get": operation()}}))
+
+
 async def test_what_uses_a_broken_schema_is_broken_each_time() -> None:
     schemas = {
         "Pet": {"properties": {"owner": {"$ref": "#/components/schemas/Owner"}}},

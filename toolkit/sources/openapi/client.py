@@ -28,7 +28,7 @@ from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBl
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import InvalidArgumentsError, ToolFailedError, ToolTimeoutError
 from toolkit.foreign_text import is_text_encoding
-from toolkit.http_replies import ACCEPTED_ENCODINGS, DiscreetUrl, closed_with, hide_urls, origin_of, shared_trust
+from toolkit.http_replies import ACCEPTED_ENCODINGS, DiscreetUrl, closed_with, origin_of, protect_client, shared_trust
 from toolkit.json_text import write_json
 from toolkit.redaction import without_credentials
 from toolkit.schema.nodes import is_array, is_object
@@ -190,7 +190,7 @@ class OperationCaller:
             cookies=no_cookies,
             follow_redirects=False,
         )
-        hide_urls(client)
+        protect_client(client)
         return client
 
 

@@ -31,8 +31,8 @@ from toolkit.errors import ConfigurationError, OpenApiError
 from toolkit.http_replies import (
     ACCEPTED_ENCODINGS,
     ReplyTooLargeError,
-    hide_urls,
     origin_of,
+    protect_client,
     read_bounded,
     shared_trust,
 )
@@ -362,7 +362,7 @@ async def _fetch_in_time(url: str, reading: DocumentReading, origin: Origin | No
         # For all of it: a server that sends a byte now and then would keep any other timeout from ending.
         with anyio.fail_after(reading.seconds_to_fetch):
             async with httpx2.AsyncClient(timeout=reading.timeout, verify=shared_trust()) as client:
-                hide_urls(client)
+                protect_client(client)
                 return await _fetch_content(client, url, name, origin)
     except TimeoutError as error:
         raise OpenApiError(f"{name}: it can't be fetched within {reading.timeout:g} s: pass timeout=") from error

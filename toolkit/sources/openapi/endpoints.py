@@ -15,6 +15,7 @@ from urllib.parse import unquote, urljoin
 from openapi_pydantic.v3 import v3_0, v3_1
 
 from toolkit.errors import ConfigurationError, OpenApiError
+from toolkit.foreign_text import replace_surrogates
 from toolkit.http_replies import split_url
 from toolkit.redaction import MASK
 from toolkit.schema.json_schema import with_few_definitions
@@ -79,6 +80,8 @@ class EndpointReader:
         """
         subject = f"{self._document.name}: {operation.method} {operation.path}"
         item.reading.check_time(subject)
+        if replace_surrogates(operation.path) != operation.path:
+            raise OpenApiError(f"{replace_surrogates(subject)}: its path has half of a surrogate pair")
         part = item.at(operation.method.lower()).about(subject)
         left_out = ("parameters", "requestBody", "callbacks")
         used = {key: value for key, value in part.value.items() if key not in left_out}
