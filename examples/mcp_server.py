@@ -27,7 +27,7 @@ def wipe(path: str) -> str:
 
 async def serve(*, task_status: TaskStatus[str]) -> None:
     """Serve on a free port of loopback."""
-    await serve_mcp_http(ToolRegistry([wipe]), port=0, bearer=TOKEN, task_status=task_status)
+    await serve_mcp_http(ToolRegistry([wipe]), port=0, auth=TOKEN, task_status=task_status)
 
 
 async def use(url: str) -> None:

@@ -27,6 +27,7 @@ PUBLIC_MODULES = (
     "toolkit.providers.local",
     "toolkit.providers.openai",
     "toolkit.run_log",
+    "toolkit.serving.fastmcp",
     "toolkit.serving.mcp",
     "toolkit.sources.mcp",
     "toolkit.sources.openapi",

@@ -86,7 +86,7 @@ def test_settings_that_can_not_be_are_the_callers_mistake(hosts: list[str], orig
     ],
 )
 async def test_the_application_refuses_them_before_anything_runs(headers: dict[str, str], status: int) -> None:
-    app = mcp_app(ToolRegistry([]), bearer="t0ken")
+    app = mcp_app(ToolRegistry([]), auth="t0ken")
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://localhost") as client:
         response = await client.post("/mcp", json={}, headers={"authorization": "Bearer t0ken", **headers})
     assert response.status_code == status

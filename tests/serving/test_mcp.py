@@ -72,11 +72,18 @@ class InMemory:
                 if self.era == "modern":
                     await self.server.run(read, write, options)
                 else:
-                    await serve_loop(self.server, read, write, lifespan_state={}, init_options=options)
+                    async with self.server.lifespan(self.server) as state:
+                        await serve_loop(self.server, read, write, lifespan_state=state, init_options=options)
 
             tasks.start_soon(serve)
             yield client
             tasks.cancel_scope.cancel()
+
+
+@tool(name="match")
+def match() -> str:
+    """Match."""
+    return "matched"
 
 
 def served(registry: ToolRegistry[App] | None = None, app: App | None = None, era: Era = "modern") -> InMemory:
@@ -241,18 +248,37 @@ async def test_an_approval_counts_only_for_the_call_that_was_asked_about() -> No
         async with Client(served().open(), elicitation_callback=never) as client:
             asked = await client.session.call_tool("wipe", {"path": "/a"}, allow_input_required=True)
             assert isinstance(asked, wire.InputRequiredResult)
-            other = await client.session.call_tool(
-                "wipe",
-                {"path": "/b"},
-                input_responses=yes,
-                request_state=asked.request_state,
-                allow_input_required=True,
-            )
+            for path, state in [("/b", asked.request_state), ("/a", "approval"), ("/a", f"{asked.request_state}A")]:
+                with pytest.raises(MCPError, match="Invalid or expired requestState"):
+                    await client.session.call_tool(
+                        "wipe", {"path": path}, input_responses=yes, request_state=state, allow_input_required=True
+                    )
             unasked = await client.session.call_tool(
                 "wipe", {"path": "/a"}, input_responses=yes, allow_input_required=True
             )
-    assert isinstance(other, wire.InputRequiredResult)
     assert isinstance(unasked, wire.InputRequiredResult)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_clients_are_notified_of_a_change_that_nobody_of_them_made(era: Era) -> None:
+    registry: ToolRegistry[object] = ToolRegistry([match])
+    is_listed_again = anyio.Event()
+
+    @tool
+    def born() -> str:
+        """Be new."""
+        return "new"
+
+    def see(listed: wire.Tool) -> bool:
+        if listed.name == "born":
+            is_listed_again.set()
+        return True
+
+    with anyio.fail_after(30):
+        async with mcp_tools(InMemory(mcp_server(registry), era), filter=see) as tools:
+            await anyio.to_thread.run_sync(registry.register, born)
+            await is_listed_again.wait()
+            assert [each.definition.name for each in tools] == ["match", "born"]
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -359,7 +385,7 @@ async def test_a_client_that_goes_away_in_mid_request_is_no_error(caplog: pytest
 @on_asyncio
 async def test_a_token_is_needed_where_one_is_set_and_shown_nowhere(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("DEBUG"), anyio.fail_after(20):
-        async with served_over_http(bearer="s3cret-token") as url:
+        async with served_over_http(auth="s3cret-token") as url:
             right = http(url, bearer="s3cret-token")
             async with mcp_tools(right) as tools:
                 assert "add" in [tool.definition.name for tool in tools]
@@ -373,7 +399,7 @@ async def test_a_token_is_needed_where_one_is_set_and_shown_nowhere(caplog: pyte
 
 
 async def test_an_application_serves_a_client_of_an_older_revision_on_either_event_loop() -> None:
-    app = mcp_app(made(), App("ada"), bearer="s3cret-token")
+    app = mcp_app(made(), App("ada"), auth="s3cret-token")
     headers = {"accept": "application/json, text/event-stream", "authorization": "bearer s3cret-token"}
     greeting = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "old", "version": "1"}}
     adding = {"name": "add", "arguments": {"a": 17, "b": 25}}
@@ -409,7 +435,7 @@ async def test_pages_of_other_origins_and_other_hosts_are_refused() -> None:
 
 @on_asyncio
 async def test_serving_the_network_without_a_token_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="bearer="):
+    with pytest.raises(ConfigurationError, match="auth="):
         await serve_mcp_http(made(), App("ada"), host="0.0.0.0", port=0)
 
 

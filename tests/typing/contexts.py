@@ -16,6 +16,7 @@ from toolkit import (
     tool_loop_sync,
     tool_with_ctx,
 )
+from toolkit.serving.mcp import McpRequest, mcp_app, mcp_server
 from toolkit.testing import ScriptedProvider
 
 
@@ -79,3 +80,24 @@ async def loops(provider: ScriptedProvider) -> None:
 def sync_loops(provider: ScriptedProvider) -> Any:
     assert_type(tool_loop_sync(provider, ToolRegistry([plain]), "go"), ToolLoopResult[None])
     tool_loop_sync(provider, registry, "go")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+# A served registry gets its context, or a function that makes it, also by a context manager.
+def find_app(request: McpRequest) -> App:
+    return App()
+
+
+async def find_admin(request: McpRequest) -> Admin:
+    return Admin()
+
+
+def find_text(request: McpRequest) -> str:
+    return request.client
+
+
+shop = ToolRegistry[App]([for_app])
+mcp_server(shop, App())
+mcp_app(shop, context_for=find_app, tools_for=lambda app: shop.only(app.user), auth={"token": "ada"})
+mcp_app(shop, context_for=find_admin)
+mcp_app(shop, context_for=find_text)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+mcp_server(shop)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -370,8 +370,8 @@ def serve_tools(
     async def serve(tools: OpenedTools) -> int:
         registry = leave_out_unusable(tools.registry, screen.note)
         if transport == "http":
-            bearer = read_variable(bearer_variable, "--bearer-env") if bearer_variable else None
-            await _serve_http(registry, screen, address, name=tools.label, bearer=bearer, allowed_hosts=allowed_hosts)
+            token = read_variable(bearer_variable, "--bearer-env") if bearer_variable else None
+            await _serve_http(registry, screen, address, name=tools.label, auth=token, allowed_hosts=allowed_hosts)
         else:
             from toolkit.serving.mcp import serve_mcp
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from types import MethodType
@@ -95,6 +96,7 @@ class ToolRegistry(Generic[Ctx]):
         self._definitions: tuple[ToolDefinition, ...] | None = None
         self._context_needs: list[Registration[Ctx]] | None = None  # with those that have tools inside
         self._can_change = False
+        self._watchers: tuple[Callable[[], object], ...] = ()
         # Names that tools had here or in what this is a scope of: where none has them, no repair takes them.
         self.hidden_names: frozenset[str] = frozenset()
         self.unmatched_tags: frozenset[str] = frozenset()  # by which this scope was made, and which no tool had
@@ -146,7 +148,7 @@ class ToolRegistry(Generic[Ctx]):
             variable.read(name)
         self._registrations[name] = registration
         self._can_change |= registration.can_change
-        self._definitions = self._context_needs = None
+        self._note_change()
         return tool
 
     def unregister(self, name: str) -> None:
@@ -157,8 +159,22 @@ class ToolRegistry(Generic[Ctx]):
         """
         check_known_names([name], self._registrations)
         del self._registrations[name]
-        self._definitions = self._context_needs = None
         self.hidden_names |= {name}
+        self._note_change()
+
+    @contextmanager
+    def watching(self, on_change: Callable[[], object]) -> Generator[None]:
+        """Call a function after each registration and removal inside the block, in the thread that makes it."""
+        self._watchers = (*self._watchers, on_change)
+        try:
+            yield
+        finally:
+            self._watchers = tuple(each for each in self._watchers if each is not on_change)
+
+    def _note_change(self) -> None:
+        self._definitions = self._context_needs = None
+        for watcher in self._watchers:
+            watcher()
 
     def get(self, name: str) -> Tool[Ctx] | None:
         """Return the tool of that name, or None."""

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import base64
-import hashlib
-import hmac
 import json
 import logging
 import secrets
-from collections.abc import Mapping
-from contextlib import suppress
-from typing import Any, Literal, TypeAlias, TypedDict, assert_never, overload
+import warnings
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    suppress,
+)
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, TypedDict, assert_never, cast, overload
 from urllib.parse import quote
+from weakref import WeakSet
 
 import anyio
 import mcp.types as wire
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from mcp import MCPError
+from mcp import MCPDeprecationWarning, MCPError
 from mcp.server import InitializationOptions, NotificationOptions, Server, ServerRequestContext
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from mcp.server.connection import Connection
+from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
@@ -27,7 +38,9 @@ from toolkit.calls.approval import Approval, ApprovalRequest, Approve, Deny
 from toolkit.calls.events import ToolCallRefused, ToolEvent, ToolExecutionEnd, ToolExecutionUpdate, ToolProgress
 from toolkit.calls.registration import Ctx, Registration
 from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBlock, ToolCall, ToolResult
-from toolkit.settings import check_setting
+from toolkit.errors import ConfigurationError, ToolError
+from toolkit.runtime.backend import loop_waker
+from toolkit.settings import check_setting, describe_value
 from toolkit.tools.registry import ToolRegistry
 
 _logger = logging.getLogger("toolkit.serving")
@@ -45,6 +58,11 @@ _ANSWER_SCHEMA: dict[str, Any] = {
 CrashReport: TypeAlias = Literal["reference", "text"]
 """The words for clients of an exception that a tool raised by accident: its type and a reference, or its text."""
 
+ContextMaker: TypeAlias = Callable[
+    ["McpRequest"], Ctx | Awaitable[Ctx] | AbstractAsyncContextManager[Ctx] | AbstractContextManager[Ctx]
+]
+"""Makes the context of one request; a context manager is entered, and left when the request has been answered."""
+
 
 class McpServerKeywords(TypedDict, total=False):
     """The keywords of `mcp_server`, which documents them."""
@@ -52,60 +70,121 @@ class McpServerKeywords(TypedDict, total=False):
     name: str
     instructions: str | None
     crashes: CrashReport
+    call_timeout: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class McpRequest:
+    """A request of a client, as `context_for` gets it.
+
+    Args:
+        token: The verified access token; None without `auth`, and on standard input.
+        headers: The HTTP headers, with names in lower case; empty on standard input.
+        client: The name and version that the client gives itself. Nobody verifies them.
+    """
+
+    token: AccessToken | None = field(repr=False)
+    headers: Mapping[str, str] = field(repr=False)
+    client: str
+    _context: ServerRequestContext[Any, Any] = field(repr=False)
+
+    @property
+    def user(self) -> str | None:
+        """The subject of the token, or the client it was given to where it has none; None without a token."""
+        return None if self.token is None else self.token.subject or self.token.client_id
+
+    @property
+    def scopes(self) -> frozenset[str]:
+        """The scopes of the token."""
+        return frozenset() if self.token is None else frozenset(self.token.scopes)
+
+    async def elicit(self, message: str, schema: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Ask the client's user for the fields of a flat object schema; return them, or None if the user declines.
+
+        Raises:
+            ToolError: The client can't ask its user. Since the revision of 2026 no server can, in the middle of a call:
+                tools that ask for approval work there, too.
+        """
+        session = self._context.session
+        capabilities = session.client_capabilities
+        if not session.can_send_request or capabilities is None or capabilities.elicitation is None:
+            raise ToolError("This needs an answer of the user, and the client can't ask in the middle of a call.")
+        answer = await session.elicit_form(message, dict(schema), self._context.request_id)
+        return dict(answer.content or {}) if answer.action == "accept" else None
+
+    async def log(self, text: str, level: wire.LoggingLevel = "info") -> None:
+        """Send a log message that belongs to this request; clients get the levels that they ask for."""
+        with warnings.catch_warnings(action="ignore", category=MCPDeprecationWarning):  # clients still ask for logs
+            sending = self._context.session.send_log_message(  # pyright: ignore[reportDeprecated]
+                level, text[:_LONGEST_REPORT], logger="tools", related_request_id=self._context.request_id
+            )
+        await sending
 
 
 @overload
 def mcp_server(
-    registry: ToolRegistry[object],
-    ctx: object = None,
-    **options: Unpack[McpServerKeywords],
+    registry: ToolRegistry[object], ctx: object = None, **options: Unpack[McpServerKeywords]
 ) -> Server[Any]: ...
+@overload
+def mcp_server(registry: ToolRegistry[Ctx], ctx: Ctx, **options: Unpack[McpServerKeywords]) -> Server[Any]: ...
 @overload
 def mcp_server(
     registry: ToolRegistry[Ctx],
-    ctx: Ctx,
+    *,
+    context_for: ContextMaker[Ctx],
+    tools_for: Callable[[Ctx], ToolRegistry[Ctx]] | None = None,
     **options: Unpack[McpServerKeywords],
 ) -> Server[Any]: ...
 def mcp_server(
     registry: ToolRegistry[Any],
     ctx: Any = None,
     *,
+    context_for: ContextMaker[Any] | None = None,
+    tools_for: Callable[[Any], ToolRegistry[Any]] | None = None,
     name: str = "toolkit",
     instructions: str | None = None,
     crashes: CrashReport = "reference",
+    call_timeout: float | None = 600,
 ) -> Server[Any]:
     """Return the SDK's server for a registry, for a transport of your own; `serve_mcp` runs one.
 
-    Clients see the registry's current tools. A tool's reports become progress, if a client asks for
-    it; a client that cancels a call cancels the tool. Tools that need approval are run when the client's user agrees:
-    they are asked by elicitation, and where the client can't ask, the call is refused.
+    Clients see the registry's current tools, and are notified when it changes. A tool's reports become progress, if a
+    client asks for it; a client that cancels a call cancels the tool. Tools that need approval are run when the
+    client's user agrees: they are asked by elicitation, and where the client can't ask, the call is refused.
 
     Args:
         registry: Its permissions, limits and options apply.
         ctx: For each call.
+        context_for: Makes the context of each request from its token and headers, in place of `ctx`. The text of a
+            `ToolError` that it raises is sent to the client.
+        tools_for: Returns the tools of a context, most simply a scope of the registry: ``lambda user:
+            registry.only(*user.allowed)``. None offers all to everybody.
         name: The name of the server.
         instructions: A text about the server that clients may pass to their models.
         crashes: The part of an exception other than a `ToolError` that clients see: ``reference`` gives its type and a
             reference under which the log has the rest, as its text may hold paths, queries and keys; ``text`` gives
             all of it.
+        call_timeout: Seconds for a call, after which it is cancelled; None for no limit. Tools may have shorter ones.
     """
-    check_setting("crashes", crashes, "reference", "text")
-    return _Serving(registry, ctx, crashes).make_server(name, instructions)
+    serving = RegistryServing(registry, ctx, context_for, tools_for, crashes, call_timeout)
+    return serving.make_server(name, instructions)
 
 
 @overload
 async def serve_mcp(
-    registry: ToolRegistry[object],
-    ctx: object = None,
-    **options: Unpack[McpServerKeywords],
+    registry: ToolRegistry[object], ctx: object = None, **options: Unpack[McpServerKeywords]
 ) -> None: ...
+@overload
+async def serve_mcp(registry: ToolRegistry[Ctx], ctx: Ctx, **options: Unpack[McpServerKeywords]) -> None: ...
 @overload
 async def serve_mcp(
     registry: ToolRegistry[Ctx],
-    ctx: Ctx,
+    *,
+    context_for: ContextMaker[Ctx],
+    tools_for: Callable[[Ctx], ToolRegistry[Ctx]] | None = None,
     **options: Unpack[McpServerKeywords],
 ) -> None: ...
-async def serve_mcp(registry: ToolRegistry[Any], ctx: Any = None, **options: Unpack[McpServerKeywords]) -> None:
+async def serve_mcp(registry: ToolRegistry[Any], ctx: Any = None, **options: Any) -> None:
     """Serve a registry on standard input and output until the client closes them.
 
     ::
@@ -132,41 +211,121 @@ class _RegistryServer(Server[Any]):
         return super().create_initialization_options(notification_options, experimental_capabilities, extensions)
 
 
-class _Serving:
-    def __init__(self, registry: ToolRegistry[Any], ctx: Any, crashes: CrashReport) -> None:
+class RegistryServing:
+    """Lists and runs a registry's tools for the requests of a server."""
+
+    def __init__(
+        self,
+        registry: ToolRegistry[Any],
+        ctx: Any,
+        context_for: ContextMaker[Any] | None,
+        tools_for: Callable[[Any], ToolRegistry[Any]] | None,
+        crashes: CrashReport,
+        call_timeout: float | None,
+    ) -> None:
+        check_setting("crashes", crashes, "reference", "text")
+        check_setting("call_timeout", call_timeout, float, int, None)
+        if context_for is not None and ctx is not None:
+            raise ConfigurationError("give ctx or context_for=, not both")
+
+        def share_context(_: McpRequest) -> Any:
+            return ctx
+
         self._registry = registry
-        self._crashes = crashes
-        self._ctx = ctx
+        self._make_context = context_for or share_context
+        self._tools_for = tools_for
+        self._crashes: CrashReport = crashes
+        self._call_timeout = call_timeout
         self._bus = InMemorySubscriptionBus()
-        self._shown = registry.definitions()
-        self._key = secrets.token_bytes(32)
+        self._older_connections: WeakSet[Connection] = WeakSet()
 
     def make_server(self, name: str, instructions: str | None) -> Server[Any]:
-        return _RegistryServer(
+        """Return the SDK's server."""
+        server = _RegistryServer(
             name,
             version="1",
             instructions=instructions,
+            lifespan=self._announce_changes,
             on_list_tools=self._list_tools,
-            on_call_tool=self._call_tool,
+            on_call_tool=self.call_tool,
             on_subscriptions_listen=ListenHandler(self._bus),
         )
+        # Binds a question about a call to its arguments and to the user who made it.
+        server.middleware.append(RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=name))
+        return server
+
+    @asynccontextmanager
+    async def _announce_changes(self, server: Server[Any]) -> AsyncGenerator[dict[str, Any]]:  # noqa: ARG002
+        """Notify all clients of each change of the registry, whoever makes it, while the server runs."""
+        wake_loop = loop_waker()
+        send, receive = anyio.create_memory_object_stream[None](1)
+
+        def note_change() -> None:
+            with suppress(anyio.WouldBlock, anyio.ClosedResourceError):  # one that waits stands for all
+                send.send_nowait(None)
+
+        async def announce() -> None:
+            async for _ in receive:
+                await self._bus.publish(ToolsListChanged())
+                for connection in list(self._older_connections):
+                    await connection.send_tool_list_changed()
+
+        with send, receive, self._registry.watching(lambda: wake_loop(note_change)):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(announce)
+                yield {}
+                tasks.cancel_scope.cancel()
+
+    @asynccontextmanager
+    async def enter_context(
+        self, context: ServerRequestContext[Any, Any]
+    ) -> AsyncGenerator[tuple[ToolRegistry[Any], Any]]:
+        """Make what a request's user has: the tools and the context."""
+        if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            self._older_connections.add(context.session._connection)  # pyright: ignore[reportPrivateUsage]
+        async with AsyncExitStack() as stack:
+            try:
+                ctx = await _open_context(self._make_context(_read_request(context)), stack)
+                registry = self._registry if self._tools_for is None else _check_tools(self._tools_for(ctx))
+            except ToolError as error:
+                raise MCPError(wire.INVALID_REQUEST, str(error)) from error
+            except Exception as error:
+                reference = secrets.token_hex(4)
+                _logger.exception("reference %s: no context could be made for a request", reference)
+                text = f"The server could not prepare this request. Its log has the reason, as {reference}."
+                raise MCPError(wire.INTERNAL_ERROR, text) from error
+            yield registry, ctx
 
     async def _list_tools(
         self,
-        context: ServerRequestContext[Any, Any],  # noqa: ARG002 - as the SDK calls it
-        params: wire.PaginatedRequestParams | None,  # noqa: ARG002
+        context: ServerRequestContext[Any, Any],
+        params: wire.PaginatedRequestParams | None,  # noqa: ARG002 - as the SDK calls it
     ) -> wire.ListToolsResult:
-        return wire.ListToolsResult(tools=[_to_wire_tool(tool) for tool in self._registry.registrations.values()])
+        async with self.enter_context(context) as (registry, _):
+            return wire.ListToolsResult(tools=[to_wire_tool(tool) for tool in registry.registrations.values()])
 
-    async def _call_tool(
+    async def call_tool(
         self, context: ServerRequestContext[Any, Any], params: wire.CallToolRequestParams
     ) -> wire.CallToolResult | wire.InputRequiredResult:
-        registration = self._registry.registrations.get(params.name)
-        if registration is None:
-            raise MCPError(wire.INVALID_PARAMS, f"Unknown tool: {params.name}")
-        arguments = json.dumps(params.arguments or {})
-        call = ToolCall(str(context.request_id), params.name, arguments)
-        approver = _Approver(context, params, self._seal_call(params.name, arguments))
+        """Run a call of a request, or return the question that its user is asked first."""
+        async with self.enter_context(context) as (registry, ctx):
+            registration = registry.registrations.get(params.name)
+            if registration is None:
+                raise MCPError(wire.INVALID_PARAMS, f"Unknown tool: {params.name}")
+            with anyio.move_on_after(self._call_timeout):
+                return await self._run_call(context, params, registration, registry, ctx)
+        return _make_failure(f"The call took longer than {self._call_timeout:g} s, so it was cancelled.")
+
+    async def _run_call(
+        self,
+        context: ServerRequestContext[Any, Any],
+        params: wire.CallToolRequestParams,
+        registration: Registration[Any],
+        registry: ToolRegistry[Any],
+        ctx: Any,
+    ) -> wire.CallToolResult | wire.InputRequiredResult:
+        call = ToolCall(str(context.request_id), params.name, json.dumps(params.arguments or {}))
+        approver = _Approver(context, params)
         token = (context.meta or {}).get("progress_token")
         send, receive = anyio.create_memory_object_stream[str](_WAITING_REPORTS)
         observer = _Reports(send, is_wanted=token is not None)
@@ -176,28 +335,39 @@ class _Serving:
                 if token is not None:
                     tasks.start_soon(_send_progress, context, token, receive)
                 with send:
-                    given.append(
-                        await self._registry.execute(call, self._ctx, approve=approver.decide, observer=observer)
-                    )
-        await self._announce_changes(context)
+                    given.append(await registry.execute(call, ctx, approve=approver.decide, observer=observer))
         if approver.question is not None:
             return approver.question
         if observer.crash is not None and self._crashes == "reference":
             return _refer_to_log(observer.crash, call)
         return _make_result(given[0], observer.whole or given[0], registration)
 
-    def _seal_call(self, name: str, arguments: str) -> str:
-        """Return an HMAC that binds a question to its call."""
-        return hmac.new(self._key, f"{name}\n{arguments}".encode(), hashlib.sha256).hexdigest()
 
-    async def _announce_changes(self, context: ServerRequestContext[Any, Any]) -> None:
-        shown = self._registry.definitions()
-        if shown is self._shown:
-            return
-        self._shown = shown
-        await self._bus.publish(ToolsListChanged())
-        if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-            await context.session.send_notification(wire.ToolListChangedNotification())
+def _read_request(context: ServerRequestContext[Any, Any]) -> McpRequest:
+    info = None if context.session.client_params is None else context.session.client_params.client_info
+    headers = {} if context.request is None else dict(cast("Mapping[str, str]", context.request.headers))
+    user = None if context.request is None else context.request.scope.get("user")
+    return McpRequest(
+        token=user.access_token if isinstance(user, AuthenticatedUser) else None,
+        headers=headers,
+        client="" if info is None else f"{info.name} {info.version}",
+        _context=context,
+    )
+
+
+def _check_tools(tools: object) -> ToolRegistry[Any]:
+    if isinstance(tools, ToolRegistry):
+        return tools  # pyright: ignore[reportUnknownVariableType]
+    raise ConfigurationError(f"tools_for= returned {describe_value(tools)}, not a ToolRegistry")
+
+
+async def _open_context(made: object, stack: AsyncExitStack) -> Any:
+    ctx: Any = await cast("Awaitable[object]", made) if isinstance(made, Awaitable) else made
+    if isinstance(ctx, AbstractAsyncContextManager):
+        return await stack.enter_async_context(cast("AbstractAsyncContextManager[Any]", ctx))
+    if isinstance(ctx, AbstractContextManager):
+        return stack.enter_context(cast("AbstractContextManager[Any]", ctx))
+    return ctx
 
 
 class _Reports:
@@ -251,34 +421,34 @@ class _Approver:
     """Asks the client's user about a call that needs it.
 
     Up to the revision of 2025 the server asks in the middle of the call. Later ones have no way to: there the call is
-    answered with the question, and repeated with the user's answer and the seal of the question.
+    answered with the question, and repeated with the user's answer; the state that comes back with it is sealed.
 
     Attributes:
         question: The answer to the call, where its user is to be asked first.
     """
 
-    def __init__(self, context: ServerRequestContext[Any, Any], params: wire.CallToolRequestParams, seal: str) -> None:
+    def __init__(self, context: ServerRequestContext[Any, Any], params: wire.CallToolRequestParams) -> None:
         self._context = context
         self._params = params
-        self._seal = seal
         self.question: wire.InputRequiredResult | None = None
 
     async def decide(self, request: ApprovalRequest) -> Approval:
         """Approve calls that need no consent; ask about the others."""
         if not request.reason:
             return Approve()
-        capabilities = self._context.session.client_capabilities
-        if capabilities is None or capabilities.elicitation is None:
+        session, is_older = self._context.session, self._context.protocol_version not in MODERN_PROTOCOL_VERSIONS
+        capabilities = session.client_capabilities
+        if capabilities is None or capabilities.elicitation is None or (is_older and not session.can_send_request):
             return Deny(f"{request.reason} This client can't ask its user, so it was not run.")
-        if self._context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+        if is_older:
             question = _write_question(request)
-            return _read_decision(await self._context.session.elicit_form(*question, self._context.request_id))
+            return _read_decision(await session.elicit_form(*question, self._context.request_id))
         answer = (self._params.input_responses or {}).get(_QUESTION)
-        if isinstance(answer, wire.ElicitResult) and hmac.compare_digest(self._params.request_state or "", self._seal):
+        if isinstance(answer, wire.ElicitResult) and self._params.request_state == _QUESTION:
             return _read_decision(answer)
         message, schema = _write_question(request)
         asked = wire.ElicitRequest(params=wire.ElicitRequestFormParams(message=message, requested_schema=schema))
-        self.question = wire.InputRequiredResult(input_requests={_QUESTION: asked}, request_state=self._seal)
+        self.question = wire.InputRequiredResult(input_requests={_QUESTION: asked}, request_state=_QUESTION)
         return Deny("The user is asked first.")
 
 
@@ -292,7 +462,8 @@ def _read_decision(answer: wire.ElicitResult) -> Approval:
     return Deny("The user did not approve this call, so it was not run.")
 
 
-def _to_wire_tool(registration: Registration[Any]) -> wire.Tool:
+def to_wire_tool(registration: Registration[Any]) -> wire.Tool:
+    """Return a tool as the protocol shows it."""
     definition, options = registration.definition, registration.options
     hints = wire.ToolAnnotations(
         title=options.label or None,

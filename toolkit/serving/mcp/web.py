@@ -5,119 +5,165 @@ Hosts and pages that may call it are compared exactly, by scheme, host and port.
 
 from __future__ import annotations
 
-import hmac
 import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
 import anyio
 from anyio.abc import TaskStatus
+from mcp.server.auth.provider import TokenVerifier
+from mcp.server.auth.settings import AuthSettings
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from typing_extensions import Unpack
 
 from toolkit.calls.registration import Ctx
 from toolkit.errors import ConfigurationError
 from toolkit.runtime.backend import cancellation_mark
-from toolkit.serving.mcp.server import CrashReport, McpServerKeywords, mcp_server
+from toolkit.serving.mcp.auth import Auth, OAuthResource, RateBound, make_verifier
+from toolkit.serving.mcp.server import ContextMaker, McpServerKeywords, mcp_server
+from toolkit.settings import check_setting
 from toolkit.tools.registry import ToolRegistry
 from toolkit.web_server import serve_app
 
 _logger = logging.getLogger("toolkit.serving")
 
 _PATH = "/mcp"
+_BODY_SECONDS = 30.0
 
 
 class McpAppKeywords(McpServerKeywords, total=False):
     """The keywords of `mcp_app`, which documents them."""
 
     path: str
-    bearer: str | None
+    auth: Auth | None
     allowed_hosts: Sequence[str]
     allowed_origins: Sequence[str]
+    sessions: bool
+    max_sessions: int
+    requests_per_minute: int | None
+
+
+class McpHttpKeywords(McpAppKeywords, total=False):
+    """The keywords of `serve_mcp_http`, which documents them."""
+
+    host: str
+    port: int
+    task_status: TaskStatus[str]
 
 
 @overload
-def mcp_app(
-    registry: ToolRegistry[object],
-    ctx: object = None,
-    **options: Unpack[McpAppKeywords],
-) -> Starlette: ...
+def mcp_app(registry: ToolRegistry[object], ctx: object = None, **options: Unpack[McpAppKeywords]) -> Starlette: ...
+@overload
+def mcp_app(registry: ToolRegistry[Ctx], ctx: Ctx, **options: Unpack[McpAppKeywords]) -> Starlette: ...
 @overload
 def mcp_app(
     registry: ToolRegistry[Ctx],
-    ctx: Ctx,
+    *,
+    context_for: ContextMaker[Ctx],
+    tools_for: Callable[[Ctx], ToolRegistry[Ctx]] | None = None,
     **options: Unpack[McpAppKeywords],
 ) -> Starlette: ...
 def mcp_app(
     registry: ToolRegistry[Any],
     ctx: Any = None,
     *,
-    name: str = "toolkit",
-    instructions: str | None = None,
-    crashes: CrashReport = "reference",
     path: str = _PATH,
-    bearer: str | None = None,
+    auth: Auth | None = None,
     allowed_hosts: Sequence[str] = (),
     allowed_origins: Sequence[str] = (),
+    sessions: bool = True,
+    max_sessions: int = 10_000,
+    requests_per_minute: int | None = 6_000,
+    **options: Any,
 ) -> Starlette:
     """Return an ASGI application that serves a registry over streamable HTTP, for any server, on asyncio or trio.
 
     ::
 
-        app = mcp_app(ToolRegistry([search]), bearer=token, allowed_hosts=["tools.example.com"])
+        app = mcp_app(ToolRegistry([search]), auth=token, allowed_hosts=["tools.example.com"])
 
     A page that a browser has open must not reach the tools: requests for a host or from an origin that is neither
-    loopback nor allowed are refused.
+    loopback nor allowed are refused. A session is only for the user who opened it. Requests have at most 4 MiB, which
+    arrive within 30 s. To mount it, give its lifespan to the application around it:
+    ``Starlette(routes=[Mount("/", app)], lifespan=app.router.lifespan_context)``.
 
     Args:
-        registry: As for `mcp_server`.
-        ctx: As for `mcp_server`.
-        name: The name of the server.
-        instructions: A text about the server that clients may pass to their models.
-        crashes: As for `mcp_server`.
+        registry: As for `mcp_server`, like `ctx`.
+        ctx: For each call.
         path: Where it is.
-        bearer: The token that each request must have, as ``Authorization: Bearer ...``; None asks for none.
+        auth: The tokens that it takes, as ``Authorization: Bearer ...``: one token for everybody; a table of users by
+            token; a function, also async, that returns the user of a token, an `AccessToken`, or None; or a verifier
+            such as `JwtVerifier`. None asks for none.
         allowed_hosts: Host names besides loopback under which it is reached, such as ``tools.example.com`` or, for
             any port, ``tools.example.com:*``.
         allowed_origins: Origins besides loopback whose pages may call, such as ``https://app.example.com``.
+        sessions: False serves clients of older revisions without sessions, so that any process may answer any request;
+            such clients can't be asked for approval. Current ones have no sessions.
+        max_sessions: How many sessions may be open at once; each ends after 30 minutes without a request.
+        requests_per_minute: How often each user may ask, or each address without `auth`; others get status 429. None
+            for no bound.
+        options: Those of `mcp_server`.
+
+    Raises:
+        ConfigurationError: The settings don't fit together.
     """
+    check_setting("sessions", sessions, True, False)
     guard = OriginGuard(allowed_hosts, allowed_origins)
-    server = mcp_server(registry, ctx, name=name, instructions=instructions, crashes=crashes)
-    # The SDK's own check compares beginnings; what is compared here are whole hosts and ports.
-    unguarded = TransportSecuritySettings(enable_dns_rebinding_protection=False)
-    app = server.streamable_http_app(streamable_http_path=path, transport_security=unguarded)
-    if bearer is not None:
-        app.add_middleware(_Bearer, token=bearer)
+    settings, verifier = _read_auth(auth)
+    app = mcp_server(registry, ctx, **options).streamable_http_app(
+        streamable_http_path=path,
+        stateless_http=not sessions,
+        max_sessions=max_sessions,
+        # The SDK's own check compares beginnings; what is compared here are whole hosts and ports.
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+        auth=settings,
+        token_verifier=verifier,
+    )
+    if requests_per_minute is not None:  # inside of what finds out who asks
+        app.user_middleware.append(Middleware(RateBound, per_minute=requests_per_minute))
     app.add_middleware(_Guarded, guard=guard)
     return app
 
 
+def _read_auth(auth: Auth | None) -> tuple[AuthSettings | None, TokenVerifier | None]:
+    if auth is None:
+        return None, None
+    announced = _find_resource(auth)
+    settings: dict[str, object] = {
+        # As text: a URL would gain a slash, and be another issuer. Without one no metadata is served that shows it.
+        "issuer_url": announced.issuer if announced else "https://issuer.invalid",
+        "resource_server_url": announced.resource if announced else None,
+        "required_scopes": list(announced.required_scopes) if announced else [],
+        "validate_token_resource": False,  # the audience is the verifier's to check
+    }
+    return AuthSettings.model_validate(settings), make_verifier(auth)
+
+
+def _find_resource(auth: object) -> OAuthResource | None:
+    return auth if isinstance(auth, OAuthResource) else None
+
+
 @overload
 async def serve_mcp_http(
-    registry: ToolRegistry[object],
-    ctx: object = None,
-    *,
-    host: str = "127.0.0.1",
-    port: int = 8000,
-    task_status: TaskStatus[str] = anyio.TASK_STATUS_IGNORED,
-    **options: Unpack[McpAppKeywords],
+    registry: ToolRegistry[object], ctx: object = None, **options: Unpack[McpHttpKeywords]
 ) -> None: ...
+@overload
+async def serve_mcp_http(registry: ToolRegistry[Ctx], ctx: Ctx, **options: Unpack[McpHttpKeywords]) -> None: ...
 @overload
 async def serve_mcp_http(
     registry: ToolRegistry[Ctx],
-    ctx: Ctx,
     *,
-    host: str = "127.0.0.1",
-    port: int = 8000,
-    task_status: TaskStatus[str] = anyio.TASK_STATUS_IGNORED,
-    **options: Unpack[McpAppKeywords],
+    context_for: ContextMaker[Ctx],
+    tools_for: Callable[[Ctx], ToolRegistry[Ctx]] | None = None,
+    **options: Unpack[McpHttpKeywords],
 ) -> None: ...
 async def serve_mcp_http(
     registry: ToolRegistry[Any],
@@ -126,7 +172,7 @@ async def serve_mcp_http(
     host: str = "127.0.0.1",
     port: int = 8000,
     task_status: TaskStatus[str] = anyio.TASK_STATUS_IGNORED,
-    **options: Unpack[McpAppKeywords],
+    **options: Any,
 ) -> None:
     """Serve a registry over streamable HTTP until this is cancelled or the process is interrupted.
 
@@ -140,7 +186,7 @@ async def serve_mcp_http(
     Args:
         registry: As for `mcp_server`.
         ctx: As for `mcp_server`.
-        host: The address to listen on. Other addresses than loopback require a `bearer` and `allowed_hosts`.
+        host: The address to listen on. Other addresses than loopback require `auth` and `allowed_hosts`.
         port: The port to listen on; 0 takes a free one.
         task_status: Receives the URL.
         options: Those of `mcp_app`.
@@ -151,9 +197,9 @@ async def serve_mcp_http(
     """
     if cancellation_mark() is None:
         raise ConfigurationError("uvicorn runs on asyncio: on trio, give mcp_app(...) to a server such as hypercorn")
-    if host not in LOOPBACK and not (options.get("bearer") and options.get("allowed_hosts")):
+    if host not in LOOPBACK and not (options.get("auth") and options.get("allowed_hosts")):
         raise ConfigurationError(
-            f"on {host} everybody in the network could call the tools: give bearer='a token', and allowed_hosts= with "
+            f"on {host} everybody in the network could call the tools: give auth='a token', and allowed_hosts= with "
             "the names under which the server is reached"
         )
     app = mcp_app(registry, ctx, **options)
@@ -164,7 +210,10 @@ async def serve_mcp_http(
 
 
 class _Guarded:
-    """Accepts only requests for an allowed host and from an allowed page. A client that disconnects is no error."""
+    """Accepts only requests for an allowed host and from an allowed page, which arrive in time.
+
+    A client that disconnects is no error.
+    """
 
     def __init__(self, app: ASGIApp, guard: OriginGuard) -> None:
         self._app = app
@@ -182,26 +231,41 @@ class _Guarded:
                 await refusal(scope, receive, send)
                 return
         try:
-            await self._app(scope, receive, send)
+            if scope["type"] == "http":
+                request = _TimedRequest(receive, send)
+                await self._app(scope, request.receive, request.send)
+            else:
+                await self._app(scope, receive, send)
         except ClientDisconnect:
             _logger.debug("a client went away before its request was whole")
 
 
-class _Bearer:
-    """Lets pass only requests with the token."""
+class _TimedRequest:
+    """Ends a request that is not whole in time: the application sees a client that went away, the client status 408."""
 
-    def __init__(self, app: ASGIApp, token: str) -> None:
-        self._app = app
-        self._token = token.encode()
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+        self._deadline = anyio.current_time() + _BODY_SECONDS
+        self._is_whole = False
+        self._is_late = False
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            scheme, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
-            if not (scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), self._token)):
-                refusal = PlainTextResponse("A bearer token is needed.", 401, {"WWW-Authenticate": "Bearer"})
-                await refusal(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
+    async def receive(self) -> Message:
+        """Return the next message of the request."""
+        if self._is_whole:
+            return await self._receive()
+        with anyio.move_on_after(self._deadline - anyio.current_time()):
+            message = await self._receive()
+            self._is_whole = not message.get("more_body", False)
+            return message
+        self._is_late = True
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        """Send a message of the answer."""
+        if self._is_late and message["type"] == "http.response.start":
+            message = {**message, "status": 408}
+        await self._send(message)
 
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")

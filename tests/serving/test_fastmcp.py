@@ -1,0 +1,186 @@
+"""Registries in a FastMCP server, beside what it offers itself, and our server as FastMCP's client sees it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from fastmcp import Client, FastMCP
+from fastmcp.client.transports import StreamableHttpTransport
+from fastmcp.exceptions import NotFoundError
+from fastmcp.server.auth import StaticTokenVerifier
+from fastmcp.server.middleware import Middleware
+from fastmcp.server.transforms import Namespace
+from starlette.applications import Starlette
+
+from tests.serving.test_users import ORDERS, TOKENS, find_user, made, shop
+from toolkit import Permissions, ToolRegistry, deny, tool
+from toolkit.serving.fastmcp import RegistryProvider
+
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]  # what FastMCP runs on
+
+
+@tool(requires_approval=True)
+def wipe(path: str) -> str:
+    """Wipe a file."""
+    return f"wiped {path}"
+
+
+@tool(tags={"read"})
+def add(a: int, b: int) -> int:
+    """Add.
+
+    Args:
+        a: One.
+        b: Another.
+    """
+    return a + b
+
+
+def text_of(result: Any) -> str:
+    return str(result.content[0].text)
+
+
+def reach(app: Starlette, token: str) -> StreamableHttpTransport:
+    def make_http_client(
+        headers: dict[str, str] | None = None,
+        timeout: httpx2.Timeout | None = None,
+        auth: httpx2.Auth | None = None,
+        **_: Any,
+    ) -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(
+            transport=httpx2.ASGITransport(app), headers=headers, timeout=timeout or httpx2.Timeout(30), auth=auth
+        )
+
+    return StreamableHttpTransport("http://127.0.0.1:8000/mcp", auth=token, httpx_client_factory=make_http_client)
+
+
+@asynccontextmanager
+async def connected(server: FastMCP[Any], **options: Any) -> AsyncGenerator[Client[Any]]:
+    with anyio.fail_after(30):
+        async with Client(server, **options) as client:
+            yield client
+
+
+async def test_two_registries_stand_under_prefixes_beside_a_resource_and_a_prompt() -> None:
+    seen: list[str] = []
+
+    class Watch(Middleware):
+        async def on_call_tool(self, context: Any, call_next: Any) -> Any:
+            seen.append(context.message.name)
+            return await call_next(context)
+
+    server: FastMCP[Any] = FastMCP("shop", middleware=[Watch()])
+    for prefix, registry in (("math", ToolRegistry([add])), ("files", ToolRegistry([wipe]))):
+        provider = RegistryProvider(registry)
+        provider.add_transform(Namespace(prefix))
+        server.add_provider(provider)
+
+    @server.resource("shop://hours")
+    def hours() -> str:
+        return "9 to 5"
+
+    @server.prompt
+    def greet(name: str) -> str:
+        return f"Greet {name}."
+
+    async with connected(server) as client:
+        tools = {each.name: each for each in await client.list_tools()}
+        added = await client.call_tool("math_add", {"a": 17, "b": 25})
+        opening = await client.read_resource("shop://hours")
+        prompt = await client.get_prompt("greet", {"name": "Ada"})
+    assert list(tools) == ["math_add", "files_wipe"]
+    assert tools["math_add"].annotations is not None
+    assert tools["math_add"].annotations.read_only_hint is True
+    assert "description" in tools["math_add"].input_schema["properties"]["a"]
+    assert text_of(added) == "42"
+    assert seen == ["math_add"]
+    assert getattr(opening[0], "text", None) == "9 to 5"
+    assert "Greet Ada." in str(prompt)
+
+
+async def test_a_call_passes_the_registrys_validation_and_permissions() -> None:
+    registry = ToolRegistry([add, wipe], permissions=Permissions([deny("wipe")]))
+    async with connected(FastMCP("x", providers=[RegistryProvider(registry)])) as client:
+        wrong = await client.call_tool("add", {"a": "seventeen", "b": 25}, raise_on_error=False)
+        denied = await client.call_tool("wipe", {"path": "a"}, raise_on_error=False)
+        repaired = await client.call_tool("add", {"a": "17", "b": 25})
+    assert wrong.is_error
+    assert "a" in text_of(wrong)
+    assert denied.is_error
+    assert text_of(repaired) == "42"
+
+
+@pytest.mark.parametrize(("answer", "text"), [(True, "wiped a"), (False, "did not approve")])
+async def test_an_approval_is_asked_for_through_fastmcp(*, answer: bool, text: str) -> None:
+    asked: list[str] = []
+
+    async def elicit(message: str, response_type: Any, params: Any, context: Any) -> Any:
+        asked.append(message)
+        return {"approve": answer}
+
+    server: FastMCP[Any] = FastMCP("x", providers=[RegistryProvider(ToolRegistry([wipe]))])
+    async with connected(server, elicitation_handler=elicit) as client:
+        result = await client.call_tool("wipe", {"path": "a"}, raise_on_error=False)
+    assert text in text_of(result)
+    assert asked == ['Tool \'wipe\' needs approval. Run it with {"path":"a"}?']
+
+
+async def test_reports_become_progress() -> None:
+    @tool
+    async def work(steps: int) -> AsyncGenerator[str]:
+        """Work."""
+        for step in range(steps):
+            yield f"step {step + 1}"
+
+    seen: list[str | None] = []
+
+    async def see(progress: float, total: float | None, message: str | None) -> None:
+        seen.append(message)
+
+    async with connected(FastMCP("x", providers=[RegistryProvider(ToolRegistry([work]))])) as client:
+        await client.call_tool("work", {"steps": 2}, progress_handler=see)
+    assert seen == ["step 1", "step 2"]
+
+
+async def test_users_of_a_fastmcp_login_have_their_own_context() -> None:
+    tokens: dict[str, dict[str, Any]] = {t: {"client_id": name, "scopes": ["orders"]} for t, name in TOKENS.items()}
+    registry = made()
+    provider = RegistryProvider(registry, context_for=find_user, tools_for=lambda user: registry.only(user.scopes))
+    server: FastMCP[Any] = FastMCP("shop", auth=StaticTokenVerifier(tokens), providers=[provider])
+    app = server.http_app(path="/mcp")
+
+    seen: dict[str, Any] = {}
+    with anyio.fail_after(30):
+        async with app.router.lifespan_context(app):
+            for token, name in TOKENS.items():
+                async with Client(reach(app, token)) as client:
+                    assert [each.name for each in await client.list_tools()] == ["orders"]
+                    seen[name] = text_of(await client.call_tool("orders"))
+    assert seen == {name: str(things).replace("'", '"').replace(", ", ",") for name, things in ORDERS.items()}
+
+
+async def test_outside_of_a_request_the_reason_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    server: FastMCP[Any] = FastMCP("x", providers=[RegistryProvider(ToolRegistry([add]))])
+    with pytest.raises(NotFoundError):
+        await server.call_tool("add", {"a": 1, "b": 2})
+    logging.getLogger("fastmcp").addHandler(caplog.handler)
+    try:
+        assert await server.list_tools() == []
+    finally:
+        logging.getLogger("fastmcp").removeHandler(caplog.handler)
+    assert "in the request of a client; in a test, use fastmcp.Client" in caplog.text
+
+
+async def test_fastmcps_client_sees_each_users_tools_on_our_server() -> None:
+    app = shop(TOKENS)
+
+    with anyio.fail_after(30):
+        async with app.router.lifespan_context(app), Client(reach(app, "s3cret-of-ada")) as client:
+            result = await client.call_tool("orders")
+    assert result.structured_content == {"result": ["a lamp"]}
