@@ -20,6 +20,8 @@
       LoopError                     the run can't continue; carries the transcript
         MaxDepthExceededError
         TooManyRunsError
+        RunStoppedError             raised by a middleware: the run ends, and nothing is raised
+        BudgetStoreError            where a budget is stored can't be used
         LoopUsageError
           JournalError              the log of a durable run can't be gone on with
         ToolCrashedError
@@ -50,14 +52,16 @@ from toolkit.suggestions import ask_whether_meant, find_similar
 
 if TYPE_CHECKING:
     from toolkit.chat import Message, Usage
+    from toolkit.loop.outcome import Aborted, UsageLimit
 
 __all__ = [
-    "BadResponseError", "ConfigurationError", "ContentFilteredError", "ContextTooLongError", "DuplicateToolError",
-    "InvalidArgumentsError", "JournalError", "LoopError", "LoopUsageError", "MaxDepthExceededError", "McpError",
-    "MissingEnvError", "OpenApiError", "PluginError", "ProviderAuthError", "ProviderError", "ProviderTimeoutError",
-    "RateLimitedError", "RecordedError", "SchemaError", "SourceError", "TooManyRunsError", "ToolCancelledError",
-    "ToolCrashedError", "ToolDeniedError", "ToolError", "ToolFailedError", "ToolNotFoundError", "ToolTimeoutError",
-    "ToolUsageError", "ToolUsageLimitExceededError", "ToolkitError", "TranscriptError", "UnknownToolNameError",
+    "BadResponseError", "BudgetStoreError", "ConfigurationError", "ContentFilteredError", "ContextTooLongError",
+    "DuplicateToolError", "InvalidArgumentsError", "JournalError", "LoopError", "LoopUsageError",
+    "MaxDepthExceededError", "McpError", "MissingEnvError", "OpenApiError", "PluginError", "ProviderAuthError",
+    "ProviderError", "ProviderTimeoutError", "RateLimitedError", "RecordedError", "RunStoppedError", "SchemaError",
+    "SourceError", "TooManyRunsError", "ToolCancelledError", "ToolCrashedError", "ToolDeniedError", "ToolError",
+    "ToolFailedError", "ToolNotFoundError", "ToolTimeoutError", "ToolUsageError", "ToolUsageLimitExceededError",
+    "ToolkitError", "TranscriptError", "UnknownToolNameError",
 ]  # fmt: skip
 
 
@@ -276,6 +280,34 @@ class TooManyRunsError(LoopError):
         self.runs = runs
         self.waiting = waiting
         super().__init__(f"{runs} runs are under way and {waiting} wait, which is the limit: try again later")
+
+
+class RunStoppedError(LoopError):
+    """Raised by ``around_request`` of a middleware to end the run with a reason: nothing is raised to its caller.
+
+    Args:
+        reason: The reason of the result: `UsageLimit` or `Aborted`.
+        usage: The usage of the request where it was made and its reply is not taken; None where it was not made.
+    """
+
+    def __init__(self, reason: UsageLimit | Aborted, usage: Usage | None = None) -> None:
+        super().__init__(f"the run is to end with {reason!r}, which only around_request can ask for")
+        self.reason = reason
+        self.usage = usage
+
+
+class BudgetStoreError(LoopError):
+    """A budget can't be reserved from: its store is down, slow, full or of another version. No request was made.
+
+    Args:
+        store: The store, without a password.
+        reason: The problem, in words.
+    """
+
+    def __init__(self, store: str, reason: str) -> None:
+        self.store = store
+        self.reason = reason
+        super().__init__(f"the budgets in {store} can't be used: {reason}")
 
 
 class LoopUsageError(LoopError):

@@ -8,6 +8,15 @@ from toolkit.calls.policy import CallConfig, OutputLimits, Timeouts
 from toolkit.calls.registration import ToolRetryConfig
 from toolkit.chat.provider import Delta
 from toolkit.loop.approvals import PendingApproval
+from toolkit.loop.budgets import (
+    Budget,
+    BudgetStore,
+    MemoryBudgets,
+    RateLimit,
+    Reservation,
+    RunLimit,
+    Spending,
+)
 from toolkit.loop.compaction import keep_last, mask_old_results, summarize
 from toolkit.loop.config import (
     AnswerFormat,
@@ -37,9 +46,10 @@ from toolkit.loop.middleware import (
     RequestInfo,
     RequestProceed,
     RunInfo,
-    RunLimit,
     RunProceed,
     ToolExecutionHooks,
+    guard_input,
+    guard_output,
 )
 from toolkit.loop.reply_policies import SteeredRetries, ToolOrder
 from toolkit.loop.stopping import (
@@ -69,6 +79,8 @@ __all__ = [
     "Batched",
     "BeforeToolExecution",
     "BeforeToolExecutionUpdate",
+    "Budget",
+    "BudgetStore",
     "Cache",
     "CallConfig",
     "CallInfo",
@@ -87,6 +99,7 @@ __all__ = [
     "LoopDepth",
     "LoopDetectionConfig",
     "LoopLimits",
+    "MemoryBudgets",
     "MemoryCache",
     "Middleware",
     "Modify",
@@ -95,16 +108,19 @@ __all__ = [
     "PendingApproval",
     "Permissions",
     "ProviderRetryConfig",
+    "RateLimit",
     "Refusal",
     "ReplyPolicy",
     "RequestInfo",
     "RequestProceed",
+    "Reservation",
     "ResultStore",
     "Rule",
     "RunInfo",
     "RunLimit",
     "RunProceed",
     "Sequential",
+    "Spending",
     "SqliteCache",
     "SteeredRetries",
     "Steering",
@@ -121,6 +137,8 @@ __all__ = [
     "and_",
     "ask",
     "deny",
+    "guard_input",
+    "guard_output",
     "keep_last",
     "mask_old_results",
     "or_",

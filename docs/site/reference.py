@@ -35,6 +35,7 @@ PUBLIC_MODULES = (
     "toolkit.testing",
     "toolkit.testing.conformance",
     "toolkit.testing.loopback",
+    "toolkit.sql_budgets",
     "toolkit.tool_config",
     "toolkit.tracing",
     "toolkit.ui",

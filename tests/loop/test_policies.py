@@ -20,7 +20,7 @@ from toolkit.calls.prepare import canonical_arguments
 from toolkit.chat import ChatResponse
 from toolkit.endings import UsageLimit
 from toolkit.errors import MaxDepthExceededError
-from toolkit.loop.limits import Budget, LoopFrame, current_frame, enter_depth, nested_context
+from toolkit.loop.limits import LoopFrame, RunBudget, current_frame, enter_depth, nested_context
 from toolkit.loop.stopping import LoopDetector, warning_text
 from toolkit.policies import Continue, Stop, StopContext, and_, or_, token_budget, when_called
 
@@ -222,14 +222,14 @@ def test_settings_that_can_not_be_are_refused(wrong: dict[str, Any]) -> None:
 
 
 def test_requests_and_calls_are_taken_before_they_are_made() -> None:
-    budget = Budget(UsageLimits(requests=1, tool_calls=2))
+    budget = RunBudget(UsageLimits(requests=1, tool_calls=2))
     assert budget.reserve_request(None) is None
     assert budget.reserve_request(None) == UsageLimit("requests", 1, 1)
     assert [budget.reserve_tool_call() for _ in range(3)] == [None, None, UsageLimit("tool_calls", 2, 2)]
 
 
 def test_tokens_under_way_count() -> None:
-    budget = Budget(UsageLimits(output_tokens=100))
+    budget = RunBudget(UsageLimits(output_tokens=100))
     assert budget.reserve_request(60) is None
     assert budget.reserve_request(60) == UsageLimit("output_tokens", 100, 60)
     budget.settle_request(60, Usage(output_tokens=10))
@@ -248,7 +248,7 @@ def test_tokens_under_way_count() -> None:
     ],
 )
 def test_each_limit_holds(limits: UsageLimits, usage: Usage, limit: str) -> None:
-    budget = Budget(limits)
+    budget = RunBudget(limits)
     assert budget.reserve_request(None) is None
     budget.settle_request(None, usage)
     refused = budget.reserve_request(None)
@@ -257,8 +257,8 @@ def test_each_limit_holds(limits: UsageLimits, usage: Usage, limit: str) -> None
 
 
 def test_an_inner_budget_spends_from_the_outer_one() -> None:
-    outer = Budget(UsageLimits(requests=3, tool_calls=1))
-    inner = Budget(UsageLimits(requests=2, tool_calls=5), outer)
+    outer = RunBudget(UsageLimits(requests=3, tool_calls=1))
+    inner = RunBudget(UsageLimits(requests=2, tool_calls=5), outer)
     assert [inner.reserve_request(None) for _ in range(3)] == [None, None, UsageLimit("requests", 2, 2)]
     assert outer.requests == 2
     assert inner.reserve_tool_call() is None
@@ -325,8 +325,8 @@ def test_a_context_can_carry_the_depth_itself() -> None:
 
 
 def test_an_answer_that_does_not_tell_its_cost_is_the_last_one_of_a_limited_cost() -> None:
-    outer = Budget(UsageLimits(cost=5))
-    inner = Budget(UsageLimits(requests=9), outer)
+    outer = RunBudget(UsageLimits(cost=5))
+    inner = RunBudget(UsageLimits(requests=9), outer)
     assert inner.reserve_request(None) is None
     inner.settle_request(None, Usage())
     assert inner.reserve_request(None) is None

@@ -15,8 +15,8 @@ from hypothesis import given, strategies as st
 from toolkit import AssistantMessage, ChatRequest, ConfigurationError, TextDelta, ToolCall, Usage, UserMessage
 from toolkit.chat import ChatResponse, ResponseDone, StreamEvent
 from toolkit.errors import RateLimitedError
+from toolkit.loop.budgets import CountedTokens, Window
 from toolkit.providers import RateLimitedProvider, estimated_tokens
-from toolkit.providers.wrapping import Spent, Window
 from toolkit.testing import FunctionProvider
 
 pytestmark = pytest.mark.anyio
@@ -288,14 +288,14 @@ def test_a_window_never_holds_more_than_its_limit_unless_for_one_alone(
 ) -> None:
     window = Window(limit, seconds)
     now = 0.0
-    counted: list[tuple[float, Spent]] = []
+    counted: list[tuple[float, CountedTokens]] = []
     for pause, estimate, really in steps:
         now += pause
         now += window.wait(estimate, now)
         assert window.wait(estimate, now) == 0, "after the wait there is room"
         running = [spent for begun, spent in counted if begun > now - seconds]
         assert not running or sum(spent.amount for spent in running) + estimate <= limit
-        spent = Spent(estimate)
+        spent = CountedTokens(estimate)
         window.count(spent, now)
         counted.append((now, spent))
         spent.amount = really  # told by the answer

@@ -106,10 +106,11 @@ class TranscriptCompacted:
 
 
 @dataclass(frozen=True, slots=True)
-class LimitReached:
-    """The budget has nothing left for the request that `CallModel` asked for: the loop ends."""
+class RequestRefused:
+    """The request that `CallModel` asked for is not made, or its reply not taken: the loop ends with this reason."""
 
-    limit: UsageLimit
+    reason: UsageLimit | Aborted
+    is_made: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +247,7 @@ class RunClosed:
 Feed: TypeAlias = (
     TurnBegun
     | TranscriptCompacted
-    | LimitReached
+    | RequestRefused
     | ReplyCutOff
     | ModelReplied
     | CallsPrepared
@@ -278,7 +279,7 @@ _ANY: frozenset[Phase] = frozenset(PHASES)
 ALLOWED_PHASES: Mapping[type[Feed], frozenset[Phase]] = {
     TurnBegun: frozenset({"ready", "compacted"}),
     TranscriptCompacted: frozenset({"compacting"}),
-    LimitReached: frozenset({"asking"}),
+    RequestRefused: frozenset({"asking"}),
     ReplyCutOff: frozenset({"asking"}),
     ModelReplied: frozenset({"asking"}),
     CallsPrepared: frozenset({"preparing"}),
@@ -323,7 +324,7 @@ _FORMS: Mapping[type[Feed], tuple[str, tuple[Any, ...]]] = {
     MessagesSteered: ("steered", (list[Message],)),
     TranscriptCompacted: ("compacted", (list[Message | tuple[int, int]],)),
     ReplyCutOff: ("keep_partial", (str,)),
-    LimitReached: ("limit_reached", (UsageLimit,)),
+    RequestRefused: ("limit_reached", (UsageLimit | Aborted, bool)),
     RunWoundUp: ("wind_up", (UsageLimit | NoValidAnswer | Aborted,)),
 }
 """The name and the types of each feed that a log has; the others come from the caller, or end the run."""

@@ -64,7 +64,7 @@ from toolkit.loop.feeds import (
     load_feed,
 )
 from toolkit.loop.journal import CutError, Journal, JournalEntry, JournalValue, storable_id
-from toolkit.loop.limits import Budget, Spent, UsageLimits
+from toolkit.loop.limits import RunBudget, Spent, UsageLimits
 from toolkit.loop.outcome import AwaitingApproval, Cancelled, ResultAsAnswer, Timeout, TypedAnswer
 from toolkit.loop.stopping import Continue, Stop, StopContext, StopDecision, ask_stop_when
 from toolkit.loop.turn import OpenCall, write_lost
@@ -362,7 +362,7 @@ class RunJournal(Generic[Ctx]):
                 run.feed(CallReturned(call.id, lost))
                 run.state.turn.closed.append((lost, True))
                 return {}
-            ledger = Budget(UsageLimits(), run.budget)
+            ledger = RunBudget(UsageLimits(), run.budget)
             nested = NestedJournals(self._journal, storable_id(call.id), self.signing_key) if is_logged else None
             budget = None if run.budget is None else ledger
             frame = replace(run.frame, budget=budget, journals=nested)
@@ -825,7 +825,7 @@ class _SideState:
         """Count what this loop spends apart from what others spend of the same budget."""
         outer = self._run.budget
         if outer is not None:
-            self._run.budget = own = Budget(UsageLimits(), outer)
+            self._run.budget = own = RunBudget(UsageLimits(), outer)
             own.requests, own.tool_calls = outer.requests, outer.tool_calls
 
     def read_spent(self) -> Spent | None:

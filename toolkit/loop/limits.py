@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypeGuard, TypeVar, cast, runtime_checkable
@@ -55,7 +55,7 @@ class UsageLimits(Settings):
         check_fields(self, "usage limit {}")
 
 
-class Budget:
+class RunBudget:
     """The usage under `limits`; an inner loop's budget spends from the outer one's as well."""
 
     __slots__ = (
@@ -70,7 +70,7 @@ class Budget:
         "tool_calls",
     )
 
-    def __init__(self, limits: UsageLimits, parent: Budget | None = None) -> None:
+    def __init__(self, limits: UsageLimits, parent: RunBudget | None = None) -> None:
         self._limits = limits
         self._reserved_tokens = 0
         self._has_unknown_cost = False
@@ -144,9 +144,9 @@ class Budget:
             budget._cost += cost
             budget._has_unknown_cost |= has_unknown_cost
 
-    def nest_in(self, parent: Budget | None) -> None:
+    def nest_in(self, parent: RunBudget | None) -> None:
         """Spend from the budget of the loop round this one as well, from now on."""
-        self._all: tuple[Budget, ...] = (self,) if parent is None else (self, *parent._all)
+        self._all: tuple[RunBudget, ...] = (self,) if parent is None else (self, *parent._all)
 
     def _forbids_request(self, tokens: int) -> UsageLimit | None:
         limits, waiting = self._limits, self._reserved_tokens
@@ -200,6 +200,7 @@ class LoopFrame:
         stop: Ends the loop whose tools run under this before its next request, given a reason.
         inherited: The middleware that also serves the loops started here, outermost first.
         journals: The logs of the loops started here; None where those are not durable.
+        metadata: That of the loop and of those round it; None where there is none.
     """
 
     depth: int
@@ -207,11 +208,12 @@ class LoopFrame:
     loop_id: str = field(default="", compare=False)
     run_id: str = field(default="", compare=False)
     parent_loop_id: str | None = field(default=None, compare=False)
-    budget: Budget | None = None
+    budget: RunBudget | None = None
     spend: Callable[[Usage], None] | None = field(default=None, compare=False)
     stop: Callable[[str], None] | None = field(default=None, compare=False)
     inherited: tuple[Middleware[Any], ...] = field(default=(), compare=False)
     journals: NestedJournals | None = field(default=None, compare=False)
+    metadata: Mapping[str, Any] | None = field(default=None, compare=False)
 
 
 current_frame: ContextVar[LoopFrame | None] = ContextVar("toolkit_loop_frame", default=None)
@@ -268,6 +270,7 @@ def enter_depth(ctx: object, max_depth: int | None, loop_id: str = "") -> LoopFr
         parent_loop_id=outer.loop_id,
         budget=outer.budget,
         inherited=outer.inherited,
+        metadata=outer.metadata,
     )
 
 

@@ -12,8 +12,9 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
-from threading import Lock
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, cast
+
+import anyio
 
 from toolkit.calls.approval import Approval, Deny
 from toolkit.calls.events import ToolExecutionEnd, ToolExecutionUpdate, ToolProgress
@@ -28,17 +29,23 @@ from toolkit.chat import (
     ToolCall,
     ToolDefinition,
     ToolResult,
+    Usage,
+    UserMessage,
 )
 from toolkit.chat.output import ToolOutput
 from toolkit.chat.provider import Delta, events_of
 from toolkit.chat.request import copy_definition
 from toolkit.dataclass import dataclass
-from toolkit.errors import ConfigurationError, LoopUsageError, TooManyRunsError, UnknownToolNameError
+from toolkit.errors import (
+    ConfigurationError,
+    LoopUsageError,
+    RunStoppedError,
+    UnknownToolNameError,
+)
 from toolkit.loop.events import LoopEvent, SubAgentEvent
-from toolkit.loop.outcome import MissingSteps, ToolLoopResult
+from toolkit.loop.outcome import Aborted, MissingSteps, ToolLoopResult
 from toolkit.runtime.backend import cancellation_mark, is_being_cancelled
-from toolkit.runtime.workers import enter_gate
-from toolkit.settings import Settings, check_fields, check_setting, describe_value
+from toolkit.settings import FUNCTION, Settings, check_fields, check_setting, describe_value
 
 _logger = logging.getLogger("toolkit.loop")
 
@@ -63,7 +70,7 @@ class RunInfo(Generic[Ctx]):
         provider: The name of what talks to the model: its own ``name``, else that of its class.
         model: The model that it asks, where it names one.
         tool_names: The names of the registry's tools when the run began.
-        metadata: That of the configuration.
+        metadata: That of the configuration, over that of the loops round it.
         ctx: The application's context, as the tools get it.
         is_restored: True where the loop was taken up from a snapshot.
     """
@@ -80,6 +87,16 @@ class RunInfo(Generic[Ctx]):
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     ctx: Ctx
     is_restored: bool = False
+
+    def find_fact(self, name: str) -> str | None:
+        """Return a fact on the run, such as its ``user``: an entry of `metadata`, else an attribute of the context.
+
+        None where there is none, or it is neither text nor a whole number.
+        """
+        value: object = self.metadata.get(name)
+        if value is None:
+            value = getattr(self.ctx, name, None)
+        return str(value) if isinstance(value, (str, int)) and not isinstance(value, bool) and value != "" else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -479,53 +496,119 @@ class ToolExecutionHooks(Settings, Middleware[Any]):
             await _settle_value(self.after(event.tool_name, event.call_id, event.result.is_error))
 
 
-class RunLimit(Middleware[Any]):
-    """Bounds how many runs are under way at once in this process, over all its threads and event loops.
+def guard_input(
+    check: Callable[[RequestInfo[Ctx]], str | Awaitable[str | None] | None], *, beside: bool = False
+) -> Middleware[Ctx]:
+    """Return a middleware that has the user's messages checked before they reach the model.
 
     ::
 
-        limit = RunLimit(50, waiting=200)  # one object, for all runs that it is to bound together
-        config = ToolLoopConfig(middleware=(limit,))
+        async def no_secrets(request: RequestInfo[App]) -> str | None:
+            is_bad = await moderate(request.chat.messages[-1].text)
+            return "this question can't be answered here" if is_bad else None
 
-    More runs wait, in the order in which they came; the loop's `timeout` doesn't count that. Loops inside of tools
-    belong to the run around them. Where a run is stepped, each `next_turn` takes a place of its own.
+        config = ToolLoopConfig(middleware=(guard_input(no_secrets),))
 
     Args:
-        runs: How many may be under way.
-        waiting: How many more may wait; one beyond those fails with a `TooManyRunsError` before it has begun. None
-            lets any number wait.
+        check: Called before each request whose last message is the user's. A text ends the run as `Aborted` with that
+            as its reason, None lets the request be made, and raising fails the run. It may be async.
+        beside: True where it runs beside the request, which is cancelled if the check ends the run. Nothing waits for
+            the check then but the answer, of which pieces may have been streamed already.
     """
+    return _InputGuard(check, beside=beside)
 
-    def __init__(self, runs: int, *, waiting: int | None = None) -> None:
-        check_setting("runs", runs, int, least=1)
-        check_setting("waiting", waiting, int, None, least=0)
-        self._runs = runs
-        self._most_waiting = waiting
-        self._lock = Lock()
-        self._count = 0
 
-    async def around_run(self, run: RunInfo[Any], proceed: RunProceed) -> None:
-        """Wait for a place.
+def guard_output(
+    check: Callable[[RequestInfo[Ctx], ChatResponse], str | Awaitable[str | None] | None], *, shows_deltas: bool = False
+) -> Middleware[Ctx]:
+    """Return a middleware that has the model's replies checked before anything is made of them.
 
-        Raises:
-            TooManyRunsError: As many wait as may.
-        """
-        if run.parent_loop_id is not None:
-            await proceed()
-            return
-        with self._lock:
-            if self._most_waiting is not None and self._count >= self._runs + self._most_waiting:
-                raise TooManyRunsError(self._runs, self._most_waiting)
-            self._count += 1
-        try:
-            leave = await enter_gate(self, self._runs)
+    ::
+
+        def no_prices(request: RequestInfo[App], response: ChatResponse) -> str | None:
+            return "prices are not told" if "$" in response.text else None
+
+        config = ToolLoopConfig(middleware=(guard_output(no_prices),))
+
+    Args:
+        check: Called with each reply, also one with calls, none of which has run yet. A text ends the run as `Aborted`
+            with that as its reason, without the reply in the transcript; None accepts the reply, and raising fails the
+            run. It may be async.
+        shows_deltas: True where the pieces of a streamed reply are emitted before it is checked; else they are
+            withheld, and `ResponseReceived` has the text.
+    """
+    return _OutputGuard(check, shows_deltas=shows_deltas)
+
+
+class _InputGuard(Middleware[Any]):
+    def __init__(self, check: Callable[[RequestInfo[Any]], Any], *, beside: bool) -> None:
+        check_setting("what guard_input() is given", check, FUNCTION)
+        check_setting("beside", beside, bool)
+        self._check = check
+        self._beside = beside
+
+    async def around_request(self, request: RequestInfo[Any], proceed: RequestProceed) -> ChatResponse:
+        """Make a request that passes the check."""
+        if not isinstance(request.chat.messages[-1], UserMessage):
+            return await proceed()
+        if self._beside:
+            return await self._ask_beside(request, proceed)
+        _stop_if_refused(await _settle_value(self._check(request)), "guard_input")
+        return await proceed()
+
+    async def _ask_beside(self, request: RequestInfo[Any], proceed: RequestProceed) -> ChatResponse:
+        response: ChatResponse | None = None
+        failures: list[Exception] = []
+
+        async def judge() -> None:
             try:
-                await proceed()
-            finally:
-                leave()
-        finally:
-            with self._lock:
-                self._count -= 1
+                _stop_if_refused(await _settle_value(self._check(request)), "guard_input")
+            except Exception as error:  # noqa: BLE001 - it is raised where no group can take it
+                failures.append(error)
+                tasks.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(judge)
+            try:
+                response = await proceed()
+            except Exception as error:  # noqa: BLE001 - as above
+                failures.append(error)
+                tasks.cancel_scope.cancel()
+        if failures:
+            raise failures[0]
+        assert response is not None
+        return response
+
+
+class _OutputGuard(Middleware[Any]):
+    def __init__(self, check: Callable[[RequestInfo[Any], ChatResponse], Any], *, shows_deltas: bool) -> None:
+        check_setting("what guard_output() is given", check, FUNCTION)
+        check_setting("shows_deltas", shows_deltas, bool)
+        self._check = check
+        self._shows_deltas = shows_deltas
+
+    async def around_request(self, request: RequestInfo[Any], proceed: RequestProceed) -> ChatResponse:
+        """Return a reply that passes the check."""
+        withholds = request.is_streamed and not self._shows_deltas
+        response = await (proceed(on_delta=_withhold_delta) if withholds else proceed())
+        _stop_if_refused(await _settle_value(self._check(request, response)), "guard_output", response.usage)
+        return response
+
+
+def _withhold_delta(delta: Delta) -> None:
+    del delta
+
+
+def _stop_if_refused(verdict: object, guard: str, usage: Usage | None = None) -> None:
+    """Take what a check returned.
+
+    Raises:
+        RunStoppedError: A reason to end the run.
+        ConfigurationError: It is neither a text nor None.
+    """
+    check_setting(f"what the function of {guard}() returns", verdict, str, None)
+    if isinstance(verdict, str):
+        raise RunStoppedError(Aborted(verdict), usage)
 
 
 async def _settle_value(value: Any) -> Any:

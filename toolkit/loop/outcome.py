@@ -120,13 +120,16 @@ class UsageLimit:
     Args:
         limit: The limit that was reached.
         maximum: The amount that it allows.
-        used: The amount that was used.
+        used: The amount that was used; of a `Budget`, with what is reserved for requests under way.
+        budget: The name and owner of the budget, such as ``user ada, 2026-11-23``, where it is a `Budget` or a
+            `RateLimit` of many runs; empty where it is that of this run alone.
     """
 
     limit: Literal["requests", "input_tokens", "output_tokens", "total_tokens", "tool_calls", "cost"]
     maximum: float
     used: float
     _: KW_ONLY
+    budget: str = ""
     kind: Literal["usage_limit"] = field(default="usage_limit", repr=False)
 
 

@@ -28,10 +28,17 @@ from toolkit.chat import (
 )
 from toolkit.chat.provider import Delta
 from toolkit.dataclass import maker_of
-from toolkit.errors import BadResponseError, ConfigurationError, InvalidArgumentsError, ProviderError, SchemaError
+from toolkit.errors import (
+    BadResponseError,
+    ConfigurationError,
+    InvalidArgumentsError,
+    ProviderError,
+    RunStoppedError,
+    SchemaError,
+)
 from toolkit.loop.config import ANSWER_TOOL, AnswerFormat
 from toolkit.loop.events import IterationStart, ProviderRetried
-from toolkit.loop.feeds import AnswerJudged, LimitReached, ReplyCutOff, RunWoundUp, UsageSpent
+from toolkit.loop.feeds import AnswerJudged, ReplyCutOff, RequestRefused, RunWoundUp, UsageSpent
 from toolkit.loop.listener import EventFeed, Listener
 from toolkit.loop.middleware import DeltaTaker, MiddlewareChain, RequestInfo
 from toolkit.loop.outcome import Complete, NoValidAnswer, Out, TypedAnswer
@@ -250,7 +257,7 @@ class ModelRequests:
         budget = self._run.budget
         limit = None if budget is None else budget.reserve_request(request.max_tokens)
         if limit is not None:
-            self._run.feed(LimitReached(limit))
+            self._run.feed(RequestRefused(limit))
             return None
         spent: Usage | None = None
         try:
@@ -268,6 +275,12 @@ class ModelRequests:
         except ProviderError as error:
             spent = error.usage
             raise
+        except RunStoppedError as stop:
+            spent = stop.usage
+            if spent is not None:
+                self._run.feed(UsageSpent(spent))
+            self._run.feed(RequestRefused(stop.reason, is_made=spent is not None))
+            return None
         finally:
             if budget is not None:
                 budget.settle_request(request.max_tokens, spent)

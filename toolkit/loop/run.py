@@ -49,8 +49,8 @@ from toolkit.loop.feeds import (
 )
 from toolkit.loop.journal import Journal
 from toolkit.loop.limits import (
-    Budget,
     LoopFrame,
+    RunBudget,
     SubAgentSeat,
     current_call_id,
     current_frame,
@@ -237,7 +237,7 @@ class Run(Generic[Ctx, Out]):
         seat = sub_agent_seat.get()
         self.policy: ExecutionPolicy = _find_own_policy(config, seat, self.loop_id)
         self.frame: LoopFrame
-        self.budget: Budget | None = None if config.limits.usage is None else Budget(config.limits.usage)
+        self.budget: RunBudget | None = None if config.limits.usage is None else RunBudget(config.limits.usage)
         self.answer: ExpectedAnswer[Any] | None = None if config.answer is None else ExpectedAnswer(config.answer)
         answer_tool = None if self.answer is None or not config.asks_by_tool else self.answer.registration
         self.offer: Offer[Ctx] = Offer(registry, fixed_tools, answer_tool, self.memory)
@@ -678,6 +678,8 @@ class Run(Generic[Ctx, Out]):
         """
         frame = enter_depth(self._user_ctx, self.config.max_depth, self.loop_id)
         frame.spend, frame.stop = self._count_usage, self._stop_run
+        if self.config.metadata:
+            frame.metadata = {**(frame.metadata or {}), **self.config.metadata}
         if self.budget is None:
             self.budget = frame.budget
         else:
@@ -713,7 +715,7 @@ class Run(Generic[Ctx, Out]):
             provider=str(getattr(provider, "name", "") or type(provider).__name__),
             model=str(getattr(provider, "model", "")),
             tool_names=self.registry.names,
-            metadata=self.config.metadata,
+            metadata=frame.metadata or {},
             ctx=self.ctx,
             is_restored=self.is_restored,
         )

@@ -7,7 +7,7 @@ by this one machine. The steps and the feeds that answer them::
     step            done by the driver                        answered by
     BeginTurn       pass on what was steered                  TurnBegun
     Compact         shorten the transcript                    TranscriptCompacted
-    CallModel       ask the model                             ModelReplied | LimitReached
+    CallModel       ask the model                             ModelReplied | RequestRefused
                     prepare the calls of its reply            CallsPrepared, where there are calls
     AskApproval     ask the guards about each call            CallDecided, once per call; none where CallsPrepared
                                                               approved all
@@ -73,11 +73,11 @@ from toolkit.loop.feeds import (
     Feed,
     Finished,
     InjectMessages,
-    LimitReached,
     MessagesSteered,
     ModelReplied,
     Phase,
     ReplyCutOff,
+    RequestRefused,
     RunClosed,
     RunEnded,
     RunResumed,
@@ -492,9 +492,10 @@ class LoopState:
     def _take_partial(self, feed: ReplyCutOff) -> None:
         self.messages.append(AssistantMessage(feed.text))
 
-    def _take_limit(self, feed: LimitReached) -> None:
-        self.iterations -= 1
-        self._end_loop(feed.limit)
+    def _take_refusal(self, feed: RequestRefused) -> None:
+        if not feed.is_made:
+            self.iterations -= 1
+        self._end_loop(feed.reason)
 
     # the model's answer
 
@@ -904,7 +905,7 @@ class LoopState:
     TAKERS: ClassVar[Mapping[type[Feed], Any]] = {
         TurnBegun: _begin_turn,
         TranscriptCompacted: _take_compacted,
-        LimitReached: _take_limit,
+        RequestRefused: _take_refusal,
         ReplyCutOff: _take_partial,
         ModelReplied: _take_reply,
         CallsPrepared: _take_prepared,

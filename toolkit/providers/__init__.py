@@ -8,9 +8,10 @@
 wraps an adapter, and says what its answers cost (``prices``).
 """
 
+from toolkit.loop.budgets import estimated_tokens
 from toolkit.providers.catalogue import ClosableProvider, provider_for
 from toolkit.providers.prices import PricedProvider, PriceFunction, TokenPrices
-from toolkit.providers.wrapping import CachedProvider, FallbackProvider, RateLimitedProvider, estimated_tokens
+from toolkit.providers.wrapping import CachedProvider, FallbackProvider, RateLimitedProvider
 
 __all__ = [
     "CachedProvider",

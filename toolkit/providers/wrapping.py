@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-import math
-import time
-from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
-from threading import Lock
+from dataclasses import replace
 
-import anyio
 import anyio.lowlevel
 
 from toolkit.calls.caching import Cache, MemoryCache
@@ -27,13 +22,13 @@ from toolkit.chat.provider import (
 )
 from toolkit.errors import ConfigurationError, ProviderError, RateLimitedError
 from toolkit.json_text import digest_json, write_json
+from toolkit.loop.budgets import CountedTokens, RequestRate, estimated_tokens
 from toolkit.redaction import digest_of, replace_fields, without_keys
 from toolkit.runtime.workers import enter_gate
 from toolkit.settings import Duration, check_setting, describe_value, to_seconds
 
 _WHOLE = ("end_turn", "tool_use", "stop_sequence")
 _logger = logging.getLogger("toolkit.providers")
-_CHARACTERS_PER_TOKEN = 4
 
 
 class CachedProvider(ProviderWrapper):
@@ -205,16 +200,6 @@ class FallbackProvider:
         failed.append(error)
 
 
-def estimated_tokens(request: ChatRequest) -> int:
-    """Return an estimate of a request's tokens: a quarter of its characters, plus the maximum length of the answer."""
-    characters = 0
-    for message in request.messages:
-        characters += len(message.text)
-        if message.role == "assistant":
-            characters += sum([len(call.name) + len(call.arguments) for call in message.tool_calls])
-    return characters // _CHARACTERS_PER_TOKEN + (request.max_tokens or 0)
-
-
 class RateLimitedProvider(ProviderWrapper):
     """Lets requests wait until they are within the limits, first come, first served.
 
@@ -255,13 +240,10 @@ class RateLimitedProvider(ProviderWrapper):
             check_setting(name, limit, int, None, least=1)
         seconds = to_seconds(per, "the time of a rate limit")
         super().__init__(provider)
-        self._requests = Window(requests, seconds)
-        self._tokens = Window(tokens, seconds)
+        self._rate = RequestRate(requests, tokens, seconds)
         self._estimate = estimate
         self._concurrency = concurrency
-        self._open_at = 0.0
-        self._lock = Lock()
-        self._places, self._head_of_line = object(), object()
+        self._places = object()
 
     async def generate(self, request: ChatRequest) -> ChatResponse:
         """Return the answer, when it is this request's turn."""
@@ -279,66 +261,15 @@ class RateLimitedProvider(ProviderWrapper):
                 yield event
 
     @asynccontextmanager
-    async def _await_turn(self, request: ChatRequest) -> AsyncGenerator[Spent]:
+    async def _await_turn(self, request: ChatRequest) -> AsyncGenerator[CountedTokens]:
         leave_place = None if self._concurrency is None else await enter_gate(self._places, self._concurrency)
         try:
-            # The first in the line keeps it while it waits; it is handed on in the order of asking.
-            leave_line = await enter_gate(self._head_of_line)
-            try:
-                spent = Spent(self._estimate(request))
-                while (wait := self._count_request(spent)) > 0:  # noqa: ASYNC110 - no event tells that time has passed
-                    await anyio.sleep(wait)
-            finally:
-                leave_line()
+            spent = await self._rate.wait(self._estimate(request))
             try:
                 yield spent
             except RateLimitedError as error:
-                self._open_at = max(self._open_at, time.monotonic() + (error.retry_after or 0.0))
+                self._rate.pause(error.retry_after or 0.0)
                 raise
         finally:
             if leave_place is not None:
                 leave_place()
-
-    def _count_request(self, spent: Spent) -> float:
-        """Count a request from now on, or return the seconds after which to ask again."""
-        with self._lock:
-            now = time.monotonic()
-            wait = max(self._open_at - now, self._requests.wait(1, now), self._tokens.wait(spent.amount, now))
-            if wait <= 0:
-                self._requests.count(Spent(1), now)
-                self._tokens.count(spent, now)
-            return wait
-
-
-@dataclass(slots=True)
-class Spent:
-    """The amount that one request uses up; the amount is put right when the answer tells it."""
-
-    amount: int
-
-
-class Window:
-    """The amount that was spent within the last `seconds`."""
-
-    def __init__(self, limit: int | None, seconds: float) -> None:
-        self._limit = limit
-        self._seconds = seconds
-        self._counted: deque[tuple[float, Spent]] = deque()
-
-    def wait(self, amount: int, now: float) -> float:
-        """Return the seconds until `amount` can be spent, or nothing else counts."""
-        while self._counted and self._counted[0][0] + self._seconds <= now:
-            self._counted.popleft()
-        wait = 0.0
-        left = math.inf if self._limit is None else self._limit - sum([spent.amount for _, spent in self._counted])
-        for begun, spent in self._counted:
-            if amount <= left:
-                break
-            left += spent.amount
-            wait = begun + self._seconds - now
-        return wait
-
-    def count(self, spent: Spent, now: float) -> None:
-        """Count the usage from now on."""
-        if self._limit is not None:
-            self._counted.append((now, spent))
