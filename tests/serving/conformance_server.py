@@ -10,7 +10,7 @@ import anyio
 
 from toolkit import Tool, ToolContext, ToolError, ToolRegistry, tool, tool_from_schema, tool_with_ctx
 from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBlock
-from toolkit.serving.mcp import serve_mcp_http
+from toolkit.serving.mcp import McpRequest, serve_mcp_http
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
@@ -71,10 +71,59 @@ async def test_tool_with_progress(context: ToolContext[object]) -> str:
     return "done"
 
 
+@tool_with_ctx
+async def test_tool_with_logging(request: McpRequest) -> str:
+    """Log three times."""
+    for text in ("Tool execution started", "Tool processing data", "Tool execution completed"):
+        await request.log(text)
+        await anyio.sleep(0.05)
+    return "done"
+
+
+async def ask(request: McpRequest, message: str, properties: dict[str, Any]) -> str:
+    """Ask the user."""
+    answer = await request.elicit(message, {"type": "object", "properties": properties, "required": []})
+    return f"User response: {answer}"
+
+
+@tool_with_ctx
+async def test_elicitation(request: McpRequest, message: str) -> str:
+    """Ask for a name."""
+    return await ask(request, message, {"username": {"type": "string"}, "email": {"type": "string"}})
+
+
+@tool_with_ctx
+async def test_elicitation_sep1034_defaults(request: McpRequest) -> str:
+    """Ask with defaults."""
+    properties: dict[str, Any] = {
+        "name": {"type": "string", "default": "John Doe"},
+        "age": {"type": "integer", "default": 30},
+        "score": {"type": "number", "default": 95.5},
+        "status": {"type": "string", "enum": ["active", "inactive", "pending"], "default": "active"},
+        "verified": {"type": "boolean", "default": True},
+    }
+    return await ask(request, "Who?", properties)
+
+
+@tool_with_ctx
+async def test_elicitation_sep1330_enums(request: McpRequest) -> str:
+    """Ask for a choice of each kind."""
+    options = ["option1", "option2", "option3"]
+    titled = [{"const": f"value{n}", "title": f"Choice {n}"} for n in (1, 2, 3)]
+    properties: dict[str, Any] = {
+        "untitledSingle": {"type": "string", "enum": options},
+        "titledSingle": {"type": "string", "oneOf": titled},
+        "legacyEnum": {"type": "string", "enum": ["opt1", "opt2", "opt3"], "enumNames": ["One", "Two", "Three"]},
+        "untitledMulti": {"type": "array", "items": {"type": "string", "enum": options}},
+        "titledMulti": {"type": "array", "items": {"anyOf": titled}},
+    }
+    return await ask(request, "Which?", properties)
+
+
 async def main() -> None:
     """Serve."""
     schema = tool_from_schema("json_schema_2020_12_tool", "Take an address.", SCHEMA, lambda arguments: arguments)
-    tools: list[Tool[object]] = [
+    tools: list[Tool[McpRequest]] = [
         test_simple_text,
         test_image_content,
         test_audio_content,
@@ -82,9 +131,13 @@ async def main() -> None:
         test_multiple_content_types,
         test_error_handling,
         test_tool_with_progress,
+        test_tool_with_logging,
+        test_elicitation,
+        test_elicitation_sep1034_defaults,
+        test_elicitation_sep1330_enums,
         schema,
     ]
-    await serve_mcp_http(ToolRegistry(tools), port=int(sys.argv[1]))
+    await serve_mcp_http(ToolRegistry(tools), context_for=lambda request: request, port=int(sys.argv[1]))
 
 
 if __name__ == "__main__":

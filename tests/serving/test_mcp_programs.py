@@ -23,8 +23,8 @@ SERVED = str(Path(__file__).parent / "served_mcp.py")
 SERVER = str(Path(__file__).parent / "conformance_server.py")
 CLIENT = str(ROOT / "tests" / "sources" / "mcp" / "conformance_client.py")
 
-# A registry has tools; the runner's other scenarios are about resources, prompts, completion and log levels, or about
-# tools that themselves ask the client's model or user.
+# A registry has tools; the runner's other scenarios are about resources, prompts, completion and sampling, which a
+# FastMCP server has beside a registry, and about streams that a server ends and takes up again.
 OF_A_SERVER = [
     "server-initialize",
     "ping",
@@ -36,6 +36,11 @@ OF_A_SERVER = [
     "tools-call-mixed-content",
     "tools-call-error",
     "tools-call-with-progress",
+    "tools-call-with-logging",
+    "tools-call-elicitation",
+    "logging-set-level",
+    "elicitation-sep1034-defaults",
+    "elicitation-sep1330-enums",
     "json-schema-2020-12",
     "server-sse-multiple-streams",
     "dns-rebinding-protection",

@@ -381,10 +381,12 @@ async def test_what_is_no_registry_is_an_error_of_the_server(caplog: pytest.LogC
         mcp_server(made(), User("ada"), context_for=find_user)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
 
 
+@pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")
 async def test_a_tool_asks_and_logs_in_the_request_that_it_serves() -> None:
     @tool_with_ctx
     async def book(request: McpRequest, room: str) -> str:
         """Book a room."""
+        await request.log("not asked for", "debug")
         await request.log(f"looking for {room}")
         answer = await request.elicit("For how many nights?", {"type": "object", "properties": NIGHTS})
         return "nothing booked" if answer is None else f"{room} for {answer['nights']}"
@@ -403,12 +405,14 @@ async def test_a_tool_asks_and_logs_in_the_request_that_it_serves() -> None:
         for era in ERAS:
             way = InMemory(server, era).open()
             async with Client(way, elicitation_callback=answer, logging_callback=log) as client:
+                if era == "legacy":
+                    await client.set_logging_level("info")  # pyright: ignore[reportDeprecated]
                 block = (await client.call_tool("book", {"room": "A"})).content[0]
                 assert isinstance(block, wire.TextContent)
                 texts[era] = block.text
     assert texts["legacy"] == "A for 2"
     assert "can't ask in the middle of a call" in texts["modern"]
-    assert logged[-1] == "looking for A"
+    assert logged == ["looking for A"]
 
 
 NIGHTS = {"nights": {"type": "integer"}}

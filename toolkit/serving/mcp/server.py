@@ -16,7 +16,7 @@ from contextlib import (
     suppress,
 )
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, TypedDict, assert_never, cast, overload
+from typing import Any, Literal, TypeAlias, TypedDict, assert_never, cast, get_args, overload
 from urllib.parse import quote
 from weakref import WeakSet
 
@@ -47,6 +47,8 @@ _logger = logging.getLogger("toolkit.serving")
 
 _WAITING_REPORTS = 64
 _LONGEST_REPORT = 2_000
+_LOG_LEVEL = "log level"
+_LEVELS: tuple[wire.LoggingLevel, ...] = get_args(wire.LoggingLevel)  # in order of severity
 _QUESTION = "approval"
 _ANSWER_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -114,6 +116,9 @@ class McpRequest:
 
     async def log(self, text: str, level: wire.LoggingLevel = "info") -> None:
         """Send a log message that belongs to this request; clients get the levels that they ask for."""
+        least = _find_connection(self._context).state.get(_LOG_LEVEL, _LEVELS[0])
+        if _LEVELS.index(level) < _LEVELS.index(least):
+            return
         with warnings.catch_warnings(action="ignore", category=MCPDeprecationWarning):  # clients still ask for logs
             sending = self._context.session.send_log_message(  # pyright: ignore[reportDeprecated]
                 level, text[:_LONGEST_REPORT], logger="tools", related_request_id=self._context.request_id
@@ -250,6 +255,7 @@ class RegistryServing:
             on_call_tool=self.call_tool,
             on_subscriptions_listen=ListenHandler(self._bus),
         )
+        server.add_request_handler("logging/setLevel", wire.SetLevelRequestParams, _set_log_level)
         # Binds a question about a call to its arguments and to the user who made it.
         server.middleware.append(RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=name))
         return server
@@ -282,7 +288,7 @@ class RegistryServing:
     ) -> AsyncGenerator[tuple[ToolRegistry[Any], Any]]:
         """Make what a request's user has: the tools and the context."""
         if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-            self._older_connections.add(context.session._connection)  # pyright: ignore[reportPrivateUsage]
+            self._older_connections.add(_find_connection(context))
         async with AsyncExitStack() as stack:
             try:
                 ctx = await _open_context(self._make_context(_read_request(context)), stack)
@@ -341,6 +347,17 @@ class RegistryServing:
         if observer.crash is not None and self._crashes == "reference":
             return _refer_to_log(observer.crash, call)
         return _make_result(given[0], observer.whole or given[0], registration)
+
+
+def _find_connection(context: ServerRequestContext[Any, Any]) -> Connection:
+    return context.session._connection  # pyright: ignore[reportPrivateUsage]
+
+
+async def _set_log_level(
+    context: ServerRequestContext[Any, Any], params: wire.SetLevelRequestParams
+) -> wire.EmptyResult:
+    _find_connection(context).state[_LOG_LEVEL] = params.level
+    return wire.EmptyResult()
 
 
 def _read_request(context: ServerRequestContext[Any, Any]) -> McpRequest:
