@@ -1,4 +1,4 @@
-"""YAML from elsewhere, read under bounds, and YAML files that people write, checked by type.
+"""YAML from elsewhere, read under bounds, and files that people write: checked by type, with variables replaced.
 
 Without bounds, a few lines can expand to more than any memory holds, or take very long to read.
 """
@@ -14,6 +14,7 @@ from toolkit.errors import ConfigurationError, InvalidArgumentsError, naming_ext
 from toolkit.schema import function_schema
 
 _MOST_FILE_BYTES = 1_000_000
+_VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _BOOLEAN_WORDS = "YAML reads yes, no, on and off as true and false: write them in quotes where they are words."
 _BOOLEAN_MET = re.compile(r": got (?:the boolean )?(?:true|false)\b")
 
@@ -220,3 +221,37 @@ def _check_keys(mapping: Any) -> None:
         if (before := lines.get((key.tag, key.value))) is not None:
             raise UnclearKeyError(f"the key '{key.value}' is there twice, in line {before} and in line {line}")
         lines[key.tag, key.value] = line
+
+
+def expand_variables(value: Any, environment: Mapping[str, str], place: str) -> Any:
+    """Return a value with ``${NAME}``, ``${env:NAME}`` and ``${NAME:-default}`` in its texts replaced.
+
+    Args:
+        value: Read from a file.
+        environment: The variables.
+        place: Where it stands, for errors.
+
+    Raises:
+        ConfigurationError: A variable is not set, and has no default.
+    """
+    if isinstance(value, str):
+        return _VARIABLE.sub(lambda found: _read_variable(found, environment, place), value)
+    if isinstance(value, dict):
+        members = cast("dict[str, Any]", value).items()
+        return {key: expand_variables(inner, environment, f"{place}.{key}") for key, inner in members}
+    if isinstance(value, list):
+        items = enumerate(cast("list[Any]", value))
+        return [expand_variables(inner, environment, f"{place}.{number}") for number, inner in items]
+    return value
+
+
+def _read_variable(found: re.Match[str], environment: Mapping[str, str], place: str) -> str:
+    name, default = found[1], found[2]
+    value = environment.get(name)
+    if not value and default is not None:
+        return default
+    if value is None:
+        raise ConfigurationError(
+            f"{place} needs the environment variable {name}, which is not set: set it, or write ${{{name}:-default}}"
+        )
+    return value

@@ -22,7 +22,6 @@ file are ignored.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -31,14 +30,12 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from toolkit.calls.registration import EnvVar, ToolRetryConfig
-from toolkit.checked_yaml import check_sections, read_yaml_file
+from toolkit.checked_yaml import check_sections, expand_variables, read_yaml_file
 from toolkit.errors import ConfigurationError, DuplicateToolError
-from toolkit.schema.nodes import is_array, is_object
+from toolkit.schema.nodes import is_object
 from toolkit.tools.registry import ToolRegistry
 
 __all__ = ["ToolConfig", "load_tools"]
-
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
 class _RetryOptions(BaseModel):
@@ -134,7 +131,7 @@ def load_tools(
     file = Path(path)
     section = _read_tools_section(file)
     environment = os.environ if environment is None else environment
-    expanded = _expand_variables(section, environment, f"{file}: tools")
+    expanded = expand_variables(section, environment, f"{file}: tools")
 
     def read(tools: ToolConfig) -> None: ...
 
@@ -180,25 +177,3 @@ def _read_tools_section(file: Path) -> Any:
         what = known or "'preset', 'work_dir' and 'plugins'"
         raise ConfigurationError(f"{file}: the key 'tools' is missing: {what} stand below it")
     return {} if content["tools"] is None else content["tools"]
-
-
-def _expand_variables(value: Any, environment: Mapping[str, str], place: str) -> Any:
-    if isinstance(value, str):
-        return _VARIABLE.sub(lambda found: _read_variable(found, environment, place), value)
-    if is_object(value):
-        return {key: _expand_variables(inner, environment, f"{place}.{key}") for key, inner in value.items()}
-    if is_array(value):
-        return [_expand_variables(inner, environment, f"{place}.{number}") for number, inner in enumerate(value)]
-    return value
-
-
-def _read_variable(found: re.Match[str], environment: Mapping[str, str], place: str) -> str:
-    name, default = found[1], found[2]
-    value = environment.get(name)
-    if not value and default is not None:
-        return default
-    if value is None:
-        raise ConfigurationError(
-            f"{place} needs the environment variable {name}, which is not set: set it, or write ${{{name}:-default}}"
-        )
-    return value

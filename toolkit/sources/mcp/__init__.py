@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from toolkit.sources.mcp.failures import McpAuthError, McpConnectionError, McpNotFoundError
     from toolkit.sources.mcp.native_tool import MCPNativeTool
     from toolkit.sources.mcp.on_demand import MCPToolWrapper
-    from toolkit.sources.mcp.servers import HttpServer, McpServer, StdioServer, http, sse, stdio
+    from toolkit.sources.mcp.servers import HttpServer, McpServer, StdioServer, http, mcp_servers, sse, stdio
     from toolkit.sources.mcp.tools import McpTools, mcp_tools
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "SamplingRequest",
     "StdioServer",
     "http",
+    "mcp_servers",
     "mcp_tools",
     "register_mcp_service",
     "register_mcp_tools_by_name",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import shutil
 import ssl
@@ -15,7 +16,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import anyio
 import httpx2
@@ -26,8 +27,10 @@ from mcp.client.stdio import get_default_environment
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp.types import jsonrpc_message_adapter
+from pydantic import AliasChoices, BaseModel, Field, ValidationError
 from pydantic_core import from_json
 
+from toolkit.checked_yaml import expand_variables
 from toolkit.errors import ConfigurationError
 from toolkit.http_replies import MOST_REPLY_BYTES, BoundedClient, ReplyTooLargeError, closed_with, split_url
 from toolkit.redaction import (
@@ -161,6 +164,7 @@ _READ_TIMEOUT = 300.0
 _LONGEST_MESSAGE_QUOTE = 200
 _LONGEST_MESSAGE_READ = 10_000
 _MOST_SIGNATURES = 16
+_MOST_FILE_BYTES = 1_000_000
 _CONNECT_SECONDS = 30.0
 
 
@@ -421,6 +425,84 @@ def sse(
     """Return a server at a URL, over the older transport, server-sent events; the settings are those of `http`."""
     server = http(url, headers=headers, bearer=bearer, auth=auth, verify=verify, timeout=timeout, name=name)
     return replace(server, is_sse=True)
+
+
+def mcp_servers(
+    path: str | Path, *, environment: Mapping[str, str] | None = None
+) -> dict[str, StdioServer | HttpServer]:
+    """Return the servers of a JSON file as editors write it, by name; those with ``"disabled": true`` are left out.
+
+    ::
+
+        {"mcpServers": {"notes": {"command": "npx", "args": ["-y", "notes"], "env": {"KEY": "${NOTES_KEY}"}},
+                        "shop": {"url": "https://shop.example.com/mcp", "headers": {"X-Key": "${env:SHOP_KEY}"}}}}
+
+    ``${NAME}``, ``${env:NAME}`` and ``${NAME:-default}`` are variables of the environment. Keys that only an editor
+    knows are ignored; a relative ``cwd`` counts from the file's folder.
+
+    Args:
+        path: The file; ``servers`` in place of ``mcpServers`` is read, too.
+        environment: The variables; None takes those of this process.
+
+    Raises:
+        ConfigurationError: The file or a server can't be read, or a variable is missing; the server is named.
+    """
+    path = Path(path)
+    try:
+        if path.stat().st_size > _MOST_FILE_BYTES:
+            raise ConfigurationError(f"{path} can't be read: it has more than {_MOST_FILE_BYTES:,} bytes")
+        content = from_json(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{path} can't be read: {error}") from error
+    servers = content.get("mcpServers", content.get("servers")) if is_object(content) else None
+    if not is_object(servers):
+        raise ConfigurationError(f"{path} has no servers: the object 'mcpServers' is missing")
+    variables = os.environ if environment is None else environment
+    return {
+        name: _read_server(name, settings, f"{path}: the server '{name}'", path.parent, variables)
+        for name, settings in servers.items()
+        if not (is_object(settings) and settings.get("disabled") is True)
+    }
+
+
+class _WrittenServer(BaseModel):
+    """A server in a file of an editor's."""
+
+    type: Literal["stdio", "http", "streamable-http", "streamableHttp", "sse"] | None = None
+    command: str = ""
+    args: list[str] = []
+    env: dict[str, str] = {}
+    cwd: str | None = None
+    url: str = Field(default="", validation_alias=AliasChoices("url", "serverUrl", "httpUrl"))
+    headers: dict[str, str] = {}
+
+
+def _read_server(
+    name: str, settings: Any, place: str, folder: Path, environment: Mapping[str, str]
+) -> StdioServer | HttpServer:
+    expanded = expand_variables(settings, environment, place)
+    try:
+        written = _WrittenServer.model_validate(expanded)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ConfigurationError(f"{place}: {where + ': ' if where else ''}{first['msg']}") from None
+    if bool(written.command) == bool(written.url):
+        raise ConfigurationError(f"{place} needs either a 'command' or a 'url'")
+    for text in (written.command, written.url, *written.args, *written.env.values(), *written.headers.values()):
+        if "${" in text:
+            asked = text[text.index("${") :].partition("}")[0]
+            raise ConfigurationError(
+                f"{place}: only an editor knows '{asked}}}': use a variable, such as ${{env:NAME}}"
+            )
+    if written.command:
+        cwd = None if written.cwd is None else folder / written.cwd
+        return stdio(written.command, *written.args, env=written.env, cwd=cwd, name=name)
+    try:
+        connect = sse if written.type == "sse" else http
+        return connect(written.url, headers=written.headers, name=name)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{place}: {error}") from error
 
 
 _SESSION = re.compile(r"(?<=session ID: )\S+")
