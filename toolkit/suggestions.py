@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 _LONGEST_NAME_COMPARED = 96
 _MOST_NAMES_COMPARED = 8
@@ -76,6 +77,28 @@ def ask_whether_meant(names: Iterable[str], *, quote: str = "'", is_sentence: bo
     """
     offered = " or ".join([f"{quote}{name}{quote}" for name in names])
     return f"{'Did' if is_sentence else 'did'} you mean {offered}?" if offered else ""
+
+
+class OtherWords:
+    """The base of classes whose attributes have other names elsewhere: one that is missing is answered with ours.
+
+    A class names them in ``__other_words__``, each with what to write.
+    """
+
+    __slots__ = ()
+    __other_words__: ClassVar[Mapping[str, str]] = {}
+
+    if not TYPE_CHECKING:  # for a checker, such a method would be every attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            advice = type(self).__other_words__.get(name)
+            if advice is None:
+                known = [each for each in dir(type(self)) if not each.startswith("_")]
+                meant = "" if name.startswith("_") else ask_whether_meant(find_similar(name, known, most=1, cutoff=0.7))
+            else:
+                meant = f"write {advice}"
+            text = f"a {type(self).__name__} has no '{name}'"
+            raise AttributeError(f"{text}: {meant}" if meant else text)
 
 
 def fold_name(name: str) -> str:

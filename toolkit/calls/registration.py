@@ -6,7 +6,7 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field, fields, replace
 from threading import Lock
-from typing import Any, Generic, Literal, Protocol, TypeAlias, cast, runtime_checkable
+from typing import Any, Generic, Literal, NoReturn, Protocol, TypeAlias, cast, runtime_checkable
 from weakref import WeakKeyDictionary, WeakSet
 
 from typing_extensions import TypedDict, TypeVar
@@ -265,6 +265,18 @@ def changed_options(keywords: ChangeableOptionKeywords, base: ToolOptions) -> To
     return made_options(keywords, base)
 
 
+def refuse_timeout(subject: str) -> NoReturn:
+    """Refuse a time limit of a function that holds the event loop while it runs, and with it every timer.
+
+    Raises:
+        ConfigurationError: Always.
+    """
+    raise ConfigurationError(
+        f"{subject} can't have a timeout: it runs on the event loop (run_in_thread=False), where nothing can stop it. "
+        "Leave one of them out, or make it an async def"
+    )
+
+
 Ctx = TypeVar("Ctx", default=object)
 Ctx_contra = TypeVar("Ctx_contra", contravariant=True, default=object)
 
@@ -412,6 +424,8 @@ class Registration(Generic[Ctx_contra]):
 
     def configured(self, options: ToolOptions) -> Registration[Ctx_contra]:
         """Return the same tool with other options; with another usage limit it has a counter of its own."""
+        if options.timeout is not None and getattr(self.execute, "holds_event_loop", False):
+            refuse_timeout(f"tool '{self.name}'")
         new, old = options, self.options
         is_same_limit = (new.max_usage_count, new.usage_scope) == (old.max_usage_count, old.usage_scope)
         counter = self.counter if is_same_limit else UsageCounter(new.max_usage_count, new.usage_scope)

@@ -16,9 +16,11 @@ from toolkit.calls.approval import Approval
 from toolkit.calls.output import READER
 from toolkit.calls.policy import CallConfig, ExecutionPolicy
 from toolkit.chat import (
+    AssistantMessage,
     ChatRequest,
     Message,
     SystemMessage,
+    ToolResult,
     UserMessage,
     repair_transcript,
     validate_transcript,
@@ -469,6 +471,31 @@ def check_keywords(misspelled: Iterable[str]) -> None:
 
 
 _KEYWORDS = ("ctx", "config", "system_prompt", "decisions")
+
+
+def check_places(misplaced: Sequence[object]) -> None:
+    """Refuse what is given to a loop by its place, behind the prompt.
+
+    Raises:
+        ConfigurationError: Says how to give it.
+    """
+    first = misplaced[0]
+    name, given = "config" if isinstance(first, ToolLoopConfig) else "ctx", describe_value(cast("object", first))
+    raise ConfigurationError(
+        f"what comes after the prompt is given by name, such as {name}=..., not {given} by its place"
+    )
+
+
+def check_messages(name: str, messages: object) -> None:
+    """Refuse a message, or a text, in the place of a list of messages.
+
+    Raises:
+        ConfigurationError: It is one.
+    """
+    if isinstance(messages, (str, SystemMessage, UserMessage, AssistantMessage, ToolResult)):
+        raise ConfigurationError(
+            f"{name} must be a list, such as [UserMessage('And then?')], not {describe_value(messages)}"
+        )
 
 
 def check_prompt(

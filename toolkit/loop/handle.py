@@ -24,7 +24,9 @@ from toolkit.loop.config import (
     Prompt,
     ToolLoopConfig,
     check_keywords,
+    check_messages,
     check_parts,
+    check_places,
     check_prompt,
     with_options,
 )
@@ -110,7 +112,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         provider: Provider,
         registry: ToolRegistry[Any],
         prompt: Prompt,
-        *,
+        *misplaced: object,
         ctx: Any = None,
         config: ToolLoopConfig[Any] | None = None,
         system_prompt: str = "",
@@ -118,6 +120,8 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         counts_pauses: bool = False,
         **misspelled: object,
     ) -> None:
+        if misplaced:
+            check_places(misplaced)
         if misspelled:
             check_keywords(misspelled)
         check_parts(provider, registry, prompt, config)
@@ -174,6 +178,8 @@ class ToolLoopHandle(Generic[Ctx, Out]):
                 it awaits decisions, and there are messages.
             TranscriptError: The messages leave a call without its result, or repeat a call's id.
         """
+        if messages is not None:
+            check_messages("the messages to go on with", messages)
         handle = object.__new__(cast("type[ToolLoopHandle[OtherCtx, OtherOut]]", cls))
         check_parts(provider, registry, snapshot, config)
         handle._run = _restore_run(
@@ -460,8 +466,10 @@ class Yielded:
         """Append these messages after this turn's results, and go on.
 
         Raises:
+            ConfigurationError: They are no list.
             TranscriptError: They leave a call without its result, or repeat a call's id.
         """
+        check_messages("the messages to inject", messages)
         self.resume(InjectMessages(tuple(messages)))
 
     def stop(self, reason: str | None = None) -> None:
@@ -502,7 +510,7 @@ async def tool_loop(
     **options: Unpack[LoopOptions[Out]],
 ) -> ToolLoopResult[Out]: ...
 async def tool_loop(
-    provider: Provider, registry: ToolRegistry[Any], prompt: Prompt, **options: Any
+    provider: Provider, registry: ToolRegistry[Any], prompt: Prompt, *_misplaced: Any, **options: Any
 ) -> ToolLoopResult[Any]:
     """Let the model call tools until it answers, and return the answer with all that led to it.
 
@@ -527,7 +535,7 @@ async def tool_loop(
         ProviderError: The model could not be reached after retries; carries the transcript.
         MaxDepthExceededError: The loop is nested too deep, in a tool of another loop.
     """
-    return await ToolLoopHandle(provider, registry, prompt, **options).run()
+    return await ToolLoopHandle(provider, registry, prompt, *_misplaced, **options).run()
 
 
 @overload
@@ -549,7 +557,7 @@ def tool_loop_sync(
     **options: Unpack[LoopOptions[Out]],
 ) -> ToolLoopResult[Out]: ...
 def tool_loop_sync(
-    provider: Provider, registry: ToolRegistry[Any], prompt: Prompt, **options: Any
+    provider: Provider, registry: ToolRegistry[Any], prompt: Prompt, *_misplaced: Any, **options: Any
 ) -> ToolLoopResult[Any]:
     """Do what `tool_loop` does, for code that is not async; runs an event loop of its own until the end.
 
@@ -565,7 +573,7 @@ def tool_loop_sync(
     Raises:
         LoopUsageError: Called on a thread where an event loop is running: await `tool_loop` there.
     """
-    return ToolLoopHandle(provider, registry, prompt, **options).run_sync()
+    return ToolLoopHandle(provider, registry, prompt, *_misplaced, **options).run_sync()
 
 
 @overload
@@ -587,7 +595,7 @@ def tool_loop_stream(
     **options: Unpack[LoopOptions[Out]],
 ) -> EventStream[Out]: ...
 def tool_loop_stream(
-    provider: Provider, registry: ToolRegistry[Any], prompt: Prompt, **options: Any
+    provider: Provider, registry: ToolRegistry[Any], prompt: Prompt, *_misplaced: Any, **options: Any
 ) -> EventStream[Any]:
     """Run a loop and read its events as they come.
 
@@ -606,7 +614,7 @@ def tool_loop_stream(
     they are read. Leaving the block cancels what is running; the transcript is closed all the same, and
     ``events.result`` has it. Arguments are those of `tool_loop`.
     """
-    return ToolLoopHandle(provider, registry, prompt, **options).stream()
+    return ToolLoopHandle(provider, registry, prompt, *_misplaced, **options).stream()
 
 
 @overload
@@ -630,7 +638,12 @@ def tool_loop_channel(
     **options: Unpack[LoopOptions[Out]],
 ) -> EventChannel[Out]: ...
 def tool_loop_channel(
-    provider: Provider, registry: ToolRegistry[Any], prompt: Prompt, *, buffer_size: int = 32, **options: Any
+    provider: Provider,
+    registry: ToolRegistry[Any],
+    prompt: Prompt,
+    *_misplaced: Any,
+    buffer_size: int = 32,
+    **options: Any,
 ) -> EventChannel[Any]:
     """Run a loop with its events in a bounded queue, and its result apart.
 
@@ -651,7 +664,7 @@ def tool_loop_channel(
         buffer_size: How many events may wait; 0 hands each over.
         options: As for `tool_loop`.
     """
-    return ToolLoopHandle(provider, registry, prompt, **options).channel(buffer_size)
+    return ToolLoopHandle(provider, registry, prompt, *_misplaced, **options).channel(buffer_size)
 
 
 class StreamedLoop(Protocol[Out]):

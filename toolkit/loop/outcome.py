@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import KW_ONLY, field
-from typing import Any, Generic, Literal, TypeAlias, cast
+from typing import Any, ClassVar, Generic, Literal, TypeAlias, cast
 
 from typing_extensions import TypeVar
 
 from toolkit.chat import ChatResponse, Message, Stamped, ToolCall, UnansweredItem, Usage
 from toolkit.dataclass import dataclass
 from toolkit.errors import LoopUsageError
+from toolkit.suggestions import OtherWords
 
 Snapshot: TypeAlias = dict[str, Any]
 """A saved loop as plain JSON: what `json.dumps` takes as it is."""
@@ -217,7 +218,7 @@ TerminationReason: TypeAlias = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolLoopResult(Generic[Out]):
+class ToolLoopResult(OtherWords, Generic[Out]):
     """The result of a loop; as a string, its answer.
 
     Args:
@@ -241,6 +242,17 @@ class ToolLoopResult(Generic[Out]):
     tool_rounds: int
     reason: TerminationReason
     snapshot: Snapshot | None = field(default=None, repr=False)
+
+    __other_words__: ClassVar[Mapping[str, str]] = {
+        "all_messages": ".messages",
+        "content": ".text",
+        "data": ".output",
+        "final_output": ".text, or .output where an answer of a type was asked for",
+        "new_messages": ".messages",
+        "stop_reason": ".response.stop_reason for the last reply, or .reason for the run",
+        "termination_reason": ".reason",
+        "total_usage": ".usage",
+    }
 
     def __str__(self) -> str:
         """Return the answer, with a note where it was cut off."""

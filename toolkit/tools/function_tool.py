@@ -11,13 +11,26 @@ import warnings
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial, update_wrapper
 from types import MethodType, NoneType, UnionType
-from typing import Any, Concatenate, Generic, Protocol, Self, TypeAlias, Union, cast, get_args, get_origin, overload
+from typing import (
+    Any,
+    Concatenate,
+    Generic,
+    Protocol,
+    Self,
+    TypeAlias,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
 
 import anyio
 from typing_extensions import ParamSpec, TypeVar
 
 from toolkit.calls.context import ToolContext
-from toolkit.calls.registration import Ctx_contra, Registration, ToolOptions, UsageCounter
+from toolkit.calls.registration import Ctx_contra, Registration, ToolOptions, UsageCounter, refuse_timeout
 from toolkit.calls.run import run_directly
 from toolkit.chat import ToolDefinition
 from toolkit.chat.output import ToolOutput, is_content, to_output
@@ -514,6 +527,24 @@ def _give_envelope(context: ToolContext[Any]) -> ToolContext[Any]:
     return context
 
 
+def find_thread_bound(tool: FunctionTool[Any, ..., Any]) -> str:
+    """Return the type, in a tool's context, of what only works in the thread that made it; empty where there is none.
+
+    The context itself is looked at and its annotated attributes, where the tool runs in a thread.
+    """
+    schema, options = tool.schema, tool.options
+    if schema.kind not in ("sync", "generator") or not options.run_in_thread or isinstance(schema.context_hint, str):
+        return ""
+    hint = next(iter(get_args(schema.context_hint)), None) if _wants_envelope(schema) else schema.context_hint
+    try:
+        hints = [hint, *get_type_hints(hint).values()] if isinstance(hint, type) else [hint]
+    except (NameError, TypeError, AttributeError):  # of names that are there for checkers only
+        hints = [hint]
+    kinds = [kind for each in hints for kind in (each, *get_args(each)) if isinstance(kind, type)]
+    bound = [base for kind in kinds for base in kind.__mro__ if base.__module__ == "sqlite3"]
+    return f"sqlite3.{bound[0].__name__}" if bound else ""
+
+
 def _name_needed_context(schema: FunctionSchema) -> str | None:
     """Return the type of the context that a function can't do without; None where None will do, or is unknown."""
     hint = schema.context_hint
@@ -572,10 +603,14 @@ def _compose_execute(
             return _compose_plain(function, convert) if takes_names else _compose_awaited(call, convert)
         case "async_generator":
             return _compose_async_streamed(call)
-        case "generator":
-            return (_compose_threaded if options.run_in_thread else _compose_inline)(_compose_drained(call), convert)
-        case _:
-            return (_compose_threaded if options.run_in_thread else _compose_inline)(call, convert)
+        case kind:
+            if kind == "generator":
+                call = _compose_drained(call)
+            if options.run_in_thread:
+                return _compose_threaded(call, convert)
+            if options.timeout is not None:
+                refuse_timeout(describe_function(function))
+            return _compose_inline(call, convert)
 
 
 def _compose_plain(function: Callable[..., Any], convert: _Convert) -> Execute:
@@ -616,6 +651,7 @@ def _compose_inline(call: _CallFunction, convert: _Convert) -> Execute:
         value = call(arguments, context)
         return convert(await value if inspect.isawaitable(value) else value)
 
+    vars(execute)["holds_event_loop"] = True
     return execute
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,7 +28,7 @@ from toolkit.settings import FUNCTION, check_setting, describe_value
 from toolkit.suggestions import ask_whether_meant, find_similar
 from toolkit.tool_names import check_known_names, check_name
 from toolkit.tools.decorators import tool_from_function
-from toolkit.tools.function_tool import FunctionTool
+from toolkit.tools.function_tool import FunctionTool, find_thread_bound
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -527,6 +528,7 @@ def as_tool(value: Any) -> Tool[Any]:
         tool = cast("Tool[Any]", value)
         check_setting("the definition of a tool", tool.definition, ToolDefinition)
         check_setting(f"the parameters of tool '{tool.definition.name}'", tool.definition.parameters, Mapping)
+        _check_execute(tool)
         return tool
     if callable(value):
         return cast("Tool[Any]", tool_from_function(value))
@@ -534,6 +536,23 @@ def as_tool(value: Any) -> Tool[Any]:
         f"{type(value).__qualname__} is neither a tool nor a function: register what @tool gives, a function, or an "
         "object with 'definition' and 'execute'"
     )
+
+
+def _check_execute(tool: Tool[Any]) -> None:
+    """Refuse an `execute` that can't be awaited: a plain function, unless it says that it returns an awaitable.
+
+    Raises:
+        ConfigurationError: It is one.
+    """
+    execute: Any = tool.execute
+    if not inspect.isfunction(getattr(execute, "__func__", execute)) or inspect.iscoroutinefunction(execute):
+        return
+    returned = str(inspect.signature(execute).return_annotation)
+    if not any(word in returned for word in ("Awaitable", "Coroutine", "Future", "Task", "Any")):
+        raise ConfigurationError(
+            f"execute of tool '{tool.definition.name}' is awaited: write 'async def execute', or, where it passes on "
+            "what another returns, say so by its hint, such as '-> Awaitable[ToolOutput]'"
+        )
 
 
 async def _execute_call(call: ToolCall, scope: Scope[Ctx], ctx: Ctx, policy: ExecutionPolicy) -> ToolResult:
@@ -667,5 +686,13 @@ def _of_one(registration: Registration[Any]) -> Iterable[Finding]:
         yield Finding(name, None, "it takes a context, so nothing is cached without cache_key=lambda ctx: ...")
     tool: object = registration.tool
     if isinstance(tool, FunctionTool):
+        owner = find_thread_bound(cast("FunctionTool[Any, ..., Any]", tool))
+        if owner:
+            yield Finding(
+                name,
+                None,
+                f"its context has a {owner}, which only works in the thread that opened it, and the tool runs in "
+                "another: open it with check_same_thread=False and a lock, or in the tool, or make that an async def",
+            )
         for warning in cast("FunctionTool[Any, ..., Any]", tool).schema.warnings:
             yield Finding(name, None, warning)
