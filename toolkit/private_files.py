@@ -1,15 +1,21 @@
-"""Files that are for their owner alone, as those that hold conversations are."""
+"""Files that are for their owner alone, as those that hold conversations are, and databases in such files."""
 
 from __future__ import annotations
 
 import logging
 import os
 import stat
+import time
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sqlite3 import Connection
 
 _logger = logging.getLogger("toolkit.private_files")
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_BUSY = 5  # SQLite's code, with others of the kind in the higher bits
 
 
 def make_private(path: Path, *beside: str) -> None:
@@ -43,6 +49,29 @@ def replace_private(path: Path, text: str) -> None:
     make_private(fresh)
     fresh.write_text(text, encoding="utf-8")
     fresh.replace(path)
+
+
+def write_ahead(connection: Connection, busy_seconds: float) -> None:
+    """Switch a database of SQLite to a write-ahead log, as soon as no other process writes to it.
+
+    SQLite itself waits for others at every statement but this one.
+
+    Args:
+        connection: To the database; in no transaction.
+        busy_seconds: The longest time to wait.
+
+    Raises:
+        OperationalError: Of SQLite's; others have written to it all the time.
+    """
+    deadline = time.monotonic() + busy_seconds
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except Exception as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF != _BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
 
 
 def _narrow_mode(path: Path) -> None:

@@ -26,7 +26,7 @@ from anyio import CancelScope, to_thread
 from toolkit.chat import ToolDefinition
 from toolkit.errors import ConfigurationError
 from toolkit.json_text import canonical_json, digest_json
-from toolkit.private_files import make_private
+from toolkit.private_files import make_private, write_ahead
 from toolkit.settings import Duration, check_setting, to_seconds
 
 if TYPE_CHECKING:
@@ -264,7 +264,7 @@ def _open_connection(path: Path, busy_seconds: float) -> Connection:
             make_private(path, "-wal", "-shm", "-journal")  # those that are made later get the mode of the file
     connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
     try:
-        _switch_to_log(connection, busy_seconds)
+        write_ahead(connection, busy_seconds)
         # The log is synced when it is taken over into the file: a killed process loses nothing, a power cut little.
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(
@@ -276,21 +276,6 @@ def _open_connection(path: Path, busy_seconds: float) -> Connection:
         connection.close()
         raise
     return connection
-
-
-def _switch_to_log(connection: Connection, busy_seconds: float) -> None:
-    import sqlite3  # noqa: PLC0415
-
-    # SQLite does not wait for other processes by itself where the mode of the file changes.
-    deadline = time.monotonic() + busy_seconds
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
 
 
 def _check_bounds(max_entries: int | None, ttl: Duration | None) -> tuple[int | None, float | None]:

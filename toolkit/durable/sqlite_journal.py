@@ -28,7 +28,7 @@ from toolkit.durable.replay_journal import ReplayJournal, StoredEntry
 from toolkit.errors import ConfigurationError, JournalError
 from toolkit.json_text import write_json
 from toolkit.loop.journal import JournalEntry, JournalValue
-from toolkit.private_files import make_private
+from toolkit.private_files import make_private, write_ahead
 from toolkit.settings import check_setting
 
 Cipher = Callable[[bytes], bytes]
@@ -211,33 +211,25 @@ class SqliteLog:
             make_private(self._file, "-wal", "-shm", "-journal")
         connection = sqlite3.connect(self._file, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
-            deadline = time.monotonic() + _BUSY_SECONDS
-            while connection.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
-                self._prepare_tables(connection, deadline)
+            if connection.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
+                self._prepare_tables(connection)
             connection.execute(f"PRAGMA synchronous = {'FULL' if self._is_synced else 'NORMAL'}")
         except BaseException:
             connection.close()
             raise
         return connection
 
-    def _prepare_tables(self, connection: sqlite3.Connection, deadline: float) -> None:
+    def _prepare_tables(self, connection: sqlite3.Connection) -> None:
         """Make the tables of a new file; where another process does, wait for that."""
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version or connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+        has_tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+        version = connection.execute("PRAGMA user_version").fetchone()[0]  # asked last: others set both at once
+        if version or has_tables:
             if version == _VERSION:
                 return
             kind = f"of version {version}, and this library reads {_VERSION}" if version else "no journal"
             raise ConfigurationError(f"the file '{self._file}' is {kind}: give another one")
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {_VERSION}; COMMIT;")
-        except sqlite3.OperationalError as error:
-            # SQLite does not wait for other processes by itself where the mode of the file changes.
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                raise
-            if connection.in_transaction:
-                connection.rollback()
-            time.sleep(0.01)
+        write_ahead(connection, _BUSY_SECONDS)
+        connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {_VERSION}; COMMIT;")
 
     def _find_run(self) -> str:
         assert self._connection is not None

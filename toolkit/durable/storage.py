@@ -46,7 +46,7 @@ from toolkit.durable.contents import (
 from toolkit.durable.errors import DatabaseUnavailableError, DurableError, UnstorableValueError
 from toolkit.errors import ConfigurationError, JournalError
 from toolkit.json_text import write_json
-from toolkit.private_files import make_private
+from toolkit.private_files import make_private, write_ahead
 from toolkit.redaction import without_keys
 from toolkit.settings import check_setting
 
@@ -530,7 +530,7 @@ def _set_up_sqlite(connection: sqlite3.Connection, record: object) -> None:  # n
     connection.isolation_level = "IMMEDIATE"
     connection.execute(f"PRAGMA busy_timeout = {_BUSY_SECONDS * 1000}")
     connection.execute("PRAGMA foreign_keys = ON")
-    connection.execute("PRAGMA journal_mode = WAL")
+    write_ahead(connection, _BUSY_SECONDS)
     connection.execute("PRAGMA synchronous = NORMAL")
     if sqlite3.sqlite_version_info < _SQLITE_WITH_FRACTIONS:
         connection.create_function("unixepoch", 1, _read_clock)

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
-from toolkit.private_files import make_private
+from toolkit.private_files import make_private, write_ahead
 
 _RUN_FILE = re.compile(r"\d{8}T\d{12}Z-(?P<run_id>[0-9a-zA-Z]{8,64})\.jsonl")
 _MOST_OPEN_FILES = 100
@@ -40,7 +40,6 @@ _SCHEMA = f"""
     CREATE INDEX IF NOT EXISTS lines_by_run ON lines (run_id, position);
     CREATE TABLE IF NOT EXISTS answers (position INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, line BLOB);
     COMMIT;
-    PRAGMA journal_mode = WAL;
 """
 
 
@@ -379,6 +378,7 @@ class DatabaseStore:
         try:
             if is_new:
                 connection.executescript(_SCHEMA)
+                write_ahead(connection, _BUSY_SECONDS)
             # The write-ahead log is synced at checkpoints: a killed process loses nothing, a power cut little.
             connection.execute("PRAGMA synchronous = NORMAL")
         except BaseException:
