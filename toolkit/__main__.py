@@ -6,7 +6,7 @@ Nothing of the library is imported before a command needs it, so that ``--help``
 from __future__ import annotations
 
 import sys
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
@@ -31,10 +31,7 @@ def main(program: str = "toolkit") -> int:
 
 def _load_application() -> ModuleType:
     """Return the module `toolkit.cli.application`, from its file: to import it by name would import the library."""
-    package = find_spec("toolkit")
-    assert package is not None
-    assert package.origin is not None
-    spec = spec_from_file_location("toolkit_application", Path(package.origin).parent / "cli" / "application.py")
+    spec = spec_from_file_location("toolkit_application", Path(__file__).parent / "cli" / "application.py")
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)

@@ -73,8 +73,8 @@ class CallConfig(Settings):
 
     Args:
         on_tool_call: Asked before any call of the turn runs, about each call that no rule of the registry allows, or
-            that needs approval by its tool; raising denies. One that is not async is
-            called in a thread, of which 200 at once wait in one event loop, and all that it is given is its own copy.
+            that needs approval by its tool; raising denies. One that is not async is called in a thread, of which 200
+            at once wait in one event loop, and all that it is given is its own copy.
         on_tool_exception: The effect of an exception of a tool that is no `ToolError`. ``tell`` has the model read it
             as the call's error; ``raise`` also ends the run with a `ToolCrashedError`. It is logged either way.
         timeouts: How long a run of a tool, a wait, an approval and a hook may take.

@@ -307,35 +307,23 @@ def _read_refused(
 async def prepare_all(
     calls: Sequence[ToolCall], scope: Scope[Ctx], policy: ExecutionPolicy
 ) -> list[Ready[Ctx] | Refused]:
-    """Prepare calls, one after the other: in the event loop where that is quick, else in a thread beside it.
-
-    All that is checked of one call takes its steps from one budget. Between many calls other tasks have their turn.
-    """
+    """Prepare calls, one after the other; between many calls other tasks have their turn."""
     prepared: list[Ready[Ctx] | Refused] = []
-    before = SHARED_BUDGET.set("trial")
     turn_ends = time.perf_counter() + _LONGEST_TURN
-    try:
-        for call in calls:
-            if prepared and time.perf_counter() > turn_ends:
-                await checkpoint()
-                turn_ends = time.perf_counter() + _LONGEST_TURN
-            if len(call.arguments) <= _LONG_TEXT:
-                if SHARED_BUDGET.get() != "trial":  # but what the call before has left of one
-                    SHARED_BUDGET.set("trial")
-                try:
-                    prepared.append(prepare(call, scope, policy))
-                    continue
-                except TooMuchWorkError:
-                    pass
-            # Not a thread of tools: all of those may be held by what was abandoned.
-            prepared.append(await to_thread.run_sync(_prepare_long, call, scope, policy, abandon_on_cancel=True))
-    finally:
-        SHARED_BUDGET.reset(before)
+    for call in calls:
+        if prepared and time.perf_counter() > turn_ends:
+            await checkpoint()
+            turn_ends = time.perf_counter() + _LONGEST_TURN
+        found = prepare_here(call, scope, policy)
+        prepared.append(await prepare_beside(call, scope, policy) if found is None else found)
     return prepared
 
 
 def prepare_here(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready[Ctx] | Refused | None:
-    """Prepare a lone call in the event loop, as `prepare_all` does; return None where that is not quick."""
+    """Prepare a call in the event loop; return None where that is not quick, and `prepare_beside` has to do it.
+
+    All that is checked of the call takes its steps from one budget.
+    """
     if len(call.arguments) > _LONG_TEXT:
         return None
     before = SHARED_BUDGET.set("trial")
@@ -345,6 +333,12 @@ def prepare_here(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> 
         return None
     finally:
         SHARED_BUDGET.reset(before)
+
+
+async def prepare_beside(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready[Ctx] | Refused:
+    """Prepare a call in a thread beside the event loop, with a budget for long work."""
+    # Not a thread of tools: all of those may be held by what was abandoned.
+    return await to_thread.run_sync(_prepare_long, call, scope, policy, abandon_on_cancel=True)
 
 
 def _prepare_long(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready[Ctx] | Refused:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import KW_ONLY, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, cast
@@ -170,7 +170,8 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
             await left
         try:
             if not is_plain:
-                output, is_from_cache = await _find_way(policy)(ready, context, policy)
+                run_as_set = _run_guarded if policy.around is None else _run_around
+                output, is_from_cache = await run_as_set(ready, context, policy)
             elif timeout is not None:
                 output = await _run_in_time(registration, ready.arguments, context, timeout, host.deadlines)
             else:
@@ -190,18 +191,13 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
     if host.report is not None:
         host.report(CallReturned(call.id, limited))
     if observer is not None:
-        took = time.perf_counter() - began
-        end = _make_end(ready, whole, took, is_cached=is_from_cache, error=crash, unserializable=unserializable)
+        end = _make_end(ready, whole, began, is_cached=is_from_cache, error=crash, unserializable=unserializable)
         left = observer.emit(end)
         if left is not None:
             await left
     if crash is not None and config.on_tool_exception == "raise":
         raise ToolCrashedError(call.name, call.id, describe_error(crash)) from crash
     return limited
-
-
-def _find_way(policy: ExecutionPolicy) -> Callable[..., Awaitable[tuple[ToolOutput, bool]]]:
-    return _run_guarded if policy.around is None else _run_around
 
 
 def _make_reporter(ready: Ready[Any], observer: Observer) -> Reporter:
@@ -219,8 +215,7 @@ async def _suspend_call(
     if host.report is not None:
         host.report(CallSuspended(ready.call.id, child))
     if host.policy.observer is not None:
-        duration = time.perf_counter() - began
-        end = _make_end(ready, result, duration, is_cached=False, error=None, unserializable=())
+        end = _make_end(ready, result, began, is_cached=False, error=None, unserializable=())
         await emit_and_wait(host.policy.observer, end)
     return result
 
@@ -241,7 +236,7 @@ def _make_start(ready: Ready[Any]) -> ToolExecutionStart:
 def _make_end(
     ready: Ready[Any],
     result: ToolResult,
-    duration: float,
+    began: float,
     *,
     is_cached: bool,
     error: BaseException | None,
@@ -254,7 +249,7 @@ def _make_end(
         label=options.label,
         tags=options.tags,
         result=result if result.details is None else copy_result(result),
-        duration=duration,
+        duration=time.perf_counter() - began,
         is_cached=is_cached,
         error=error,
         unserializable=unserializable,

@@ -5,8 +5,9 @@ So the script does not import the library, and ``toolkit --help`` does not wait 
 
 from __future__ import annotations
 
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.util import find_spec
 from pathlib import Path
+from runpy import run_path
 
 
 def run_script() -> int:
@@ -14,10 +15,6 @@ def run_script() -> int:
     package = find_spec("toolkit")
     assert package is not None
     assert package.origin is not None
-    spec = spec_from_file_location("toolkit_start", Path(package.origin).with_name("__main__.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    start = module_from_spec(spec)
-    spec.loader.exec_module(start)
-    code: int = start.main()
+    start = run_path(str(Path(package.origin).with_name("__main__.py")), run_name="toolkit_start")
+    code: int = start["main"]()
     return code

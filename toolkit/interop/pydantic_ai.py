@@ -51,11 +51,11 @@ def from_pydantic_ai(
     asked: it decides by a request, and here the registry's scope does.
     """
     given: Any = [tools] if isinstance(tools, (Tool, FunctionToolset)) else tools
-    is_many = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping, ToolRegistry))
-    if is_many:
-        members = list[Any](cast("Any", given))
+    if isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping, ToolRegistry)):
         given = [
-            each for one in members for each in (one.tools.values() if isinstance(one, FunctionToolset) else [one])
+            each
+            for one in cast("Any", given)
+            for each in (one.tools.values() if isinstance(one, FunctionToolset) else [one])
         ]
     found = read_tools(given, Tool, "a tool of Pydantic AI")
     names = legal_names([tool.name for tool in found])

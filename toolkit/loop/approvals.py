@@ -33,6 +33,7 @@ from toolkit.calls.prepare import (
     permit,
     prepare,
     prepare_all,
+    prepare_beside,
     prepare_here,
     write_preview,
 )
@@ -176,9 +177,16 @@ class Approvals(Generic[Ctx]):
         prepared = prepare_here(calls[0].call, self._run.offer.find_scope(), self._run.policy)
         return None if prepared is None else self._take_prepared(calls, [prepared])
 
-    async def prepare_turn(self, calls: Sequence[OpenCall]) -> CallsPrepared:
-        """Prepare all calls of the turn, before anybody is asked about any and any runs."""
+    async def prepare_turn(self, calls: Sequence[OpenCall], *, is_long: bool = False) -> CallsPrepared:
+        """Prepare all calls of the turn, before anybody is asked about any and any runs.
+
+        Args:
+            calls: The calls.
+            is_long: True where there is one, for which `prepare_lone` gave None.
+        """
         policy, scope = self._run.policy, self._run.offer.find_scope()
+        if is_long:
+            return self._take_prepared(calls, [await prepare_beside(calls[0].call, scope, policy)])
         return self._take_prepared(calls, await prepare_all(list(map(_call_of, calls)), scope, policy))
 
     def _take_prepared(self, calls: Sequence[OpenCall], found: Sequence[Ready[Ctx] | Refused]) -> CallsPrepared:

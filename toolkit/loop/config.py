@@ -439,11 +439,10 @@ def check_parts(provider: object, registry: object, prompt: object, config: obje
             "the provider of a loop must be an object with 'generate' and 'stream', such as OpenAIProvider('gpt-5') or "
             f"provider_for('openai:gpt-5'), not {describe_value(provider)}"
         )
-    if type(registry) is not ToolRegistry:
-        check_setting("the registry of a loop", registry, ToolRegistry)
-    if not isinstance(prompt, (str, dict)):
+    check_setting("the registry of a loop", registry, ToolRegistry)
+    if not isinstance(prompt, dict):  # a snapshot
         check_setting("what a loop starts from", prompt, str, Sequence, ChatRequest)
-    if config is not None and type(config) is not ToolLoopConfig:
+    if config is not None:
         check_setting("the config of a loop", config, ToolLoopConfig, None)
     limits = config.limits.usage if isinstance(config, ToolLoopConfig) else None
     if limits is not None and limits.cost is not None and not getattr(provider, "reports_cost", True):
@@ -506,8 +505,7 @@ def check_prompt(
     Raises:
         ConfigurationError: There is nothing to ask.
     """
-    if type(system_prompt) is not str:
-        check_setting("system_prompt", system_prompt, str)
+    check_setting("system_prompt", system_prompt, str)
     messages = prompt.messages if isinstance(prompt, ChatRequest) else prompt
     if not (messages.strip() if isinstance(messages, str) else messages):
         raise ConfigurationError(

@@ -136,8 +136,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
                 request = with_options(request, config.request_options)
             self._run = Run(provider, registry, request, ctx, config, counts_pauses=counts_pauses)
         if decisions:
-            saved: Any = prompt
-            asked: list[dict[str, str]] = saved["pending_approvals"] if isinstance(prompt, dict) else []
+            asked: list[dict[str, str]] = prompt["pending_approvals"] if isinstance(prompt, dict) else []
             self._run.approvals.decide_saved(decisions, {each["call_id"]: each["binding"] for each in asked})
             self._run.reset_outcome()
 
@@ -273,8 +272,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         """
         if self._run.outcome is None or not self._run.is_over:
             await self._run.advance(to_end=True, is_edited=self._may_be_edited)
-        outcome = self._run.outcome
-        return outcome.result if isinstance(outcome, Completed) else self.result
+        return self.result
 
     def run_sync(self) -> ToolLoopResult[Out]:
         """Do what `run` does, in an event loop of its own, for code that is not async.
@@ -315,7 +313,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
 
     async def run_into(self, feed: EventFeed) -> None:
         """Run to the end, with the events for the reader of `feed`; the outcome is stored, and not raised."""
-        await self._advance_run(to_end=True, feed=feed)
+        await self._run.advance(to_end=True, feed=feed, is_edited=self._may_be_edited)
 
     async def next_turn(self) -> TurnOutcome[Out]:
         """Run one turn: a request and the tools it asks for. After the end, the same outcome again.
@@ -334,7 +332,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         if self._run.outcome is not None and self._run.is_over:
             return self._run.outcome
         rounds = self._run.state.tool_rounds
-        await self._advance_run(to_end=False)
+        await self._run.advance(to_end=False, is_edited=self._may_be_edited)
         outcome = self._read_outcome()
         self._owes_outcome = isinstance(outcome, Completed) and self._run.state.tool_rounds > rounds
         if outcome is not None and not self._owes_outcome:
@@ -345,9 +343,6 @@ class ToolLoopHandle(Generic[Ctx, Out]):
 
     def _read_outcome(self) -> Completed[Out] | Failed | None:
         return self._run.outcome  # asked anew, since a checker remembers what it was
-
-    async def _advance_run(self, *, to_end: bool, feed: EventFeed | None = None) -> None:
-        await self._run.advance(to_end=to_end, feed=feed, is_edited=self._may_be_edited)
 
     # commands and decisions
 

@@ -290,9 +290,9 @@ class LoopDetector:
             streaks = self._count_in_turns()
         self._has_others = has_others
         repeated: list[tuple[_Item, Streak]] = []
-        for place, streak in enumerate(streaks):
+        for item, streak in zip(self._items, streaks, strict=True):
             if streak.count >= config.threshold and self._is_loop(streak):
-                repeated.append((self._items[place], streak))
+                repeated.append((item, streak))
         return self._write_repetition(repeated) if repeated else None
 
     def _is_loop(self, streak: Streak) -> bool:

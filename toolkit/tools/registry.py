@@ -17,7 +17,7 @@ from toolkit.calls.approval import ApprovalHook, Approve, authorize, write_refus
 from toolkit.calls.events import Observer, ToolCallRefused, emit_and_wait
 from toolkit.calls.permissions import Permissions
 from toolkit.calls.policy import CallConfig, ExecutionPolicy, NameRepair
-from toolkit.calls.prepare import Refused, Scope, prepare_all, prepare_here
+from toolkit.calls.prepare import Refused, Scope, prepare_beside, prepare_here
 from toolkit.calls.registration import ChangeableOptionKeywords, Ctx, Registration, Tool, changed_options
 from toolkit.calls.run import CallHost, run
 from toolkit.chat import ToolCall, ToolDefinition, ToolResult
@@ -101,7 +101,6 @@ class ToolRegistry(Generic[Ctx]):
         # Names that tools had here or in what this is a scope of: where none has them, no repair takes them.
         self.hidden_names: frozenset[str] = frozenset()
         self.unmatched_tags: frozenset[str] = frozenset()  # by which this scope was made, and which no tool had
-        self._unmatched: tuple[object, object, list[Finding]] | None = None
         self._findings: tuple[object, object, RegistryFindings] | None = None
         self._scope: tuple[object, Scope[Ctx]] | None = None
         self.prefix: str = ""
@@ -265,11 +264,7 @@ class ToolRegistry(Generic[Ctx]):
         """
         if self.permissions is None and not self.unmatched_tags:
             return []
-        shown = self.definitions()
-        if self._unmatched is None or self._unmatched[0] is not shown or self._unmatched[1] is not self.permissions:
-            names = [*self.hidden_names, *self._list_all_names()]
-            self._unmatched = (shown, self.permissions, lint_names(self.permissions, self.unmatched_tags, names))
-        return self._unmatched[2]
+        return lint_names(self.permissions, self.unmatched_tags, [*self.hidden_names, *self._list_all_names()])
 
     def _list_all_names(self, _seen: frozenset[int] = frozenset()) -> list[str]:
         """Return the names of the tools, and of those inside of sub-agents."""
@@ -559,7 +554,7 @@ async def _execute_call(call: ToolCall, scope: Scope[Ctx], ctx: Ctx, policy: Exe
     """Prepare, authorize and run a call outside of a loop, by the rules that hold in one."""
     prepared = prepare_here(call, scope, policy)
     if prepared is None:
-        [prepared] = await prepare_all([call], scope, policy)
+        prepared = await prepare_beside(call, scope, policy)
     if policy.observer is not None:
         for repair in prepared.repairs:
             await emit_and_wait(policy.observer, repair)
