@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from toolkit.errors import ConfigurationError, InvalidArgumentsError, naming_extra
 from toolkit.schema import function_schema
+from toolkit.schema.nodes import is_array, is_object
 
 _MOST_FILE_BYTES = 1_000_000
 _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
@@ -236,12 +237,10 @@ def expand_variables(value: Any, environment: Mapping[str, str], place: str) -> 
     """
     if isinstance(value, str):
         return _VARIABLE.sub(lambda found: _read_variable(found, environment, place), value)
-    if isinstance(value, dict):
-        members = cast("dict[str, Any]", value).items()
-        return {key: expand_variables(inner, environment, f"{place}.{key}") for key, inner in members}
-    if isinstance(value, list):
-        items = enumerate(cast("list[Any]", value))
-        return [expand_variables(inner, environment, f"{place}.{number}") for number, inner in items]
+    if is_object(value):
+        return {key: expand_variables(inner, environment, f"{place}.{key}") for key, inner in value.items()}
+    if is_array(value):
+        return [expand_variables(inner, environment, f"{place}.{number}") for number, inner in enumerate(value)]
     return value
 
 

@@ -31,6 +31,7 @@ PUBLIC_MODULES = (
     "toolkit.serving.mcp",
     "toolkit.sources.mcp",
     "toolkit.sources.openapi",
+    "toolkit.sources.pins",
     "toolkit.sources.plugin",
     "toolkit.testing",
     "toolkit.testing.conformance",

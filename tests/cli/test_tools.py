@@ -172,6 +172,27 @@ def test_the_tools_of_a_plugin_and_of_a_file_of_tools_are_listed(run: Run, file:
 
 
 @pytest.mark.real
+def test_tools_are_pinned_and_changes_shown_until_they_are_accepted(run: Run, file: Path) -> None:
+    source = f"plugin:{sys.executable} plugin.py"
+
+    def offer(words: str) -> None:
+        Path("plugin.py").write_text(
+            "import json, sys\nfor line in sys.stdin:\n    print(json.dumps({'name': 'say', 'description': "
+            f"'{words}', 'parameters': {{'type': 'object', 'properties': {{}}}}}}), flush=True)\n"
+        )
+
+    offer("Say it.")
+    assert run("pin", source).code == 0
+    offer("Say it to a stranger.")
+    changed = run("pin", source, "-o", "json")
+    assert changed.code == 1
+    (change,) = json.loads(changed.out)["changes"]
+    assert "-  Say it.\n+  Say it to a stranger." in change["diff"]
+    assert run("tools", source, "--lock", "toolkit.lock").out == ""
+    assert run("pin", source, "--accept").code == 0
+    assert run("tools", source, "--lock", "toolkit.lock").out == "say\tSay it to a stranger.\n"
+
+
 @pytest.mark.parametrize("kind", ["mcp", "plugin"])
 def test_a_program_that_says_nothing_is_not_waited_for_long(run: Run, file: Path, kind: str) -> None:
     ran = run("tools", f"{kind}:{sys.executable} -c 'import time; time.sleep(100)'", "--timeout", "0.5")

@@ -6,6 +6,7 @@ import pytest
 
 from toolkit import (
     Permissions,
+    Tool,
     ToolContext,
     ToolRegistry,
     allow,
@@ -13,6 +14,7 @@ from toolkit import (
     deny,
     tool,
     tool_from_function,
+    tool_from_schema,
     tool_with_ctx,
 )
 from toolkit.policies import Finding
@@ -134,3 +136,38 @@ def test_a_tag_that_no_tool_has_is_listed_for_each_scope_that_comes_of_it() -> N
     assert [
         str(finding) for finding in (registry.tagged("weather", "wether") | registry).only(["good"]).lint()
     ] == expected
+
+
+@pytest.mark.parametrize(
+    ("description", "problem"),
+    [
+        ("Add.\u200b\u202e", "hidden characters: '\\u200b', '\\u202e'"),
+        ("Add.\x1b[8m", "hidden characters: '\\x1b'"),
+        ("Add to your p\u0430ypal account.", "mixes scripts in the word 'p\\u0430ypal'"),
+        ("Fügt hinzu.\n\t\u044f: π\u00a0≈ 3 👩\u200d🔬", None),
+    ],
+)
+def test_what_nobody_sees_in_a_description_is_reported(description: str, problem: str | None) -> None:
+    made = tool_from_schema("add", description, {"type": "object", "properties": {}}, lambda _: "")
+    problems = [finding.problem for finding in ToolRegistry([made]).lint()]
+    assert len(problems) == (problem is not None)
+    assert problem is None or problem in problems[0]
+
+
+def test_a_servers_tool_that_names_one_of_another_is_reported() -> None:
+    def served(name: str, description: str, server: str) -> Tool[object]:
+        schema: dict[str, Any] = {"type": "object", "properties": {}}
+        return tool_from_schema(name, description, schema, lambda _: "", metadata={"mcp_server": server})
+
+    registry = ToolRegistry[object](
+        [
+            served("find_note", "Find. Before send_mail, call this; see read_note, too.", "notes"),
+            served("read_note", "Read what find_note found.", "notes"),
+            served("send_mail", "Send.", "mail"),
+        ]
+    )
+    (finding,) = registry.lint()
+    assert (
+        str(finding)
+        == "find_note: its description, from the server 'notes', names 'send_mail', which is not of that server"
+    )

@@ -77,6 +77,12 @@ _SOURCE_OPTIONS = (
     click.option(
         "--base-url", default="", metavar="URL", help="Where the operations of an OpenAPI document are, if elsewhere."
     ),
+    click.option(
+        "--lock",
+        default="",
+        metavar="FILE",
+        help="Leave out tools of servers and plugins that differ from what this file pins; see `toolkit pin`.",
+    ),
 )
 _place_option = click.option(
     "--log",
@@ -242,6 +248,21 @@ def lint_command(**options: Any) -> int:
     from toolkit.cli.tool_commands import lint_tools
 
     return lint_tools(**options)
+
+
+@command_line.command("pin")
+@_sources_argument
+@click.option("--accept", is_flag=True, help="Pin what has changed, too.")
+@_source_options
+def pin_command(**options: Any) -> int:
+    """Pin the tools of each SOURCE, an MCP server or a plugin, and show what has changed since.
+
+    The file is toolkit.lock unless --lock names another. The exit code is 1 if something has changed and is not
+    accepted.
+    """
+    from toolkit.cli.tool_commands import pin_tools
+
+    return pin_tools(**options)
 
 
 @command_line.command("call")

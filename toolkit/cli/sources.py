@@ -37,6 +37,7 @@ from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
 from toolkit.foreign_text import escape_in_text, strip_hidden
 from toolkit.redaction import program_name, without_credentials, without_keys
+from toolkit.sources.pins import PinnedChange, ToolPins
 from toolkit.suggestions import ask_whether_meant, find_similar
 from toolkit.tools.decorators import tools_of
 from toolkit.tools.registry import ToolRegistry
@@ -62,12 +63,20 @@ class SourceSettings:
         variables: Names of variables that programs are given.
         token_variable: The name of the variable with the token for a server at a URL; empty for none.
         base_url: The address of the operations of an OpenAPI document, if it is not the one in the document.
+        lock: The file that pins the tools of servers and plugins; empty for none.
+        approve_change: Asks about a tool that differs from what is pinned; None refuses it.
     """
 
     timeout: float = 30.0
     variables: Sequence[str] = ()
     token_variable: str = ""
     base_url: str = ""
+    lock: str = ""
+    approve_change: Callable[[PinnedChange], bool] | None = None
+
+    def make_pins(self) -> ToolPins | None:
+        """Return what pins the tools, or None."""
+        return ToolPins(self.lock, approve=self.approve_change) if self.lock else None
 
     def read_variables(self) -> dict[str, str]:
         """Return the variables that programs are given, with their values."""
@@ -245,7 +254,7 @@ def _read_mcp(place: str, settings: SourceSettings) -> _Source:
         tools.keep_registered(registry)
         return registry
 
-    opening = mcp_tools(server, connect_timeout=settings.timeout)
+    opening = mcp_tools(server, connect_timeout=settings.timeout, pins=settings.make_pins())
     return _Source(label=server.name, step=f"connecting to {server.name}", opening=opening, register=register_live)
 
 
@@ -254,7 +263,13 @@ def _read_plugin(command: str, settings: SourceSettings) -> _Source:
 
     program, *arguments = _split_command(command, "plugin")
     label = program_name(program, arguments)
-    opening = plugin_tools(program, arguments, env=settings.read_variables(), describe_timeout=settings.timeout)
+    opening = plugin_tools(
+        program,
+        arguments,
+        env=settings.read_variables(),
+        describe_timeout=settings.timeout,
+        pins=settings.make_pins(),
+    )
     return _Source(label=label, step=f"starting {label}", opening=opening)
 
 

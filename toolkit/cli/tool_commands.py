@@ -38,6 +38,7 @@ from toolkit.loop.events import LoopEvent
 from toolkit.loop.handle import tool_loop
 from toolkit.loop.middleware import Middleware
 from toolkit.schema.nodes import Nodes, is_array
+from toolkit.sources.pins import PinnedChange
 from toolkit.testing import ScriptedProvider
 from toolkit.tools.registry import Finding, ToolRegistry
 
@@ -149,6 +150,33 @@ def lint_tools(source: str, output: OutputFormat, **settings: Any) -> int:
         return _write_findings(screen, [(tools.label, finding) for finding in findings], count)
 
     return run_with_tools([source], settings, lint_registry)
+
+
+def pin_tools(sources: Sequence[str], output: OutputFormat, *, accept: bool, lock: str, **settings: Any) -> int:
+    """Pin the tools of sources, write what has changed, and return 1 where it is not accepted."""
+    screen = Screen(output)
+    changes: list[PinnedChange] = []
+
+    def decide(change: PinnedChange) -> bool:
+        changes.append(change)
+        return accept
+
+    async def write_changes(tools: OpenedTools) -> int:
+        if screen.is_json:
+            plain = [{"server": each.server, "tool": each.tool, "diff": each.diff} for each in changes]
+            screen.document({"tools": len(tools.registry), "changes": plain, "accepted": accept})
+        else:
+            for each in changes:
+                screen.say(f"{each.server}: {'the address' if each.tool is None else escape_in_text(each.tool)}")
+                screen.say(each.diff)
+        word = "accepted" if accept else "refused: --accept pins them"
+        screen.note(
+            f"{count_tools(len(tools.registry))} pinned, {len(changes) or 'no'} changes{' ' + word if changes else ''}"
+        )
+        return ExitCode.FAILED if changes and not accept else ExitCode.DONE
+
+    path = lock or "toolkit.lock"
+    return run_with_tools(sources, {**settings, "lock": path, "approve_change": decide}, write_changes)
 
 
 def _lint_package(screen: Screen, package: ModuleType, timeout: float) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
+import unicodedata
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,6 +25,7 @@ from toolkit.calls.run import CallHost, run
 from toolkit.chat import ToolCall, ToolDefinition, ToolResult
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, DuplicateToolError
+from toolkit.foreign_text import is_hidden
 from toolkit.runtime.backend import gather, run_in_own_context
 from toolkit.settings import FUNCTION, check_setting, describe_value
 from toolkit.suggestions import ask_whether_meant, find_similar
@@ -253,7 +256,8 @@ class ToolRegistry(Generic[Ctx]):
         """Return the findings on what is legal and still makes models fail.
 
         Missing descriptions, docstrings that name parameters which don't exist, parameters without a type, schemas too
-        large, names that are easily confused; rules and tags that match no tool.
+        large, names that are easily confused; hidden characters and mixed scripts in descriptions, and those of MCP
+        tools that name the tools of others; rules and tags that match no tool.
         """
         return [*lint(self._registrations.values()), *self.list_unmatched()]
 
@@ -604,6 +608,7 @@ def lint(registrations: Iterable[Registration[Any]]) -> list[Finding]:
     """Return the findings, tool by tool, then those that are about several."""
     known = list(registrations)
     findings = [finding for registration in known for finding in _of_one(registration)]
+    findings += _find_mentions(known)
     for one, other in _find_alike(sorted(registration.name for registration in known)):
         findings.append(Finding(one, None, f"its name is easily taken for '{other}': make them more different"))
     return findings
@@ -630,6 +635,7 @@ def lint_names(permissions: Permissions | None, tags: Iterable[str], names: Iter
     return [*findings, *[Finding(tag, None, "no tool has this tag, by which a scope was made") for tag in sorted(tags)]]
 
 
+_ALIKE_SCRIPTS = frozenset({"LATIN", "CYRILLIC", "GREEK"})
 _TOOLS_OF_LOOPS = ("final_answer", "read_result")
 
 
@@ -654,8 +660,39 @@ def _find_alike(names: list[str]) -> list[tuple[str, str]]:
     return [(names[first], names[second]) for first, second in sorted(pairs)]
 
 
+def _find_mentions(registrations: Sequence[Registration[Any]]) -> Iterator[Finding]:
+    """Return the MCP tools whose descriptions name a tool of another origin: so a server steers calls not its own."""
+    for registration in registrations:
+        server = registration.options.metadata.get("mcp_server")
+        if server is None:
+            continue
+        words = frozenset(re.findall(r"[\w-]+", registration.definition.description))
+        for other in registrations:
+            # A name of one plain word is found in any text.
+            if other.options.metadata.get("mcp_server") != server and other.name in words and not other.name.isalpha():
+                problem = (
+                    f"its description, from the server '{server}', names '{other.name}', which is not of that server"
+                )
+                yield Finding(registration.name, None, problem)
+
+
+def _find_disguises(description: str) -> Iterator[str]:
+    """Return what a person who reads a description does not see in it."""
+    if description.isascii() and description.isprintable():
+        return
+    if hidden := sorted({c for c in description if is_hidden(c) and c not in "\n\r\t\u200d"}):
+        yield f"its description has hidden characters: {', '.join(map(ascii, hidden[:5]))}"
+    for word in re.findall(r"\w+", description):
+        scripts = {unicodedata.name(c, "?").partition(" ")[0] for c in word if c.isalpha()} & _ALIKE_SCRIPTS
+        if len(scripts) > 1:
+            yield f"its description mixes scripts in the word {word!a}, whose letters look alike"
+            return
+
+
 def _of_one(registration: Registration[Any]) -> Iterable[Finding]:
     definition, name = registration.definition, registration.name
+    for disguise in _find_disguises(definition.description):
+        yield Finding(name, None, disguise)
     if not definition.description.strip():
         yield Finding(name, None, "it has no description: write a docstring that says when to use it and what it gives")
     elif len(definition.description) > _LONGEST_DESCRIPTION:

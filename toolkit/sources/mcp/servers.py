@@ -236,6 +236,11 @@ class StdioServer:
         finally:
             await process.end()
 
+    @property
+    def address(self) -> str:
+        """The command line, without secrets."""
+        return self.redact(" ".join([self.command, *self.arguments]))
+
     def redact(self, text: str) -> str:
         """Return `text` without the values of `env` and of options whose names indicate secrets."""
         return without_secrets(text, [*secrets_of(self.env), *secrets_in_arguments(self.command, self.arguments)])
@@ -335,6 +340,11 @@ class HttpServer:
         signature = request.headers.get("authorization")
         if signature is not None and signature not in self._signatures:
             self._signatures.append(signature)
+
+    @property
+    def address(self) -> str:
+        """The URL, without user and query."""
+        return without_credentials(self.url)
 
     def redact(self, text: str) -> str:
         """Return `text` without headers, signatures of requests, and the user and query of the URL."""

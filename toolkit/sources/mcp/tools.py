@@ -24,6 +24,7 @@ from toolkit.sources.mcp.callbacks import ElicitationCallback, Questions, Sample
 from toolkit.sources.mcp.native_tool import MCPNativeTool, read_prompt, read_resource_contents
 from toolkit.sources.mcp.servers import McpServer
 from toolkit.sources.mcp.session import McpSession, SessionSettings, read_all_pages
+from toolkit.sources.pins import ToolPins
 from toolkit.tool_names import legal_names
 from toolkit.tools.registry import ToolRegistry
 
@@ -112,7 +113,8 @@ class McpTools(Sequence[MCPNativeTool]):
                 return
             server_name = self._session.server.name
             chosen = choose_tools(server_name, listed, self._settings, is_first=not self._listed)
-            make = partial(make_tools, self._session, chosen, self._settings)
+            unpinned = await self._find_unpinned(chosen)
+            make = partial(make_tools, self._session, chosen, self._settings, unpinned)
             schemas = [(tool.input_schema, tool.output_schema) for tool in chosen]
             if len(json.dumps(schemas)) <= _LONG_SCHEMAS:
                 self._tools, self.refused = make()
@@ -121,6 +123,13 @@ class McpTools(Sequence[MCPNativeTool]):
             self._listed = listed
             for registry, registered in self._followers:
                 _update_registry(registry, registered, self._tools)
+
+    async def _find_unpinned(self, chosen: Sequence[wire.Tool]) -> Mapping[str, str]:
+        pins, server = self._settings.pins, self._session.server
+        if pins is None:
+            return {}
+        address = str(getattr(server, "address", server.name))
+        return await pins.find_refusals(server.name, address, {tool.name: _describe_tool(tool) for tool in chosen})
 
     async def resources(self) -> list[wire.Resource]:
         """Return the resources of the server, of all pages.
@@ -190,6 +199,7 @@ def mcp_tools(
     connect_timeout: Duration = 30.0,
     sampling: Sampling | None = None,
     elicitation: ElicitationCallback | None = None,
+    pins: ToolPins | None = None,
 ) -> McpTools:
     """Yield the tools of an MCP server, for the duration of an ``async with``.
 
@@ -218,6 +228,7 @@ def mcp_tools(
         connect_timeout: Seconds to start, connect, greet and list the tools.
         sampling: The rules for the server's requests to a model, and who approves them; None offers no model.
         elicitation: Answers where the server asks the user something; None offers no such thing.
+        pins: Leaves out tools that have changed since they were first seen; None takes them as the server has them now.
 
     Raises:
         McpError: On entering: the server can't be reached, or is none.
@@ -233,6 +244,7 @@ def mcp_tools(
         connect_timeout=to_seconds(connect_timeout, "connect_timeout"),
         sampling=sampling,
         elicitation=elicitation,
+        pins=pins,
     )
     return McpTools(server, settings)
 
@@ -274,6 +286,7 @@ class McpToolSettings:
     connect_timeout: Seconds
     sampling: Sampling | None
     elicitation: ElicitationCallback | None
+    pins: ToolPins | None
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -298,14 +311,14 @@ def choose_tools(
 
 
 def make_tools(
-    session: McpSession, chosen: list[wire.Tool], settings: McpToolSettings
+    session: McpSession, chosen: list[wire.Tool], settings: McpToolSettings, unpinned: Mapping[str, str]
 ) -> tuple[tuple[MCPNativeTool, ...], dict[str, str]]:
     """Return the tools that can be used of those that were chosen, and why others can't be, by their names."""
     shown = legal_names([f"{settings.prefix}__{tool.name}" if settings.prefix else tool.name for tool in chosen])
     tools: list[MCPNativeTool] = []
     refused: dict[str, str] = {}
     for tool, name in zip(chosen, shown, strict=True):
-        reason = _find_refusal(tool)
+        reason = unpinned.get(tool.name) or _find_refusal(tool)
         if reason is None:
             try:
                 tools.append(MCPNativeTool(session, tool, name=name, timeout=settings.timeout))
@@ -315,6 +328,12 @@ def make_tools(
             refused[tool.name] = reason
             _logger.warning("MCP server '%s': left out '%s': %s", session.server.name, tool.name, reason)
     return tuple(tools), refused
+
+
+def _describe_tool(tool: wire.Tool) -> dict[str, Any]:
+    """Return what a model or a rule sees of a tool."""
+    seen = {"name", "title", "description", "input_schema", "output_schema", "annotations"}
+    return tool.model_dump(mode="json", include=seen, exclude_none=True)
 
 
 def _find_refusal(tool: wire.Tool) -> str | None:

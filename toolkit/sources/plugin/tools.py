@@ -24,6 +24,7 @@ from toolkit.runtime.backend import OwnerLoop
 from toolkit.runtime.processes import inherited_environment
 from toolkit.runtime.workers import enter_gate
 from toolkit.settings import check_setting
+from toolkit.sources.pins import ToolPins
 from toolkit.sources.plugin.session import Description, PluginSession, PluginToolDefinition
 from toolkit.tool_names import legal_names
 from toolkit.tools.decorators import tool_from_schema_with_ctx
@@ -41,8 +42,12 @@ _LONG_SCHEMAS = 20_000  # characters that take some 20 ms to compile at most
 class PluginTools:
     """The result of `plugin_tools`: enter it for the tools, leave it to end the plugin."""
 
-    def __init__(self, session: PluginSession, options: ToolOptionKeywords) -> None:
+    def __init__(
+        self, session: PluginSession, options: ToolOptionKeywords, address: str, pins: ToolPins | None
+    ) -> None:
         self._session = session
+        self._address = address
+        self._pins = pins
         self._options = options
         self._offered: dict[str, tuple[PluginToolDefinition, FunctionTool[object, ..., Any]]] = {}
         self._tasks: TaskGroup | None = None
@@ -74,9 +79,10 @@ class PluginTools:
         await self._tasks.__aexit__(None, None, None)
 
     async def _make_tools(self, description: Description) -> list[FunctionTool[object, ..., Any]]:
-        names = legal_names([tool.name for tool in description.tools])
-        made = await self._compile_tools(list(zip(description.tools, names, strict=True)))
-        for tool, result in zip(description.tools, made, strict=True):
+        tools = await self._choose_pinned(description.tools)
+        names = legal_names([tool.name for tool in tools])
+        made = await self._compile_tools(list(zip(tools, names, strict=True)))
+        for tool, result in zip(tools, made, strict=True):
             if isinstance(result, PluginError):
                 raise result
             result.can_change = True
@@ -84,10 +90,20 @@ class PluginTools:
         self._session.on_described = self._renew_tools
         return [tool for _, tool in self._offered.values()]
 
+    async def _choose_pinned(self, tools: Sequence[PluginToolDefinition]) -> Sequence[PluginToolDefinition]:
+        """Return the tools without those that differ from what is pinned."""
+        if self._pins is None:
+            return tools
+        seen = {tool.name: {"description": tool.description, "parameters": tool.parameters} for tool in tools}
+        refused = await self._pins.find_refusals(self._session.name, self._address, seen)
+        for name, reason in refused.items():
+            _logger.warning("plugin %s: left out '%s': %s", self._session.name, name, reason)
+        return [tool for tool in tools if tool.name not in refused]
+
     async def _renew_tools(self, description: Description) -> None:
         """Update the tools to the description of a restarted plugin."""
         changed: list[tuple[PluginToolDefinition, str]] = []
-        for described in description.tools:
+        for described in await self._choose_pinned(description.tools):
             if described.name not in self._offered:
                 _logger.warning(
                     "%s: it was started again and offers another tool now, '%s': open it anew to have it",
@@ -160,6 +176,7 @@ def plugin_tools(
     env_allowlist: Collection[str] | None = (),
     cwd: str | Path | None = None,
     describe_timeout: float = 5.0,
+    pins: ToolPins | None = None,
     **options: Unpack[ToolOptionKeywords],
 ) -> PluginTools:
     """Start a program that offers tools, and yield them for the duration of the block.
@@ -186,28 +203,33 @@ def plugin_tools(
             and their like); None lets it inherit all, including keys in the environment.
         cwd: Where to start it; None means here.
         describe_timeout: Seconds that it may take to describe itself.
+        pins: Leaves out tools that have changed since they were first seen; None takes them as they are now.
         options: The options of its tools; see `ToolOptions`. Unless given, ``timeout`` is 60 seconds.
 
     Raises:
         PluginError: On entering: it can't be started, or its description is invalid; the message has the remedy.
     """
     where = None if cwd is None else Path(cwd)
-    program = str(path)
-    if "/" in program or "\\" in program:
-        program = str(((where or Path()) / path).absolute())
-    elif (found := shutil.which(program)) is not None:
-        program = found
+    program = _find_program(path, where)
     options.setdefault("timeout", _PLUGIN_TIMEOUT)
     if isinstance(env_allowlist, str):
         raise ConfigurationError(f"env_allowlist must be several names, such as [{env_allowlist!r}]")
     check_setting("env_allowlist", env_allowlist, Collection, None)
     environment = {**inherited_environment(env_allowlist), **(env or {})}
+    redact = partial(without_secrets, secrets=[*secrets_of(environment), *secrets_in_arguments(program, args)])
     session = PluginSession(
         program_name(program, args),
         [program, *args],
         env=environment,
         cwd=where,
         describe_timeout=describe_timeout,
-        redact=partial(without_secrets, secrets=[*secrets_of(environment), *secrets_in_arguments(program, args)]),
+        redact=redact,
     )
-    return PluginTools(session, options)
+    return PluginTools(session, options, redact(" ".join([str(path), *args])), pins)
+
+
+def _find_program(path: str | Path, folder: Path | None) -> str:
+    program = str(path)
+    if "/" in program or "\\" in program:
+        return str(((folder or Path()) / path).absolute())
+    return shutil.which(program) or program
