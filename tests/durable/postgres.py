@@ -40,7 +40,7 @@ class PostgresServer:
     """A server over a folder, which can be killed and started again."""
 
     def __init__(self, programs: Path) -> None:
-        self._programs = programs
+        self.programs: Path = programs
         # Not in pytest's folder, which is root's alone, and a server does not run as root.
         self._folder = Path(tempfile.mkdtemp(prefix="toolkit-postgres-"))
         self._user = _find_user(self._folder)
@@ -63,14 +63,14 @@ class PostgresServer:
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [self._programs / "postgres", "-D", self._folder / "data", *options],
+                [self.programs / "postgres", "-D", self._folder / "data", *options],
                 stdout=log,
                 stderr=log,
                 user=self._user,
                 cwd=self._folder,
             )
         deadline = time.monotonic() + 120
-        ready: list[str | Path] = [self._programs / "pg_isready", "-h", "127.0.0.1", "-p", str(self.port), "-q"]
+        ready: list[str | Path] = [self.programs / "pg_isready", "-h", "127.0.0.1", "-p", str(self.port), "-q"]
         while subprocess.run(ready, check=False).returncode != 0:
             assert self._process.poll() is None, (self._folder / "log").read_text()
             assert time.monotonic() < deadline, "the server did not come up"
@@ -89,18 +89,18 @@ class PostgresServer:
     def make_database(self) -> str:
         """Return the URL of a new database."""
         name = f"t{uuid4().hex[:12]}"
-        psql: list[str | Path] = [
-            self._programs / "psql",
-            "-h",
-            "127.0.0.1",
-            "-p",
-            str(self.port),
-            "-U",
-            "postgres",
-            "-q",
-        ]
-        self._run([*psql, "-c", f"create database {name}"])
+        self._run([*self._psql, "-c", f"create database {name}"])
         return f"postgresql://postgres@127.0.0.1:{self.port}/{name}"
+
+    def load(self, url: str, dump: str) -> None:
+        """Load a dump into a new database."""
+        file = self._folder / f"{uuid4().hex}.sql"
+        file.write_text(dump)
+        self._run([*self._psql, "-v", "ON_ERROR_STOP=1", "-d", url.rpartition("/")[2], "-f", file])
+
+    @property
+    def _psql(self) -> list[str | Path]:
+        return [self.programs / "psql", "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", "-q"]
 
     def _run(self, command: Sequence[str | Path]) -> None:
         done = subprocess.run(command, user=self._user, cwd=self._folder, capture_output=True, text=True, check=False)
