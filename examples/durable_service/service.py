@@ -110,7 +110,7 @@ class Pages:
         """Show how a run stands, and what it asks."""
         run = await self._find_run(request)
         status = await run.status()
-        questions = "".join(write_question(run.id, pending) for pending in status.pending)
+        questions = "".join(write_question(run.id, each) for each in status.pending if not each.decided)
         answer = f"<p>{escape((await run.result()).text)}</p>" if status.state == "done" else ""
         return HTMLResponse(f"<h1>{escape(run.id)}: {status.state}</h1>{questions}{answer}")
 

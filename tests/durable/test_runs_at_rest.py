@@ -97,7 +97,7 @@ async def have_many_wait(url: str, folder: Path, count: int, *, deciding: int = 
             page = await runs.list(state="waiting", limit=500)
             while page:
                 seen.update(each.run_id for each in page)
-                page = await runs.list(state="waiting", limit=500, before=page[-1].run_id)
+                page = await runs.list(state="waiting", limit=500, after=page[-1].run_id)
             assert seen == {"w", *ids}
             decided = [await runs.get(each) for each in ids[:: max(1, count // deciding)]]
             began = time.monotonic()

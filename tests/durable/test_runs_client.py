@@ -373,7 +373,7 @@ async def test_runs_are_listed_by_loop_state_and_tenant(runs: DurableRuns, desk:
     found = await runs.list(loop=desk, state="waiting", tenant="acme")
     assert {status.run_id for status in found} >= {run.id for run in made}
     assert [status.run_id for status in found] == [s.run_id for s in sorted(found, key=lambda s: -s.created)]
-    rest = await runs.list(loop="desk", tenant="acme", before=found[0].run_id, limit=1)
+    rest = await runs.list(loop="desk", tenant="acme", after=found[0].run_id, limit=1)
     assert [status.run_id for status in rest] == [found[1].run_id]
     assert await runs.list(loop="nothing") == []
 

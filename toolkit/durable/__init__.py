@@ -22,8 +22,9 @@ from toolkit.errors import naming_extra
 from toolkit.loop.journal import EntryWork, Journal, JournalEntry, JournalValue
 
 if TYPE_CHECKING:
-    from toolkit.durable.client import DurableRun, DurableRuns, DurableStatus
+    from toolkit.durable.client import DurablePending, DurableRun, DurableRuns, DurableStatus
     from toolkit.durable.event_reader import DurableEvent
+    from toolkit.durable.operations import RunFilters
     from toolkit.durable.restate_runs import RestateJournal, restate_service
     from toolkit.durable.worker import DurableWorker
 
@@ -34,6 +35,7 @@ __all__ = [
     "DurableRunNotFoundError",
     "DurableEvent",
     "DurableLoop",
+    "DurablePending",
     "DurableRun",
     "DurableRuns",
     "DurableStatus",
@@ -45,6 +47,7 @@ __all__ = [
     "JournalValue",
     "LoopQueue",
     "RestateJournal",
+    "RunFilters",
     "RunPlace",
     "SqliteJournal",
     "StartRate",
@@ -56,11 +59,13 @@ __all__ = [
 
 _ON_ENGINE = {
     "DurableEvent": "event_reader",
+    "DurablePending": "client",
     "DurableRun": "client",
     "DurableRuns": "client",
     "DurableStatus": "client",
     "DurableWorker": "worker",
     "RestateJournal": "restate_runs",
+    "RunFilters": "operations",
     "restate_service": "restate_runs",
 }
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, field, replace
+from functools import partial
 from types import TracebackType
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
 import anyio
 from anyio import to_thread
@@ -21,7 +23,8 @@ from toolkit.durable.contents import Encryption, check_number, check_storable_te
 from toolkit.durable.errors import DatabaseUnavailableError, DecisionRefusedError, DurableError
 from toolkit.durable.event_reader import DurableEvent, EventWatch, RunFollower, read_lines
 from toolkit.durable.loops import DurableLoop
-from toolkit.durable.rests import RESTING, DurableState, Rest, read_answer, write_decision, write_prompt
+from toolkit.durable.operations import RunFilters, RunSearch
+from toolkit.durable.rests import ENDED, RESTING, DurableState, Rest, read_answer, write_decision, write_prompt
 from toolkit.durable.rows import RunRow, RunRows, decision_key
 from toolkit.durable.storage import Storage
 from toolkit.errors import ConfigurationError, LoopUsageError
@@ -35,6 +38,7 @@ from toolkit.trace_context import inject_trace_context
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@-]{0,199}")
 _MOST_PRIORITY = 2**31 - 1
 _Returned = TypeVar("_Returned")
+_logger = logging.getLogger("toolkit.durable")
 _FAST_SECONDS = 0.015
 _SLOW_SECONDS = 0.25
 _SLOWER = 1.3
@@ -72,6 +76,7 @@ class DurableRuns:
         """
         self._opened = await to_thread.run_sync(Storage, self._url, self._encryption)
         self._rows = RunRows(self._opened)
+        self._search = RunSearch(self._opened)
         self._watch = EventWatch(self._opened.engine)
         return self
 
@@ -157,33 +162,108 @@ class DurableRuns:
         return DurableRun(self._open_storage, self._watch, run_id, loop)
 
     async def list(
-        self,
-        *,
-        loop: DurableLoop[Any, Any] | str | None = None,
-        state: DurableState | None = None,
-        tenant: str | None = None,
-        limit: int = 100,
-        before: str | None = None,
+        self, *, limit: int = 100, after: str | None = None, **filters: Unpack[RunFilters]
     ) -> list[DurableStatus]:
         """Return the states of runs, the newest first.
 
         Args:
-            loop: Only those of this loop.
-            state: Only those in this state.
-            tenant: Only those of this tenant.
             limit: How many at most.
-            before: The id of the last run of the page before: only older ones.
+            after: The id of the last run of the page before.
+            filters: The runs that are meant; see `RunFilters`.
+
+        Raises:
+            ConfigurationError: A filter can't be applied.
+            DurableRunNotFoundError: There is no run `after`.
         """
         check_setting("limit", limit, int, least=1)
         check_number("the limit of a list", limit)
-        name = loop.name if isinstance(loop, DurableLoop) else loop
-        for place, text in (("the loop of a list", name), ("the tenant of a list", tenant)):
-            if text is not None:
-                check_storable_text(place, text)
-        found = await self._ask_database(
-            lambda: self._rows.list_rows(loop=name, tenant=tenant, state=state, before=before, limit=limit)
-        )
+        found = await self._ask_database(lambda: self._search.find(limit=limit, after=after, **filters))
         return [DurableStatus.of_row(row) for row in found]
+
+    async def count(self, **filters: Unpack[RunFilters]) -> dict[DurableState, int]:
+        """Return the number of runs in each state.
+
+        Args:
+            filters: The runs that are meant; all where there are none.
+
+        Raises:
+            ConfigurationError: A filter can't be applied.
+        """
+        return await self._ask_database(lambda: self._search.count(**filters))
+
+    async def retry_all(self, **filters: Unpack[RunFilters]) -> int:
+        """Resume all runs that failed, as `DurableRun.retry` does; with ``state="cancelled"`` those that were.
+
+        Args:
+            filters: The runs that are meant; at least one filter.
+
+        Returns:
+            How many are resumed; not those that somebody else resumes.
+
+        Raises:
+            ConfigurationError: There is no filter, or one can't be applied.
+        """
+        _check_meant(filters)
+        state = filters.get("state") or "failed"
+        if state not in ("failed", "cancelled"):
+            raise ConfigurationError(f"a run that is {state} can't be tried again: state is 'failed' or 'cancelled'")
+        return await self._change_all({**filters, "state": state}, [state], DurableRun.retry)
+
+    async def cancel_all(self, reason: str | None = None, **filters: Unpack[RunFilters]) -> int:
+        """Cancel all runs that have not ended, as `DurableRun.cancel` does.
+
+        Args:
+            reason: The reason, for their transcripts.
+            filters: The runs that are meant; at least one filter.
+
+        Returns:
+            How many are being cancelled.
+
+        Raises:
+            ConfigurationError: There is no filter, or one can't be applied.
+        """
+        _check_meant(filters)
+        return await self._change_all(filters, ["queued", "running", "waiting"], lambda run: run.cancel(reason))
+
+    async def delete_all(self, **filters: Unpack[RunFilters]) -> int:
+        """Delete all runs that have ended, as `delete` does; with ``state="waiting"`` those that await decisions.
+
+        They are deleted in slices of 500: if this is interrupted, each run is there whole or not at all.
+
+        Args:
+            filters: The runs that are meant; at least one filter.
+
+        Returns:
+            How many were deleted.
+
+        Raises:
+            ConfigurationError: There is no filter, or one can't be applied.
+        """
+        _check_meant(filters)
+        states = ["waiting"] if filters.get("state") == "waiting" else sorted(ENDED)
+        total, count = 0, 1
+        while count:
+            count = await self._ask_database(lambda: self._search.delete_slice(states, **filters))
+            total += count
+        return total
+
+    async def _change_all(
+        self, filters: RunFilters, states: Sequence[str], change: Callable[[DurableRun[Any]], Awaitable[None]]
+    ) -> int:
+        """Change each of some runs that is in one of these states; return how many were."""
+        count, last = 0, ""
+        while ids := await self._ask_database(partial(self._search.find_ids, states, last, **filters)):
+            for run_id in ids:
+                try:
+                    await change(DurableRun(self._open_storage, self._watch, run_id))
+                except DatabaseUnavailableError:
+                    raise
+                except DurableError as error:  # somebody else has changed it meanwhile
+                    _logger.info("run %s is left as it is: %s", run_id, error)
+                else:
+                    count += 1
+            last = ids[-1]
+        return count
 
     async def fork(
         self, run_id: str, *, turn: int, prompt: str | Sequence[Message] = (), new_run_id: str | None = None
@@ -228,6 +308,16 @@ def _check_run_id(run_id: str) -> str:
     return run_id
 
 
+def _check_meant(filters: RunFilters) -> None:
+    """Check that a change of many runs says which.
+
+    Raises:
+        ConfigurationError: It does not.
+    """
+    if all(value is None for value in filters.values()):
+        raise ConfigurationError("this would change all runs: name those that are meant, as in state='failed'")
+
+
 def _cut_after_turn(messages: Sequence[Message], turn: int, run_id: str) -> list[Message]:
     """Return a transcript up to the end of a turn.
 
@@ -244,6 +334,17 @@ def _cut_after_turn(messages: Sequence[Message], turn: int, run_id: str) -> list
     return list(messages[: end + len(calls.tool_calls)])
 
 
+@dataclass(frozen=True, slots=True)
+class DurablePending(PendingApproval):
+    """A call of a durable run that awaits a decision, or whose decision the run has not gone on with yet.
+
+    Args:
+        decided: ``approve``, ``deny``, ``modify`` or ``abort`` where somebody has decided on it already; else empty.
+    """
+
+    decided: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DurableStatus:
     """The state of a durable run.
@@ -257,9 +358,11 @@ class DurableStatus:
         updated: When something of it was written last.
         attempts: How many workers have begun its last segment; more than 1 where one ended before it did.
         last_seq: The number of its last event.
-        ending: The `kind` of its ending, or the class of the error that it failed with; empty in lists.
-        error: The message of that error; empty in lists.
-        pending: The calls that await decisions; empty in lists.
+        ending: The `kind` of its ending, or the class of the error that it failed with; empty until its rest.
+        error: The message of that error; in lists its first 1,000 characters.
+        pending: The calls that await decisions, and those decided since the last rest, marked; empty in lists.
+        metadata: The value that it was begun with.
+        begins: When it begins, if it was started for later; in seconds since 1970.
     """
 
     run_id: str
@@ -272,10 +375,12 @@ class DurableStatus:
     last_seq: int
     ending: str = ""
     error: str = ""
-    pending: Sequence[PendingApproval] = ()
+    pending: Sequence[DurablePending] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    begins: float | None = None
 
     @classmethod
-    def of_row(cls, row: RunRow, rest: Rest | None = None) -> DurableStatus:
+    def of_row(cls, row: RunRow, rest: Rest | None = None, pending: Sequence[DurablePending] = ()) -> DurableStatus:
         """Return the status of a row and a rest."""
         state: Any = row.state if rest is None else rest.state
         return cls(
@@ -287,9 +392,11 @@ class DurableStatus:
             updated=row.updated,
             attempts=row.attempts,
             last_seq=row.last_seq,
-            ending="" if rest is None else rest.ending,
-            error="" if rest is None else rest.error,
-            pending=() if rest is None else tuple(rest.pending),
+            ending=row.ending if rest is None else rest.ending,
+            error=row.error if rest is None else rest.error,
+            pending=pending,
+            metadata=row.metadata,
+            begins=row.begins,
         )
 
     @property
@@ -319,10 +426,21 @@ class DurableRun(Generic[Out]):
 
     async def status(self) -> DurableStatus:
         """Return its state, with the calls that await decisions."""
-        row, rest = await self._storage.ask(self._read_run)
+        return await self._storage.ask(self._read_status)
+
+    def _read_status(self) -> DurableStatus:
+        row, rest = self._read_run()
         if rest is None and row.state in RESTING:  # its worker ended just before the engine stored the rest
             row = replace(row, state="running")
-        return DurableStatus.of_row(row, rest)
+        decided = self._rows.read_decided(row, is_at_rest=rest is not None)
+        awaited: Sequence[PendingApproval] = [] if rest is None else rest.pending
+        if rest is None and decided:
+            awaited = self._rows.read_awaited(row)
+        pending = [
+            DurablePending(**asdict(each), decided=decided.get(decision_key(each.call_id, each.binding), ""))
+            for each in awaited
+        ]
+        return DurableStatus.of_row(row, rest, pending)
 
     async def result(self, timeout: float | None = None) -> ToolLoopResult[Out]:
         """Wait until the run is at rest, and return the loop's result, also where it awaits decisions.

@@ -24,7 +24,8 @@ from toolkit.calls.run import CallReturned
 from toolkit.chat import ArgumentsDelta, ReasoningDelta, TextDelta
 from toolkit.dataclass import dataclass
 from toolkit.durable.contents import ContentRow, StoredText, split_value
-from toolkit.durable.storage import DatabaseThread, Storage, database_now, events, runs, store_contents
+from toolkit.durable.storage import DatabaseThread, Storage, database_now, store_contents
+from toolkit.durable.tables import events, runs
 from toolkit.loop.approvals import describe_call_end
 from toolkit.loop.event_json import write_event
 from toolkit.loop.events import Done, Failed, IterationStart, ProviderRetried, ResponseReceived

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from types import NoneType
 from typing import Any
 
 import sqlalchemy as sa
 from dbos import EnqueueOptions, error as dbos_error
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
 from toolkit.calls.run import CallReturned
 from toolkit.chat import ToolCall
 from toolkit.dataclass import dataclass
-from toolkit.durable.contents import check_json, check_storable_text, split_value, write_value
+from toolkit.durable.contents import StoredText, check_json, check_storable_text, split_value, write_value
 from toolkit.durable.errors import DurableError, DurableRunNotFoundError, UnstorableValueError
 from toolkit.durable.rests import (
     ENDED,
@@ -32,18 +34,15 @@ from toolkit.durable.storage import (
     ENGINE_NAME,
     ENGINE_VERSION,
     Storage,
-    contents,
     database_now,
     delete_workflows,
-    entries,
-    events,
     find_executor,
-    inbox,
     restore_value,
-    runs,
     segment_id,
     store_contents,
 )
+from toolkit.durable.tables import contents, entries, events, inbox, labels, runs
+from toolkit.json_text import write_json
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.feeds import Feed, ModelReplied, load_feed
 from toolkit.loop.journal import storable_id
@@ -57,8 +56,11 @@ _VOID = 0
 _MOST_DELETED = 20
 ENDED_WORKFLOW = ("ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")
 """The engine's states of a workflow that has ended without an output."""
-_COLUMNS = [column for column in runs.c if column.name not in ("attempt", "due", "lost", "ended")]
+COLUMNS = [column for column in runs.c if column.name not in ("attempt", "due", "lost", "ended")]
+"""The columns that a `RunRow` is made of."""
+
 _MOST_NAMED = 3
+_MOST_ERROR = 1_000
 
 
 def queue_name(loop: str) -> str:
@@ -82,6 +84,10 @@ class RunRow:
         last_seq: The number of its last event.
         created: When it was begun, in seconds since 1970.
         updated: When something of it was written last.
+        begins: When it begins, if it was started for later.
+        ending: The kind of the ending of its last rest, or the class of its error; empty while it moves.
+        error: The message of that error.
+        described: The segment that these are of.
     """
 
     run_id: str
@@ -95,6 +101,10 @@ class RunRow:
     last_seq: int
     created: float
     updated: float
+    begins: float | None = None
+    ending: str = ""
+    error: str = ""
+    described: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,10 +151,11 @@ class RunRows:
             raise UnstorableValueError(f"what run '{row.run_id}' begins with", f"it is no JSON: {error}") from error
         values = {name: getattr(row, name) for name in ("run_id", "loop", "tenant", "priority")}
         values |= {"metadata": metadata, "state": "queued", "segment": 1, "attempts": 0, "last_seq": 0}
-        values |= {"lost": 0, "ended": 0}
+        values |= {"lost": 0, "ended": 0, "begins": row.begins, "described": 0}
         try:
             with self._storage.engine.begin() as connection:
                 connection.execute(runs.insert().values(**values, created=now, updated=now))
+                insert_labels(connection, self._storage.text, row.run_id, row.metadata)
                 store_contents(connection, beside)
                 self._enqueue_segment(connection, row, 1, {**begin, "prompt": prompt})
         except IntegrityError:
@@ -160,30 +171,10 @@ class RunRows:
         """
         check_storable_text("the id of a run", run_id)
         with self._storage.engine.connect() as connection:
-            found = connection.execute(sa.select(*_COLUMNS).where(runs.c.run_id == run_id)).one_or_none()
+            found = connection.execute(sa.select(*COLUMNS).where(runs.c.run_id == run_id)).one_or_none()
         if found is None:
             raise DurableRunNotFoundError(run_id)
-        return self._to_row(found)
-
-    def select(self, query: sa.Select[Any]) -> list[RunRow]:
-        """Return the runs that a query over their columns finds."""
-        with self._storage.engine.connect() as connection:
-            return [self._to_row(found) for found in connection.execute(query).all()]
-
-    def list_rows(
-        self, *, loop: str | None, tenant: str | None, state: str | None, before: str | None, limit: int
-    ) -> list[RunRow]:
-        """Return runs, the newest first, from behind the one with the id `before` on."""
-        query = sa.select(*_COLUMNS).order_by(runs.c.created.desc(), runs.c.run_id.desc()).limit(limit)
-        for column, wanted in ((runs.c.loop, loop), (runs.c.tenant, tenant), (runs.c.state, state)):
-            if wanted is not None:
-                query = query.where(column == wanted)
-        if before is not None:
-            last = self.read(before)
-            query = query.where(
-                sa.tuple_(runs.c.created, runs.c.run_id) < sa.tuple_(sa.literal(last.created), sa.literal(before))
-            )
-        return self.select(query)
+        return self.to_row(found)
 
     def read_rest(self, row: RunRow) -> Rest | None:
         """Return how a run came to rest; None while it moves or waits for a worker.
@@ -200,7 +191,9 @@ class RunRows:
             raise DurableError(f"segment {segment} of run '{run_id}' is not in the database anymore")
         status = found[0]
         if status.status == "SUCCESS":
-            return read_rest(self.restore(run_id, status.output))
+            # What the engine can't read it returns as it is stored.
+            output = self._storage.text.read(status.output) if isinstance(status.output, str) else status.output
+            return read_rest(self.restore(run_id, output))
         if status.status in ENDED_WORKFLOW:
             text = str(status.error) if status.error is not None else f"its workflow ended as {status.status}"
             return Rest(
@@ -250,7 +243,7 @@ class RunRows:
             # Asked behind the lock of the row: a worker that was frozen until now must not take the run back.
             if find_executor(connection, segment_id(run_id, segment)) != executor:
                 raise dbos_error.DBOSWorkflowConflictIDError(segment_id(run_id, segment))
-            row = self._to_row(connection.execute(sa.select(*_COLUMNS).where(runs.c.run_id == run_id)).one())
+            row = self.to_row(connection.execute(sa.select(*COLUMNS).where(runs.c.run_id == run_id)).one())
             is_first = row.attempts == 1 and len(logs) == 1
             emitted = frozenset[str]() if is_first else frozenset(connection.execute(written).scalars())
             earlier = logs[:-1] if row.attempts == 1 else logs
@@ -292,7 +285,7 @@ class RunRows:
                 return False
             following = row.segment + 1
             values = {"segment": following, "state": "queued", "attempts": 0, "attempt": None, "due": None}
-            values |= {"lost": 0, "ended": 0}
+            values |= {"lost": 0, "ended": 0, "described": 0, "ending": None, "error": None}
             connection.execute(runs.update().where(runs.c.run_id == run_id).values(values))
             if rest.is_resumable and any(item.kind == "retry" for item in wanted):
                 wanted = [item for item in wanted if item.kind == "retry"]  # the others are read on the way
@@ -339,15 +332,8 @@ class RunRows:
         return runs.c.state.in_(ENDED) & (runs.c.updated < database_now(self._storage.engine) - seconds)
 
     def _delete_where(self, run_id: str, condition: sa.ColumnElement[bool]) -> bool:
-        gone = runs.delete().where(runs.c.run_id == run_id, condition).returning(runs.c.segment)
         with self._storage.engine.begin() as connection:
-            last = connection.scalar(gone)
-            if last is None:
-                return False
-            for table in (events, inbox, entries, contents):
-                connection.execute(table.delete().where(table.c.run_id == run_id))
-            delete_workflows(connection, [segment_id(run_id, each) for each in range(1, last + 1)])
-        return True
+            return delete_runs(connection, (runs.c.run_id == run_id) & condition) > 0
 
     def delete_segments(self, run_id: str, before: int) -> None:
         """Delete the segments before one: no run resumes from them anymore."""
@@ -403,6 +389,22 @@ class RunRows:
         with self._storage.engine.begin() as connection:
             found = connection.execute(spent.values(key=inbox.c.key + "/" + sa.cast(inbox.c.id, sa.Text)))
         return found.rowcount > 0 and self.put_item(run_id, "decide", key, body)
+
+    def read_decided(self, row: RunRow, *, is_at_rest: bool) -> dict[str, str]:
+        """Return the kinds of the decisions on calls of a run that count and are in no rest yet, by their keys."""
+        counts: sa.ColumnElement[bool] = inbox.c.segment.is_(None)
+        if not is_at_rest:
+            counts |= inbox.c.segment == row.segment
+        query = sa.select(inbox.c.key, inbox.c.body).where(
+            inbox.c.run_id == row.run_id, inbox.c.kind == "decide", counts
+        )
+        with self._storage.engine.connect() as connection:
+            return {
+                key: restore_value(connection, self._storage.text, row.run_id, self._storage.text.read(body))[
+                    "decision"
+                ]["kind"]
+                for key, body in connection.execute(query).all()
+            }
 
     def has_item(self, run_id: str, key: str) -> bool:
         """Return whether a run has an item of this key."""
@@ -479,9 +481,53 @@ class RunRows:
         except dbos_error.DBOSException as error:
             raise DurableError(f"the engine does not take run '{row.run_id}': {error}") from error
 
-    def _to_row(self, found: sa.Row[Any]) -> RunRow:
-        values = {column.name: value for column, value in zip(_COLUMNS, found, strict=True)}
+    def to_row(self, found: sa.Row[Any]) -> RunRow:
+        """Return a row of `COLUMNS`."""
+        values = {column.name: value for column, value in zip(COLUMNS, found, strict=True)}
+        is_described = values["described"] == values["segment"]  # an earlier release may have moved the run on
+        values["ending"] = (values["ending"] or "") if is_described else ""
+        values["error"] = self._storage.text.open_error(values["error"] or "") if is_described else ""
         return RunRow(**{**values, "metadata": self._storage.text.read(values["metadata"])})
+
+
+def delete_runs(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> int:
+    """Delete runs and all that is stored of them; return how many."""
+    gone = connection.execute(runs.delete().where(condition).returning(runs.c.run_id, runs.c.segment)).all()
+    if gone:
+        ids = [run_id for run_id, _ in gone]
+        for table in (events, inbox, entries, contents, labels):
+            connection.execute(table.delete().where(table.c.run_id.in_(ids)))
+        delete_workflows(connection, [segment_id(run_id, each) for run_id, last in gone for each in range(1, last + 1)])
+    return len(gone)
+
+
+def describe_end(stored: StoredText, segment: int, ending: str, error: str) -> dict[str, Any]:
+    """Return the columns of a run at rest that tell how it ended."""
+    return {"ending": ending, "error": stored.seal_error(error[:_MOST_ERROR]), "described": segment}
+
+
+def insert_labels(connection: sa.Connection, stored: StoredText, run_id: str, metadata: Mapping[str, Any]) -> None:
+    """Store the parts of a run's metadata that it is found by."""
+    rows = [
+        {"run_id": run_id, "name": name, "value": write_json(value)}
+        for name, value in metadata.items()
+        if stored.is_searchable(name) and is_label(name, value)
+    ]
+    if rows:
+        insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+        connection.execute(insert(labels).on_conflict_do_nothing(), rows)
+
+
+def is_label(name: object, value: object) -> bool:
+    """Return whether runs can be found by a part of their metadata: a text, a number, True, False or None, not long."""
+    if not isinstance(name, str) or not isinstance(value, (str, int, float, bool, NoneType)):
+        return False
+    try:
+        for text in (name, write_json(value)):
+            check_storable_text("metadata", text)
+    except (UnstorableValueError, ValueError):
+        return False
+    return True
 
 
 def _count_attempt(connection: sa.Connection, run_id: str, stored: StoredEntries) -> int:

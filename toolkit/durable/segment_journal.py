@@ -25,7 +25,8 @@ from toolkit.durable.contents import ContentRow, write_value
 from toolkit.durable.errors import DurableError
 from toolkit.durable.event_writer import AttemptEvents
 from toolkit.durable.replay_journal import ReplayJournal, StoredEntry, check_readable
-from toolkit.durable.storage import DatabaseThread, Storage, entries, is_away, restore_values, runs, store_contents
+from toolkit.durable.storage import DatabaseThread, Storage, is_away, restore_values, store_contents
+from toolkit.durable.tables import entries, runs
 from toolkit.errors import JournalError
 from toolkit.loop.config import Steering
 from toolkit.loop.journal import Journal, JournalEntry, JournalValue

@@ -19,7 +19,7 @@ from toolkit.durable.errors import DurableError, WorkersLostError
 from toolkit.durable.event_writer import AttemptEvents, EventWriter
 from toolkit.durable.loops import DurableLoop, RunPlace
 from toolkit.durable.rests import InboxItem, Rest, RunSegment, read_message, read_messages
-from toolkit.durable.rows import AttemptFacts, RunRows, describe_under_way, spare_attempt
+from toolkit.durable.rows import AttemptFacts, RunRows, describe_end, describe_under_way, spare_attempt
 from toolkit.durable.segment_journal import (
     EntryWriter,
     InboxSteering,
@@ -28,7 +28,8 @@ from toolkit.durable.segment_journal import (
     SegmentLog,
     read_taken_items,
 )
-from toolkit.durable.storage import Storage, database_now, inbox, segment_id, store_contents
+from toolkit.durable.storage import Storage, database_now, segment_id, store_contents
+from toolkit.durable.tables import inbox
 from toolkit.loop.middleware import Middleware, RunInfo
 from toolkit.run_log.writer import RunRecorder
 from toolkit.trace_context import enter_trace_context
@@ -160,6 +161,7 @@ class SegmentRunner:
     def _finish_attempt(self, attempt: _Attempt, rest: dict[str, Any]) -> dict[str, Any]:
         """Write the last events, the taken items of the inbox, and the state; return what the engine stores."""
         values: dict[str, Any] = {"state": rest["state"], "lost": 0}
+        values |= describe_end(self._storage.text, attempt.segment, rest["ending"], rest["error"])
         if rest["state"] == "waiting" and attempt.loop.approval_expiry is not None:
             values["due"] = database_now(self._storage.engine) + attempt.loop.approval_expiry
 

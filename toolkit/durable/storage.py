@@ -1,4 +1,4 @@
-"""The database of durable runs: our tables beside those of the engine, large contents, and the connection pool.
+"""The database of durable runs: stored values with their large contents, and the connection pool.
 
 The engine's tables have the segments, the worker that moves each, and the rests that they leave. The truth of a run is
 the log of its active segment, which is here, or the output of the last one.
@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import anyio
 import sqlalchemy as sa
 from anyio import to_thread
-from dbos import DBOS, DBOSClient, Serializer
+from dbos import DBOSClient, Serializer
 from sqlalchemy import event
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import (
@@ -44,6 +44,7 @@ from toolkit.durable.contents import (
     put_back,
 )
 from toolkit.durable.errors import DatabaseUnavailableError, DurableError, UnstorableValueError
+from toolkit.durable.tables import contents, prepare_tables
 from toolkit.errors import ConfigurationError, JournalError
 from toolkit.json_text import write_json
 from toolkit.private_files import make_private, write_ahead
@@ -53,87 +54,7 @@ from toolkit.settings import check_setting
 _REFUSALS = ("22", "54")
 """The classes of Postgres's codes that are about a value: data exceptions, and limits of the program."""
 _SPLIT_LINE = write_json({BESIDE: {}}).removesuffix("{}}")
-TABLES_VERSION = 4
-"""The version of these tables, and of the entries of a segment's log."""
 _MOST_AT_ONCE = 1_000
-schema = sa.MetaData()
-"""The tables."""
-versions = sa.Table("toolkit_versions", schema, sa.Column("version", sa.Integer, primary_key=True))
-runs = sa.Table(
-    "toolkit_runs",
-    schema,
-    sa.Column("run_id", sa.Text, primary_key=True),
-    sa.Column("loop", sa.Text, nullable=False),
-    sa.Column("tenant", sa.Text, nullable=False),
-    sa.Column("priority", sa.Integer, nullable=False),
-    sa.Column("metadata", sa.Text, nullable=False),
-    sa.Column("state", sa.Text, nullable=False),
-    sa.Column("segment", sa.Integer, nullable=False),
-    sa.Column("attempt", sa.Text),  # the token of the process that moves it: others' events are refused
-    sa.Column("attempts", sa.Integer, nullable=False),
-    sa.Column("lost", sa.Integer, nullable=False),  # attempts in a row that have not reported an end
-    sa.Column("ended", sa.Integer, nullable=False),  # calls that had come to their end when the last of them began
-    sa.Column("last_seq", sa.Integer, nullable=False),
-    sa.Column("created", sa.Double, nullable=False),
-    sa.Column("updated", sa.Double, nullable=False),
-    sa.Column("due", sa.Double),  # when the decisions that it awaits expire, by the database's clock
-    # A key, so that Postgres lets entries and events of a run be written at once, and none while `attempt` changes.
-    sa.UniqueConstraint("run_id", "attempt"),
-    sa.Index("toolkit_runs_by_state", "state", "updated"),
-    sa.Index("toolkit_runs_by_creation", "created", "run_id"),
-    sa.Index("toolkit_runs_in_state", "state", "created", "run_id"),
-    sa.Index("toolkit_runs_by_due", "due"),
-)
-events = sa.Table(
-    "toolkit_events",
-    schema,
-    sa.Column("run_id", sa.Text, primary_key=True),
-    sa.Column("seq", sa.Integer, primary_key=True),
-    sa.Column("segment", sa.Integer, nullable=False),
-    sa.Column("turn", sa.Integer, nullable=False),
-    sa.Column("attempt", sa.Text, nullable=False),
-    sa.Column("entry", sa.Text),  # the log entry of the same content: a take-over emits those that have no event
-    sa.Column("line", sa.Text, nullable=False),
-)
-inbox = sa.Table(
-    "toolkit_inbox",
-    schema,
-    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
-    sa.Column("run_id", sa.Text, nullable=False),
-    sa.Column("key", sa.Text, nullable=False),  # a second decision on a call has the same, and is refused
-    sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("body", sa.Text, nullable=False),
-    sa.Column("segment", sa.Integer),  # that took it; null while none did, 0 where none ever will
-    sa.UniqueConstraint("run_id", "key"),
-    sa.Index("toolkit_inbox_waiting", "segment", "id"),
-    sqlite_autoincrement=True,
-)
-entries = sa.Table(
-    "toolkit_entries",  # the log of each segment; the engine knows a segment as one piece of work
-    schema,
-    sa.Column("run_id", sa.Text, primary_key=True),
-    sa.Column("segment", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("path", sa.Text, primary_key=True),  # the calls that the log of a sub-agent is inside of
-    sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("name", sa.Text, nullable=False),
-    sa.Column("value", sa.Text, nullable=False),
-)
-contents = sa.Table(
-    "toolkit_contents",  # large texts of entries, events, messages and rests, each once for a run
-    schema,
-    sa.Column("run_id", sa.Text, primary_key=True),
-    sa.Column("digest", sa.Text, primary_key=True),
-    sa.Column("value", sa.Text, nullable=False),
-)
-workers = sa.Table(
-    "toolkit_workers",
-    schema,
-    sa.Column("executor", sa.Text, primary_key=True),
-    sa.Column("beats", sa.Integer, nullable=False),
-    sa.Column("lease", sa.Double, nullable=False),
-    sa.Column("host", sa.Text, nullable=False),
-    sa.Column("seen", sa.Double, nullable=False),
-)
 ENGINE_NAME = "toolkit"
 """The application's name in the engine, which separates our work from other work in the database."""
 ENGINE_VERSION = "toolkit-1"
@@ -148,7 +69,6 @@ _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 5.0
 _POOL_SIZE = 20
 _SQLITE_POOL_SIZE = 4  # more would only wait for one another's locks
-_LOCK = 0x746B_6475  # "tkdu": who makes the tables in Postgres
 _SQLITE_WITH_FRACTIONS = (3, 42)  # what the engine needs from Python 3.12 on; Debian 12 has 3.40
 _FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 _Returned = TypeVar("_Returned")
@@ -311,7 +231,7 @@ class Storage:
         text: How we store values.
     """
 
-    def __init__(self, url: str, encryption: Encryption | None = None) -> None:
+    def __init__(self, url: str, encryption: Encryption | None = None, *, may_migrate: bool = False) -> None:
         check_setting("the URL of durable runs", url, str)
         check_setting("encryption", encryption, Encryption, None)
         parsed = _parse_url(url)
@@ -322,7 +242,7 @@ class Storage:
         self._lock = threading.Lock()
         try:
             with self.raising_failures():
-                _make_tables(parsed, self.engine)
+                prepare_tables(parsed, self.engine, may_migrate=may_migrate)
             with self.raising_failures():
                 self.client: DBOSClient = DBOSClient(
                     system_database_engine=self.engine,
@@ -552,40 +472,3 @@ def _wait_for_space(context: sa.engine.ExceptionContext) -> None:
     code = getattr(context.original_exception, "sqlite_errorcode", 0)
     if code & 0xFF in _FULL:
         raise PoolTimeoutError(f"{context.original_exception}: is the disk full?") from context.original_exception
-
-
-def _make_tables(url: sa.URL, engine: sa.Engine) -> None:
-    """Make the engine's tables and ours where they are not there.
-
-    Raises:
-        DurableError: Ours are of another version.
-    """
-    with engine.connect() as connection:
-        if sa.inspect(connection).has_table(versions.name):
-            _check_version(connection)
-            return
-    logging.getLogger("dbos").setLevel(logging.WARNING)
-    try:
-        DBOS.migrate(url.render_as_string(hide_password=False).replace("+psycopg", ""))
-    except SQLAlchemyError:
-        raise
-    except Exception as error:
-        raise DurableError(f"the engine can't make its tables: {error}") from error
-    with engine.begin() as connection:
-        if engine.dialect.name == "postgresql":
-            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
-        else:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-        schema.create_all(connection)
-        if connection.scalar(sa.select(versions.c.version)) is None:
-            connection.execute(versions.insert().values(version=TABLES_VERSION))
-        _check_version(connection)
-
-
-def _check_version(connection: sa.Connection) -> None:
-    version = connection.scalar(sa.select(versions.c.version))
-    if version is not None and version != TABLES_VERSION:
-        raise DurableError(
-            f"the durable runs in this database are of version {version}, and this library reads version "
-            f"{TABLES_VERSION}: use the library that wrote them, or another database"
-        )

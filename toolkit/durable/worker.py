@@ -30,20 +30,13 @@ from toolkit.dataclass import dataclass
 from toolkit.durable.contents import Encryption
 from toolkit.durable.event_writer import EventWriter
 from toolkit.durable.loops import DurableLoop, StartRate
+from toolkit.durable.operations import RunSearch
 from toolkit.durable.rests import write_decision
 from toolkit.durable.rows import ENDED_WORKFLOW, SEGMENT_WORKFLOW, RunRows, queue_name
 from toolkit.durable.segment_journal import EntryWriter
 from toolkit.durable.segments import SegmentRunner
-from toolkit.durable.storage import (
-    ENGINE_NAME,
-    ENGINE_VERSION,
-    DatabaseThread,
-    Storage,
-    database_now,
-    runs,
-    segment_id,
-    workers,
-)
+from toolkit.durable.storage import ENGINE_NAME, ENGINE_VERSION, DatabaseThread, Storage, database_now, segment_id
+from toolkit.durable.tables import runs, workers
 from toolkit.errors import ConfigurationError, LoopUsageError, ToolkitError
 from toolkit.redaction import without_keys
 from toolkit.runtime.backend import is_on_asyncio
@@ -128,7 +121,7 @@ class DurableWorker:
         if not _one_worker.acquire(blocking=False):
             raise LoopUsageError("there is a worker in this process already: give one worker all loops")
         try:
-            self._storage = await to_thread.run_sync(Storage, self._url, self._encryption)
+            self._storage = await to_thread.run_sync(partial(Storage, self._url, self._encryption, may_migrate=True))
             try:
                 await self._launch_engine()
             except BaseException:
@@ -373,6 +366,7 @@ class _InboxWatch:
         self._keep_seconds = keep_seconds
         self._storage = storage
         self._rows = RunRows(storage)
+        self._search = RunSearch(storage)
         self._runner = runner
         self._tried: dict[str, tuple[int, float]] = {}  # the newest item that a run was to go on with, and when
         self._searched = ""
@@ -392,6 +386,7 @@ class _InboxWatch:
         if time.monotonic() >= self._next_search:
             self._searched = _fail_abandoned_runs(self._storage, self._searched)
             self._next_search = time.monotonic() + _SEARCH_SECONDS
+        self._search.describe_slice()
         if self._keep_seconds is not None:
             for run_id in self._rows.find_ended(self._keep_seconds, _MOST):
                 self._try_run(run_id, partial(self._rows.delete_ended, run_id, self._keep_seconds))
