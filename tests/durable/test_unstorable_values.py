@@ -26,7 +26,8 @@ from toolkit.durable import (
     storage as storage_module,
 )
 from toolkit.durable.segment_journal import EntryWriter, LogPlace, read_stored_entries
-from toolkit.durable.storage import Storage, runs as runs_table
+from toolkit.durable.storage import Storage
+from toolkit.durable.tables import runs as runs_table
 from toolkit.durable.tables import inbox
 from toolkit.errors import JournalError
 from toolkit.testing import FunctionProvider
