@@ -75,7 +75,7 @@ async def test_what_can_not_be_looked_up_is_told(tmp_path: Path) -> None:
     async with DurableRuns(on_sqlite(tmp_path)) as runs:
         with pytest.raises(UnstorableValueError, match="the id of a run can't be stored: it has a NUL"):
             await runs.get("a\x00")
-        with pytest.raises(UnstorableValueError, match="the tenant of a list"):
+        with pytest.raises(UnstorableValueError, match="the tenant of runs"):
             await runs.list(tenant="a\ud800")
         with pytest.raises(UnstorableValueError, match=r"the limit of a list .* at most 2,147,483,647"):
             await runs.list(limit=10**30)
