@@ -264,7 +264,7 @@ async def test_the_command_line_shows_durable_runs(runs: DurableRuns, url: str, 
         await (await runs.start(desk, "add", run_id="ticket17")).result(timeout=120)
     finally:
         worker.kill()
-    assert "ended (complete)" in run_toolkit("runs", "list", "--log", url)
+    assert "done (complete)" in run_toolkit("runs", "list", "--log", url)
     assert "add done" in run_toolkit("runs", "show", "tick", "--log", url)
 
 

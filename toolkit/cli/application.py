@@ -6,11 +6,14 @@ Click alone is imported here, so that ``--help`` is quick; a command imports the
 from __future__ import annotations
 
 import ast
+import json
 import logging
 import os
 import sys
+import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, TypeVar
@@ -88,10 +91,15 @@ _place_option = click.option(
     "--log",
     default="runs",
     show_default=True,
+    envvar="TOOLKIT_DATABASE",
+    show_envvar=True,
     metavar="PLACE",
     help="Where the runs are: a folder, an SQLite file, or the URL of a database of durable runs.",
 )
 _run_argument = click.argument("run", default="", metavar="[RUN]")
+_encryption_option = click.option(
+    "--encryption", metavar="NAME", default="", help="An `Encryption` of durable runs, as in app:encryption."
+)
 
 
 def run_command_line(program: str = "toolkit", arguments: Sequence[str] | None = None) -> int:
@@ -211,6 +219,61 @@ def _read_tool_names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[s
             given = [keyword.value for keyword in (call.keywords if call else ()) if keyword.arg == "name"]
             return [str(value.value) for value in given if isinstance(value, ast.Constant)] or [function.name]
     return []
+
+
+class _Time(click.ParamType[float]):
+    """A time as seconds since 1970: ISO 8601, or how long ago it was."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        units = {"m": 60, "h": 3_600, "d": 86_400}
+        try:
+            if value[-1] in units:
+                return time.time() - float(value[:-1]) * units[value[-1]]
+            return datetime.fromisoformat(value).astimezone().timestamp()
+        except ValueError:
+            self.fail(f"{value!r} is no time: write 30m, 2h, 3d, or 2026-11-23T04:00", param, ctx)
+
+
+def _read_metadata(ctx: click.Context, parameter: click.Parameter, pairs: Sequence[str]) -> dict[str, Any]:
+    """Return pairs of a name and a JSON value, or a text where it is none."""
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{pair!r} is no NAME=VALUE", ctx, parameter)
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found
+
+
+_FILTER_OPTIONS = (
+    click.option("--state", type=click.Choice(["queued", "running", "waiting", "done", "failed", "cancelled"])),
+    click.option("--loop", metavar="NAME", help="Durable runs of this loop."),
+    click.option("--tenant", metavar="NAME", help="Those of this tenant."),
+    click.option("--ending", metavar="KIND", help="Those with this ending or error, such as ProviderError."),
+    click.option("--error", metavar="TEXT", help="Those with this text in their error."),
+    click.option("--since", type=_Time(), help="Those written at this time or later: 30m, 2h, 3d ago, or ISO 8601."),
+    click.option("--before", type=_Time(), help="Those that were last written before."),
+    click.option(
+        "--metadata",
+        multiple=True,
+        metavar="NAME=VALUE",
+        callback=_read_metadata,
+        help="Those with this in their metadata, a JSON value or a text; may be repeated.",
+    ),
+    click.option("--text", metavar="TEXT", help="Those with this text in their id, tenant, error or metadata."),
+)
+
+
+def _filter_options(function: _Function) -> _Function:
+    """Give a command the filters of durable runs."""
+    for option in reversed(_FILTER_OPTIONS):
+        function = option(function)
+    return function
 
 
 _source_argument = click.argument("source", shell_complete=_complete_source)
@@ -449,7 +512,7 @@ def demo_command(output: Any) -> int:
     "--grace", type=_SECONDS, default=10.0, show_default=True, help="Seconds that runs have to come to rest at the end."
 )
 @click.option("--keep-days", type=_SECONDS, default=None, help="Delete runs that ended so many days ago.")
-@click.option("--encryption", metavar="NAME", default="", help="An `Encryption`, as in app:encryption.")
+@_encryption_option
 @_output_options
 def worker_command(**options: Any) -> int:
     """Move durable runs of each LOOP until SIGTERM or Ctrl-C.
@@ -463,7 +526,7 @@ def worker_command(**options: Any) -> int:
 
 @command_line.group("runs")
 def runs_group() -> None:
-    """List, show, view, export and replay logged runs.
+    """List, show, view, export and replay logged runs; decide on, cancel, retry and delete durable ones.
 
     RUN is the beginning of the id of a run; without it, the newest is meant.
     """
@@ -472,9 +535,12 @@ def runs_group() -> None:
 @runs_group.command("list")
 @_place_option
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many, the newest first.")
+@click.option("--after", metavar="RUN", help="Only those behind this durable run, the last one of the page before.")
+@_filter_options
+@_encryption_option
 @_output_options
 def list_runs_command(**options: Any) -> int:
-    """List the runs, the newest first."""
+    """List the runs, the newest first; durable runs also by filters, and how many are in each state."""
     from toolkit.cli.run_commands import list_runs
 
     return list_runs(**options)
@@ -483,6 +549,7 @@ def list_runs_command(**options: Any) -> int:
 @runs_group.command("show")
 @_run_argument
 @_place_option
+@_encryption_option
 @_output_options
 def show_run_command(**options: Any) -> int:
     """Show the steps of a run."""
@@ -519,6 +586,55 @@ def view_runs_command(**options: Any) -> int:
     from toolkit.cli.run_commands import view_runs
 
     return view_runs(**options)
+
+
+@runs_group.command("decide")
+@click.argument("run")
+@click.argument("call_id", metavar="CALL")
+@click.argument("answer", type=click.Choice(["approve", "deny", "modify", "abort"]))
+@click.option("--reason", default="", help="For the model, where it is denied or aborted.")
+@click.option("--arguments", default="", metavar="JSON", help="The new arguments, for `modify`.")
+@_place_option
+@_encryption_option
+@_yes_option
+@_output_options
+def decide_command(**options: Any) -> int:
+    """Decide on a CALL of a durable RUN that waits; its arguments are shown first."""
+    from toolkit.cli.run_commands import decide_call
+
+    return decide_call(**options)
+
+
+def _add_change(change: str, help_text: str, *, has_reason: bool = False) -> None:
+    """Add a command that changes durable runs, named or filtered."""
+
+    def command(**options: Any) -> int:
+        from toolkit.cli.run_commands import change_runs
+
+        return change_runs(change, **options)
+
+    for option in (_output_options, _yes_option, _encryption_option, _place_option, _filter_options):
+        command = option(command)
+    if has_reason:
+        command = click.option("--reason", default="", help="For their transcripts.")(command)
+    command = click.argument("run_ids", nargs=-1, metavar="[RUN]...")(command)
+    runs_group.command(change, help=help_text)(command)
+
+
+_add_change("cancel", "Cancel durable runs: those named, or all of the filters that have not ended.", has_reason=True)
+_add_change("retry", "Retry durable runs that failed or were cancelled: those named, or all of the filters.")
+_add_change("delete", "Delete durable runs at rest: those named, or all of the filters that have ended.")
+
+
+@runs_group.command("migrate")
+@_place_option
+@_encryption_option
+@_output_options
+def migrate_command(**options: Any) -> int:
+    """Migrate the tables of durable runs to this release, as its first worker does."""
+    from toolkit.cli.run_commands import migrate_tables
+
+    return migrate_tables(**options)
 
 
 @runs_group.command("replay")

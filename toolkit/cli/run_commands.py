@@ -44,8 +44,12 @@ def log_runs(place: Path | None) -> Generator[tuple[Middleware[Any], ...]]:
         log.flush()
 
 
-def list_runs(log: str, limit: int, output: OutputFormat) -> int:
+def list_runs(log: str, limit: int, output: OutputFormat, encryption: str, after: str | None, **filters: Any) -> int:
     """Write the newest runs, one a line."""
+    if "://" in log:
+        return _list_durable_runs(log, encryption, limit, after, filters, Screen(output))
+    if after is not None or any(filters.values()):
+        raise CommandError("runs are filtered in a database of durable runs: give its URL by --log", ExitCode.MISUSED)
     screen, opened = Screen(output), _open_log(log)
     runs = sorted(opened.runs(limit + _NEWEST), key=lambda run: run.started, reverse=True)[:limit]
     if screen.is_json:
@@ -58,17 +62,24 @@ def list_runs(log: str, limit: int, output: OutputFormat) -> int:
     return ExitCode.DONE
 
 
-def show_run(run: str, log: str, output: OutputFormat) -> int:
-    """Write the steps of a run, each indented below its parent."""
-    screen, opened = Screen(output), _open_log(log)
+def show_run(run: str, log: str, output: OutputFormat, encryption: str = "") -> int:
+    """Write the steps of a run, each indented below its parent; of a durable run its state and calls, too."""
+    screen, opened = Screen(output), _open_log(log, encryption)
+    status = _read_durable_status(log, run, encryption)
+    if status is not None and not status.last_seq:  # nothing of it was logged yet
+        return _show_status(status, screen)
     summary = opened.summary(_find_run(opened, run))
     timeline = Timeline.of_entries(opened.read(summary.id), summary.state)
     if screen.is_json:
-        screen.document({"run": asdict(summary), "steps": [asdict(step) for step in timeline.steps]})
+        more = {} if status is None else {"status": asdict(status)}
+        screen.document({"run": asdict(summary), "steps": [asdict(step) for step in timeline.steps], **more})
         return ExitCode.DONE
-    _write_summary(screen, summary)
-    if summary.error:
-        screen.paragraph(summary.error, indent=2, style="bad")
+    if status is None:
+        _write_summary(screen, summary)
+        if summary.error:
+            screen.paragraph(summary.error, indent=2, style="bad")
+    else:
+        _show_status(status, screen)
     for step in timeline.steps:
         _write_step(screen, step, summary.started)
     return ExitCode.DONE
@@ -107,11 +118,220 @@ def view_runs(log: str, port: int, output: OutputFormat) -> int:
     return Terminal().run(main)
 
 
-def _open_log(given: str) -> RunLog:
+def _list_durable_runs(
+    url: str, encryption: str, limit: int, after: str | None, filters: dict[str, Any], screen: Screen
+) -> int:
+    async def list_page() -> tuple[list[Any], dict[Any, int]]:
+        async with _open_durable_runs(url, encryption) as runs:
+            return await runs.list(limit=limit, after=after, **filters), await runs.count(**filters)
+
+    found, counts = anyio.run(list_page)
+    if screen.is_json:
+        screen.document({"runs": [asdict(each) for each in found], "counts": counts})
+        return ExitCode.DONE
+    for status in found:
+        _show_status(status, screen)
+    screen.note(", ".join(f"{count} {state}" for state, count in counts.items()))
+    return ExitCode.DONE
+
+
+def _read_durable_status(url: str, run: str, encryption: str) -> Any:
+    """Return the status of a durable run; None where the log is no database of them, or none is named in full."""
+    if "://" not in url or not run:
+        return None
+    from toolkit.durable import DurableRunNotFoundError  # an extra
+
+    async def read() -> Any:
+        async with _open_durable_runs(url, encryption) as runs:
+            try:
+                return await (await runs.get(run)).status()
+            except DurableRunNotFoundError:
+                return None
+
+    return anyio.run(read)
+
+
+def _show_status(status: Any, screen: Screen) -> int:
+    """Write the state of a durable run, and the calls that are to be decided on."""
+    if screen.is_json:
+        screen.document({"run": None, "steps": [], "status": asdict(status)})
+        return ExitCode.DONE
+    screen.stream(status.run_id, "strong")
+    screen.stream(time.strftime("  %Y-%m-%d %H:%M:%S  ", time.localtime(status.updated)))
+    screen.stream(status.state, _STYLES.get(status.state, "plain"))
+    ending = f" ({status.ending})" if status.ending else ""
+    tenant = f", tenant {status.tenant}" if status.tenant else ""
+    screen.say(f"{ending}  loop {status.loop}{tenant}")
+    if status.error:
+        screen.paragraph(status.error, indent=4, style="bad")
+    for pending in status.pending:
+        decided = f"decided: {pending.decided}" if pending.decided else pending.reason
+        screen.paragraph(f"call {pending.call_id} of {pending.tool_name} {pending.preview}  {decided}", indent=4)
+    return ExitCode.DONE
+
+
+def decide_call(
+    run: str,
+    call_id: str,
+    answer: str,
+    log: str,
+    encryption: str,
+    reason: str,
+    arguments: str,
+    output: OutputFormat,
+    *,
+    is_approved: bool,
+) -> int:
+    """Decide on a call of a durable run, once its arguments were shown and confirmed."""
+    screen, terminal = Screen(output), Terminal()
+    decision = _make_decision(answer, reason, arguments)
+
+    async def main() -> int:
+        async with _open_durable_runs(_check_url(log), encryption) as runs:
+            durable = await runs.get(run)
+            status = await durable.status()
+            pending = next((each for each in status.pending if each.call_id == call_id), None)
+            if pending is None:
+                waiting = ", ".join(each.call_id for each in status.pending) or "none"
+                raise CommandError(f"run {run} is {status.state}; the calls that await a decision: {waiting}")
+            screen.note(f"{answer} call {call_id} of {pending.tool_name} {pending.preview}")
+            if not await _confirm(terminal, is_approved=is_approved):
+                return ExitCode.NOT_APPROVED
+            await durable.decide(call_id, decision, binding=pending.binding)
+        screen.document({"run": run, "call": call_id, "decided": answer}) if screen.is_json else screen.say("decided")
+        return ExitCode.DONE
+
+    return terminal.run(main)
+
+
+def _make_decision(answer: str, reason: str, arguments: str) -> Any:
+    from toolkit.policies import Abort, Approve, Deny, Modify
+
+    if (answer == "modify") != bool(arguments):
+        raise CommandError("--arguments is for `modify`, which needs the new ones as a JSON object", ExitCode.MISUSED)
+    match answer:
+        case "approve":
+            return Approve()
+        case "modify":
+            try:
+                return Modify(json.loads(arguments))
+            except ValueError as error:
+                raise CommandError(f"--arguments is no JSON: {error}", ExitCode.MISUSED) from error
+        case "abort":
+            return Abort(reason or "Aborted by an operator.")
+        case _:
+            return Deny(reason or "Tool call denied by an operator.")
+
+
+def change_runs(
+    change: str,
+    run_ids: Sequence[str],
+    log: str,
+    encryption: str,
+    output: OutputFormat,
+    *,
+    is_approved: bool,
+    reason: str = "",
+    **filters: Any,
+) -> int:
+    """Cancel, retry or delete durable runs: those that are named, or all that fit the filters."""
+    screen, terminal = Screen(output), Terminal()
+    if bool(run_ids) == any(filters.values()):
+        raise CommandError(f"name the runs to {change}, or filters such as --state failed, not both", ExitCode.MISUSED)
+
+    async def main() -> int:
+        async with _open_durable_runs(_check_url(log), encryption) as runs:
+            if run_ids:
+                count = await _change_each(runs, change, run_ids, reason)
+            else:
+                found = await runs.count(**filters)
+                screen.note(f"{change} of these: " + ", ".join(f"{number} {state}" for state, number in found.items()))
+                if not await _confirm(terminal, is_approved=is_approved):
+                    return ExitCode.NOT_APPROVED
+                count = await _change_all(runs, change, reason, filters)
+        screen.document({change: count}) if screen.is_json else screen.say(f"{change}: {count} runs")
+        return ExitCode.DONE
+
+    return terminal.run(main)
+
+
+async def _change_each(runs: Any, change: str, run_ids: Sequence[str], reason: str) -> int:
+    for run_id in run_ids:
+        run = await runs.get(run_id)
+        match change:
+            case "cancel":
+                await run.cancel(reason or None)
+            case "retry":
+                await run.retry()
+            case _:
+                await runs.delete(run_id)
+    return len(run_ids)
+
+
+async def _change_all(runs: Any, change: str, reason: str, filters: dict[str, Any]) -> int:
+    match change:
+        case "cancel":
+            count: int = await runs.cancel_all(reason or None, **filters)
+        case "retry":
+            count = await runs.retry_all(**filters)
+        case _:
+            count = await runs.delete_all(**filters)
+    return count
+
+
+def migrate_tables(log: str, encryption: str, output: OutputFormat) -> int:
+    """Migrate the tables of durable runs, and fill in what an earlier release left out."""
+    from toolkit.durable.operations import RunSearch  # an extra
+    from toolkit.durable.storage import Storage
+    from toolkit.durable.tables import TABLES_VERSION
+
+    screen, storage, count = Screen(output), Storage(_check_url(log), _find_encryption(encryption), may_migrate=True), 0
+    try:
+        while described := RunSearch(storage).describe_slice():
+            count += described
+    finally:
+        storage.close()
+    screen.say(f"the tables are of version {TABLES_VERSION}; {count} runs of an earlier release were completed")
+    if screen.is_json:
+        screen.document({"version": TABLES_VERSION, "completed": count})
+    return ExitCode.DONE
+
+
+async def _confirm(terminal: Terminal, *, is_approved: bool) -> bool:
+    """Return whether the person agrees; without one only --yes does."""
+    if is_approved:
+        return True
+    if not terminal.is_interactive:
+        raise CommandError("nobody can be asked here: say --yes", ExitCode.NOT_APPROVED)
+    return (await terminal.ask("go on? [y/N] ")).lower() in ("y", "yes")
+
+
+def _check_url(log: str) -> str:
+    if "://" not in log:
+        raise CommandError(
+            "this is for durable runs: give the URL of their database by --log, or in TOOLKIT_DATABASE",
+            ExitCode.MISUSED,
+        )
+    return log
+
+
+def _open_durable_runs(url: str, encryption: str) -> Any:
+    from toolkit.durable import DurableRuns  # an extra
+
+    return DurableRuns(url, encryption=_find_encryption(encryption))
+
+
+def _find_encryption(word: str) -> Any:
+    from toolkit.durable import Encryption
+
+    return _find_kind(word, Encryption) if word else None
+
+
+def _open_log(given: str, encryption: str = "") -> RunLog:
     if "://" in given:
         from toolkit.durable.event_reader import open_durable_log  # an extra
 
-        return open_durable_log(given)
+        return open_durable_log(given, _find_encryption(encryption))
     place = Path(given)
     if not place.exists():
         raise CommandError(
@@ -160,13 +380,13 @@ def run_worker(
     words: Sequence[str], database: str, encryption: str, keep_days: float | None, output: OutputFormat, **options: Any
 ) -> int:
     """Move durable runs until a signal comes; `options` are further arguments of `DurableWorker`."""
-    from toolkit.durable import DurableLoop, DurableWorker, Encryption  # an extra
+    from toolkit.durable import DurableLoop, DurableWorker  # an extra
 
     loops: list[DurableLoop[Any, Any]] = []
     for word in words:
         found = [_find_kind(word, DurableLoop)] if ":" in word else _find_all(word, DurableLoop)
         loops += found
-    key = _find_kind(encryption, Encryption) if encryption else None
+    key = _find_encryption(encryption)
     keep_seconds = None if keep_days is None else keep_days * _DAY
     screen, names = Screen(output), [loop.name for loop in loops]
 
