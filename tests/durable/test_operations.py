@@ -1,18 +1,23 @@
 """Runs are found, counted, tried again, cancelled and deleted by what they are, many at a time."""
 
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from tests.durable.desk import Desk, make_desk, read_notes
 from tests.durable.serving import worker_beside
 from tests.durable.test_retention import read_rows
-from tests.durable.test_workers_limits import flip, wait_for_state
+from tests.durable.test_workers_limits import flip, wait_for_notes, wait_for_state
 from toolkit import Deny, Modify
-from toolkit.durable import DurableError, DurableLoop, DurableRun, DurableRuns, Encryption, RunFilters
+from toolkit.durable import DurableError, DurableLoop, DurableRun, DurableRuns, Encryption, RunFilters, RunPlace
 from toolkit.errors import ConfigurationError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]
@@ -201,3 +206,160 @@ async def test_a_call_that_is_decided_is_marked_while_the_run_waits_for_a_worker
     with worker_beside(url, desk):
         await wait_for_state(run, "done")
         assert (await run.status()).pending == []
+
+
+@_SQLITE_FIRST
+async def test_a_run_begins_at_its_time_or_when_it_is_cancelled(
+    runs: DurableRuns, url: str, desk: DurableLoop[Desk, None]
+) -> None:
+    soon = datetime.now(UTC) + timedelta(seconds=1.5)
+    run = await runs.start(desk, "add", at=soon)
+    later = await runs.start(desk, "add", at=_LATER)
+    with worker_beside(url, desk):
+        result = await run.result(timeout=60)
+        assert datetime.now(UTC) >= soon
+        assert result.text == "Done after 1 turns: add."
+        status = await later.status()
+        assert (status.state, status.begins) == ("queued", _LATER.timestamp())
+        with pytest.raises(TimeoutError, match=f"begins at {_LATER:%Y-%m-%d %H:%M:%S} UTC"):
+            await later.result(timeout=0.1)
+        await later.cancel("not needed")
+        await wait_for_state(later, "cancelled")
+    with pytest.raises(ConfigurationError, match="has no time zone"):
+        await runs.start(desk, "add", at=datetime(2026, 1, 1))  # noqa: DTZ001 - what is refused
+
+
+@_SQLITE_FIRST
+async def test_runs_begin_by_a_schedule_until_it_is_deleted(
+    runs: DurableRuns, url: str, desk: DurableLoop[Desk, None]
+) -> None:
+    for cron in ("0 3 * * *", "* * * * * *"):  # the second one replaces the first
+        await runs.schedule(desk, "add", name="tick", cron=cron, tenant="acme", metadata={"customer": 1})
+    with worker_beside(url, desk), anyio.fail_after(60):
+        while len(await runs.list(tenant="acme", state="done")) < 2:  # noqa: ASYNC110 - of another thread
+            await anyio.sleep(0.05)
+        [schedule] = await runs.list_schedules()
+        assert (schedule.name, schedule.loop, schedule.cron) == ("tick", "desk", "* * * * * *")
+        await runs.unschedule("tick")
+        assert await runs.list_schedules() == []
+    begun = {each.run_id for each in await runs.list(metadata={"customer": 1})}
+    assert all(re.fullmatch(r"tick-\d{8}T\d{6}Z", each) for each in begun), begun
+
+
+_NO_SCHEDULES: list[tuple[str, dict[str, Any]]] = [
+    ("the schedule 'x' can't be used: .*Invalid cron", {"cron": "often"}),
+    ("Invalid timezone", {"timezone": "Mars"}),
+    ("is no name of a schedule", {"name": "a b"}),
+]
+
+
+@pytest.mark.parametrize(("words", "settings"), _NO_SCHEDULES)
+async def test_a_schedule_that_can_not_be_used_is_refused(
+    tmp_path: Path, desk: DurableLoop[Desk, None], words: str, settings: dict[str, Any]
+) -> None:
+    async with DurableRuns(f"sqlite:///{tmp_path / 'runs.db'}") as runs:
+        with pytest.raises(ConfigurationError, match=words):
+            given: dict[str, Any] = {"name": "x", "cron": "0 3 * * *", **settings}
+            await runs.schedule(desk, "add", **given)
+
+
+async def test_a_result_that_no_worker_can_give_says_so(tmp_path: Path, desk: DurableLoop[Desk, None]) -> None:
+    url = f"sqlite:///{tmp_path / 'runs.db'}"
+    async with DurableRuns(url) as runs:
+        run = await runs.start(desk, "add")
+        unseen = pytest.raises(TimeoutError, match="is queued, and no worker of loop desk is in sight")
+        with worker_beside(url, make_desk(tmp_path, name="other")), unseen:
+            await run.result(timeout=0.1)
+        waiting = await runs.start(desk, "wait")
+        with worker_beside(url, desk):
+            await run.result(timeout=60)
+            with pytest.raises(TimeoutError, match=r"is (queued|running)$"):
+                await waiting.result(timeout=0.1)
+            (tmp_path / f"go-{waiting.id}").touch()
+            await waiting.result(timeout=60)
+
+
+@pytest.mark.full
+async def test_who_waits_for_a_result_is_warned_after_ten_seconds_without_a_worker(
+    tmp_path: Path, desk: DurableLoop[Desk, None], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with DurableRuns(f"sqlite:///{tmp_path / 'runs.db'}") as runs:
+        run = await runs.start(desk, "add", run_id="r")
+        with pytest.raises(TimeoutError):
+            await run.result(timeout=12)
+    assert [each.getMessage() for each in caplog.records if "no worker of loop desk" in each.getMessage()]
+
+
+async def test_a_failure_is_logged_as_a_line_that_says_what_failed_where(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    url, desk = f"sqlite:///{tmp_path / 'runs.db'}", make_desk(tmp_path)
+
+    def make_nothing(place: RunPlace) -> Desk:
+        raise KeyError(place.loop)
+
+    broken = replace(desk, name="broken", make_context=make_nothing)
+    async with DurableRuns(url) as runs:
+        with worker_beside(url, desk, broken):
+            await wait_for_state(await runs.start(desk, "add fail", run_id="r"), "failed")
+            await wait_for_state(await runs.start(broken, "add", run_id="s"), "failed")
+    lines = [each.getMessage() for each in caplog.records if " failed in turn " in each.getMessage()]
+    assert lines[0] == "durable run r of loop desk failed in turn 2: ProviderError: desk: the server is broken"
+    assert lines[1].startswith("durable run s of loop broken failed in turn 0: KeyError: 'broken' (")
+    assert lines[1].endswith(", in make_nothing)")
+
+
+async def test_of_a_loop_that_stores_only_ends_replies_and_ends_are_there(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'runs.db'}"
+    stored: dict[str, tuple[int, list[str]]] = {}
+    loops = {"all": make_desk(tmp_path), "ends": replace(make_desk(tmp_path, name="brief"), events="ends")}
+    async with DurableRuns(url) as runs:
+        with worker_beside(url, *loops.values()):
+            for kind, loop in loops.items():
+                run = await runs.start(loop, "add helper add", run_id=kind)
+                await run.result(timeout=60)
+                names = [type(each.event).__name__ async for each in run.events()]
+                stored[kind] = (sum(len(line) for line in read_rows(url)[kind]["toolkit_events"]), names)
+    ends = {"ResponseReceived", "ToolExecutionEnd", "Done"}
+    assert stored["ends"][1] == [name for name in stored["all"][1] if name in ends]
+    assert stored["ends"][0] < stored["all"][0] / 2
+
+
+@_SQLITE_FIRST
+async def test_figures_of_the_runs_and_of_the_worker_are_measured(
+    runs: DurableRuns, url: str, desk: DurableLoop[Desk, None], tmp_path: Path
+) -> None:
+    reader = InMemoryMetricReader()
+    await runs.start(make_desk(tmp_path, name="other"), "add", run_id="queued")
+    await runs.start(desk, "add", run_id="later", at=_LATER)
+    with worker_beside(url, desk, meter_provider=MeterProvider([reader]), lease=0.5):
+        await start_all(runs, desk)
+        moving = await runs.start(desk, "wait", run_id="moving")
+        await wait_for_notes(tmp_path, [moving], 1)
+        with anyio.fail_after(30):
+            while "runs" not in read_metrics(reader):  # noqa: ASYNC110 - until the worker has looked for others
+                await anyio.sleep(0.05)
+        found = read_metrics(reader)
+        (tmp_path / "go-moving").touch()
+        await moving.result(timeout=60)
+    assert found["runs"] == {"queued": 1, "running": 1, "waiting": 1, "failed": 2}
+    assert found["queue.age"][""] > 0
+    assert found["waiting"] == {"1m": 0, "10m": 0, "1h": 0, "1d": 0, "7d": 0}
+    assert (found["taken_over"], found["worker.runs"], found["worker.take_overs"]) == ({"": 0}, {"": 1}, {"": 0})
+    assert found["worker.event_lag"][""] >= 0
+    assert read_metrics(reader) == {}, "none of a worker that has ended"
+
+
+def read_metrics(reader: InMemoryMetricReader) -> dict[str, dict[str, float]]:
+    """Return the values of our gauges, by their attribute."""
+    data: Any = reader.get_metrics_data()
+    if data is None:
+        return {}
+    metrics = [each for resource in data.resource_metrics for scope in resource.scope_metrics for each in scope.metrics]
+    return {
+        metric.name.removeprefix("toolkit.durable."): {
+            next(iter(point.attributes.values()), ""): point.value for point in metric.data.data_points
+        }
+        for metric in metrics
+        if metric.data.data_points
+    }

@@ -31,6 +31,21 @@ async def run_scenario(
     return outcome, messages, world
 
 
+async def test_the_runs_of_a_file_are_listed_also_those_under_way(anyio_backend: str, tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    with pytest.raises(ConfigurationError, match="there is no journal"):
+        SqliteJournal.list_runs(path)
+    await run_scenario(path)
+    with SqliteJournal(path, "y", encrypt=lambda data: data, decrypt=lambda data: data):
+        found = {each.run_id: each for each in SqliteJournal.list_runs(path)}
+    assert (found["x"].last_entry, found["x"].is_under_way, found["x"].entries > 8) == ("turn 5", False, True)
+    assert (found["y"].last_entry, found["y"].is_under_way, found["y"].entries) == ("", True, 0)
+    assert [each.is_under_way for each in SqliteJournal.list_runs(path)] == [False, False]
+    (tmp_path / "other").write_text("no database, and much longer than the header of one would be" * 20)
+    with pytest.raises(ConfigurationError, match="can't be read"):
+        SqliteJournal.list_runs(tmp_path / "other")
+
+
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_a_run_in_a_file_replays(name: str, anyio_backend: str, tmp_path: Path) -> None:
     first, messages, world = await run_scenario(tmp_path / "runs.db", name)

@@ -17,7 +17,7 @@ from toolkit.durable.errors import (
     WorkersLostError,
 )
 from toolkit.durable.loops import DurableLoop, LoopQueue, RunPlace, StartRate, durable_loop
-from toolkit.durable.sqlite_journal import SqliteJournal
+from toolkit.durable.sqlite_journal import JournaledRun, SqliteJournal
 from toolkit.errors import naming_extra
 from toolkit.loop.journal import EntryWork, Journal, JournalEntry, JournalValue
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from toolkit.durable.event_reader import DurableEvent
     from toolkit.durable.operations import RunFilters
     from toolkit.durable.restate_runs import RestateJournal, restate_service
+    from toolkit.durable.rows import RunSchedule
     from toolkit.durable.worker import DurableWorker
 
 __all__ = [
@@ -45,10 +46,12 @@ __all__ = [
     "Journal",
     "JournalEntry",
     "JournalValue",
+    "JournaledRun",
     "LoopQueue",
     "RestateJournal",
     "RunFilters",
     "RunPlace",
+    "RunSchedule",
     "SqliteJournal",
     "StartRate",
     "UnstorableValueError",
@@ -66,6 +69,7 @@ _ON_ENGINE = {
     "DurableWorker": "worker",
     "RestateJournal": "restate_runs",
     "RunFilters": "operations",
+    "RunSchedule": "rows",
     "restate_service": "restate_runs",
 }
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, field, replace
+from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Literal, TypeVar, Unpack, overload
@@ -19,13 +21,13 @@ from toolkit.calls.approval import Approval
 from toolkit.chat import AssistantMessage, Message, UserMessage, validate_transcript
 from toolkit.chat.messages import messages_to_plain
 from toolkit.dataclass import dataclass
-from toolkit.durable.contents import Encryption, check_number, check_storable_text
+from toolkit.durable.contents import Encryption, check_json, check_number, check_storable_text
 from toolkit.durable.errors import DatabaseUnavailableError, DecisionRefusedError, DurableError
 from toolkit.durable.event_reader import DurableEvent, EventWatch, RunFollower, read_lines
 from toolkit.durable.loops import DurableLoop
-from toolkit.durable.operations import RunFilters, RunSearch
+from toolkit.durable.operations import RunFilters, RunSearch, to_epoch_seconds
 from toolkit.durable.rests import ENDED, RESTING, DurableState, Rest, read_answer, write_decision, write_prompt
-from toolkit.durable.rows import RunRow, RunRows, decision_key
+from toolkit.durable.rows import RunRow, RunRows, RunSchedule, decision_key
 from toolkit.durable.storage import Storage
 from toolkit.errors import ConfigurationError, LoopUsageError
 from toolkit.loop.approvals import PendingApproval
@@ -43,6 +45,8 @@ _FAST_SECONDS = 0.015
 _SLOW_SECONDS = 0.25
 _SLOWER = 1.3
 _PATIENCE = 70
+_UNSEEN_SECONDS = 10.0
+_SCHEDULE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
 class DurableRuns:
@@ -98,6 +102,7 @@ class DurableRuns:
         tenant: str = "",
         priority: int = 0,
         metadata: Mapping[str, Any] | None = None,
+        at: datetime | None = None,
     ) -> DurableRun[Out]:
         """Begin a run, or return the one that has the id already, whatever its prompt.
 
@@ -108,6 +113,7 @@ class DurableRuns:
             tenant: The customer or team that it is for; runs of different tenants take turns.
             priority: Runs of a lower number begin first, of those of one tenant; 0 is the first.
             metadata: JSON, from which the worker makes the context.
+            at: When it begins, with its time zone; None begins at once. It is ``queued`` until then.
 
         Raises:
             DurableError: The id is that of a run of another loop, or the prompt is no transcript.
@@ -118,6 +124,7 @@ class DurableRuns:
         check_setting("tenant", tenant, str)
         check_setting("priority", priority, int, least=0, most=_MOST_PRIORITY)
         check_setting("metadata", metadata, Mapping, None)
+        check_setting("at", at, datetime, None)
         check_storable_text("the tenant", tenant)
         known = _check_run_id(uuid.uuid4().hex if run_id is None else run_id)
         trace: dict[str, str] = {}
@@ -135,11 +142,72 @@ class DurableRuns:
             last_seq=0,
             created=0.0,
             updated=0.0,
+            begins=None if at is None else to_epoch_seconds(at),
         )
         found = await self._ask_database(lambda: self._rows.start(row, begin))
         if found.loop != loop.name:
             raise DurableError(f"run '{known}' is one of loop '{found.loop}', not of '{loop.name}': give another id")
         return DurableRun(self._open_storage, self._watch, known, loop)
+
+    async def schedule(
+        self,
+        loop: DurableLoop[Any, Any],
+        prompt: str | Sequence[Message],
+        *,
+        name: str,
+        cron: str,
+        timezone: str = "UTC",
+        catches_up: bool = False,
+        tenant: str = "",
+        priority: int = 0,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Begin a run each time that a schedule is due, whichever worker is there; one of this name is replaced.
+
+        The run of a time is named by both, as in ``nightly-20261123T030000Z``, and begins once. Workers look for new
+        schedules twice a minute, and begin up to ten seconds late so that not all begin at once.
+
+        Args:
+            loop: The loop.
+            prompt: As for `start`.
+            name: Names the schedule: letters, digits, ``_``, ``.`` and ``-``.
+            cron: When, as in ``0 3 * * *``; a sixth field in front has the seconds.
+            timezone: The time zone that it is meant in, as in ``Europe/Berlin``.
+            catches_up: True begins the runs of times at which no worker was there, when one comes.
+            tenant: As for `start`.
+            priority: As for `start`.
+            metadata: As for `start`.
+
+        Raises:
+            ConfigurationError: The name, the times or the time zone can't be used.
+            DurableError: The prompt is no transcript.
+        """
+        check_setting("the loop of a schedule", loop, DurableLoop)
+        check_setting("priority", priority, int, least=0, most=_MOST_PRIORITY)
+        check_storable_text("the tenant", tenant)
+        if not _SCHEDULE_NAME.fullmatch(name):
+            raise ConfigurationError(
+                f"{name!r} is no name of a schedule: give 1 to 100 letters, digits, '_', '.' or '-'"
+            )
+        begin: dict[str, Any] = {"prompt": write_prompt(prompt, loop.system_prompt), "trace": {}}
+        row: dict[str, Any] = {
+            "loop": loop.name,
+            "tenant": tenant,
+            "priority": priority,
+            "metadata": dict(metadata or {}),
+        }
+        check_json("metadata", row["metadata"])
+        await self._ask_database(
+            lambda: self._rows.put_schedule(name, cron, timezone, {"row": row, "begin": begin}, catches_up=catches_up)
+        )
+
+    async def list_schedules(self) -> list[RunSchedule]:
+        """Return the schedules, by name."""
+        return await self._ask_database(self._rows.list_schedules)
+
+    async def unschedule(self, name: str) -> None:
+        """Delete a schedule; its runs stay. Nothing is done where there is none of this name."""
+        await self._ask_database(lambda: self._rows.delete_schedule(name))
 
     @overload
     async def get(self, run_id: str) -> DurableRun[Any]: ...
@@ -452,16 +520,23 @@ class DurableRun(Generic[Out]):
 
         Raises:
             DurableError: The run failed, the message says why; or its answer is not of its loop's type.
-            TimeoutError: It is not at rest in time.
+            TimeoutError: It is not at rest in time; the message says whether a worker is there.
         """
-        with anyio.fail_after(timeout):
-            result = (await self._wait_for_rest()).load_result()
+        try:
+            with anyio.fail_after(timeout):
+                result = (await self._wait_for_rest()).load_result()
+        except TimeoutError:
+            raise TimeoutError(await self._storage.ask(self._explain_wait)) from None
         return result if self._loop is None else replace(result, output=read_answer(self._loop, result))
 
     async def _wait_for_rest(self) -> Rest:
-        pause = _FAST_SECONDS
+        pause, says_at = _FAST_SECONDS, anyio.current_time() + _UNSEEN_SECONDS
         while True:
             try:
+                if anyio.current_time() >= says_at:
+                    says_at = math.inf
+                    if not await self._storage.ask(lambda: self._rows.has_worker(self.id)):
+                        _logger.warning("%s", await self._storage.ask(self._explain_wait))
                 _, rest = await self._storage.ask(self._read_run)
             except DatabaseUnavailableError:
                 rest = None
@@ -469,6 +544,18 @@ class DurableRun(Generic[Out]):
                 return rest
             await anyio.sleep(pause)
             pause = min(_SLOW_SECONDS, pause * _SLOWER)
+
+    def _explain_wait(self) -> str:
+        """Return why the run is not at rest yet."""
+        row = self._rows.read(self.id)
+        if row.begins is not None and row.state == "queued" and row.begins > time.time():
+            return f"durable run {self.id} begins at {datetime.fromtimestamp(row.begins, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        if self._rows.has_worker(self.id):
+            return f"durable run {self.id} is {row.state}"
+        return (
+            f"durable run {self.id} is {row.state}, and no worker of loop {row.loop} is in sight: start one by "
+            f"`toolkit worker MODULE:LOOP --database {self._storage.url}`"
+        )
 
     def events(self, after: int = 0, *, until: Literal["rest", "end"] = "rest") -> AsyncIterator[DurableEvent]:
         """Return the events behind a number, then each new one; from any process, as often as wanted.
@@ -588,8 +675,10 @@ class DurableRun(Generic[Out]):
         self._rows.begin_next(self.id)
 
     def _put_item(self, kind: str, body: Mapping[str, Any]) -> None:
-        self._rows.read(self.id)
+        row = self._rows.read(self.id)
         self._rows.put_item(self.id, kind, f"{kind}/{uuid.uuid4().hex}", body)
+        if kind == "cancel" and row.begins is not None:
+            self._rows.begin_now(row)
         self._rows.begin_next(self.id)
 
     async def export(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 
-from toolkit.calls.events import ApprovalRequested, ToolExecutionEnd
+from toolkit.calls.events import ApprovalRequested, ToolCallRefused, ToolExecutionEnd
 from toolkit.calls.registration import Registration
 from toolkit.calls.run import CallReturned
 from toolkit.chat import ArgumentsDelta, ReasoningDelta, TextDelta
@@ -38,6 +38,7 @@ _EventRow: TypeAlias = dict[str, Any]
 _NO_TOOLS: Mapping[str, Registration[Any]] = {}
 _MOST_WAITING = 20_000
 _DELTAS = (TextDelta, ReasoningDelta)
+_ENDS = (ResponseReceived, ToolExecutionEnd, ToolCallRefused, Done, Failed)
 _logger = logging.getLogger("toolkit.durable")
 _PIECE_SECONDS = 0.04
 """The time between two transactions with texts of replies."""
@@ -65,6 +66,7 @@ class AttemptEvents:
         attempt: The token of the attempt.
         last_seq: The number of the run's last event that is written.
         emitted: The entries whose events earlier attempts have written, by their keys.
+        only_ends: True writes replies, ends of calls and of runs, and nothing else.
         text: How values are stored.
         wake: Called when there is something to write.
 
@@ -81,6 +83,7 @@ class AttemptEvents:
         *,
         last_seq: int,
         emitted: frozenset[str],
+        only_ends: bool = False,
         text: StoredText,
         wake: Callable[[], None],
     ) -> None:
@@ -91,10 +94,13 @@ class AttemptEvents:
         self._rows = _RowMaker(run_id, segment, attempt, last_seq, text)
         self._end_key = f"end {segment}"
         self._emitted = set(emitted)
+        self._only_ends = only_ends
         self._stored: set[str] = set()
         self._key_heads: dict[str, str] = {}  # of the loops inside of calls that have logs, by their ids
         self._queue: deque[_QueuedItem] = deque()
         self._turn = 0
+        self._since: float | None = None  # when the oldest event that is not written was emitted
+        self._read = 0.0
         self._end: _QueuedItem | None = None
         self._wake = wake
         self._lock = threading.Lock()
@@ -106,6 +112,8 @@ class AttemptEvents:
         is_own = item.loop_id == self.loop_id
         if isinstance(item, IterationStart) and is_own:
             self._turn = item.iteration
+        if self._only_ends and not isinstance(item, _ENDS):
+            return
         if isinstance(item, ApprovalRequested) and not item.reason:
             return  # an approver that is asked about every call lets it pass
         if isinstance(item, ArgumentsDelta) or (isinstance(item, _DELTAS) and len(self._queue) > _MOST_WAITING):
@@ -118,6 +126,8 @@ class AttemptEvents:
             if entry in self._emitted:
                 return
             self._emitted.add(entry)
+        if self._since is None:
+            self._since = time.monotonic()
         self._queue.append(_QueuedItem(item, self._turn, entry))
         self._wake()
 
@@ -179,6 +189,12 @@ class AttemptEvents:
         return bool(self._queue or self._rows.rows or self.has_text)
 
     @property
+    def lag(self) -> float:
+        """The seconds since the oldest event was emitted that is not written."""
+        since = self._since
+        return 0.0 if since is None else time.monotonic() - since
+
+    @property
     def has_text(self) -> bool:
         """True where text of a reply has come since `cut_text` was called last."""
         return self._rows.has_text
@@ -193,6 +209,7 @@ class AttemptEvents:
         """Return the rows to be written now with their large contents, again and again until they are confirmed."""
         with self._lock:
             self._make_rows()
+            self._read = time.monotonic()
             return list(self._rows.rows), list(self._rows.contents)
 
     def confirm(self, count: int) -> None:
@@ -200,6 +217,7 @@ class AttemptEvents:
         with self._lock:
             del self._rows.rows[:count]
             self._rows.contents.clear()
+            self._since = self._read if self.is_waiting else None
 
     def release_end(self) -> None:
         """Release the end of the run, to be written together with its state, so that readers find both or neither.
@@ -323,6 +341,11 @@ class EventWriter:
         self._next_text = 0.0
         self._lock = threading.Lock()  # one transaction at a time
         self.thread: DatabaseThread = DatabaseThread("events", self._write_round)
+
+    @property
+    def lag(self) -> float:
+        """The seconds since the oldest event of any run was emitted that is not written."""
+        return max((each.lag for each in list(self._attempts.values())), default=0.0)
 
     def open(self, attempt: AttemptEvents) -> None:
         """Write the events of an attempt from now on."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Generic, TypeAlias, overload
+from typing import Any, Generic, Literal, TypeAlias, overload
 
 from toolkit.calls.registration import Ctx
 from toolkit.chat import Provider
@@ -103,6 +103,7 @@ class DurableLoop(Generic[Ctx, Out]):
         queue: How its runs are shared out.
         approval_expiry: Seconds after which a call that awaits a decision is denied; None sets no limit.
         max_lost: How many workers in a row may end without a word while they move a run; None sets no bound.
+        events: The events that are stored.
     """
 
     name: str
@@ -114,6 +115,7 @@ class DurableLoop(Generic[Ctx, Out]):
     queue: LoopQueue
     approval_expiry: Seconds | None = None
     max_lost: PositiveInt | None = MAX_LOST
+    events: Literal["all", "ends"] = "all"
 
     def __post_init__(self) -> None:
         check_fields(self, "the {} of a durable loop")
@@ -142,6 +144,7 @@ def durable_loop(
     queue: LoopQueue | None = None,
     approval_expiry: float | None = None,
     max_lost: int | None = MAX_LOST,
+    events: Literal["all", "ends"] = "all",
 ) -> DurableLoop[object, Out]: ...
 
 
@@ -157,6 +160,7 @@ def durable_loop(
     queue: LoopQueue | None = None,
     approval_expiry: float | None = None,
     max_lost: int | None = MAX_LOST,
+    events: Literal["all", "ends"] = "all",
 ) -> DurableLoop[Ctx, Out]: ...
 
 
@@ -171,6 +175,7 @@ def durable_loop(
     queue: LoopQueue | None = None,
     approval_expiry: float | None = None,
     max_lost: int | None = MAX_LOST,
+    events: Literal["all", "ends"] = "all",
 ) -> DurableLoop[Any, Any]:
     """Return a loop whose runs are durable: stored in a database, and resumed by another worker when one ends.
 
@@ -197,6 +202,8 @@ def durable_loop(
         max_lost: How many workers in a row may end without a word while they move a run, and before a call of it comes
             to its end, until the run fails as one that ends them. A worker that is stopped by a signal does not count.
             With the default a run outlives a machine that fails and a neighbour's crashes; None sets no limit.
+        events: The events that are stored: ``ends`` are replies, and the ends of calls and of runs, about a third of
+            the bytes of ``all``; nobody sees text while it comes then.
 
     Raises:
         ConfigurationError: A part of it can't work durably; the message names it, and what to do instead.
@@ -211,4 +218,5 @@ def durable_loop(
         queue=queue or LoopQueue(),
         approval_expiry=approval_expiry,
         max_lost=max_lost,
+        events=events,
     )

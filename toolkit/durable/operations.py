@@ -6,17 +6,20 @@ transaction is long.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypedDict, Unpack
 
 import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
 
+from toolkit.dataclass import dataclass
 from toolkit.durable.contents import check_storable_text
 from toolkit.durable.loops import DurableLoop
 from toolkit.durable.rests import RESTING, DurableState
-from toolkit.durable.rows import COLUMNS, RunRow, RunRows, delete_runs, describe_end, insert_labels, is_label
-from toolkit.durable.storage import Storage
+from toolkit.durable.rows import COLUMNS, RunRow, RunRows, delete_runs, insert_labels, is_label, write_ending
+from toolkit.durable.storage import Storage, database_now
 from toolkit.durable.tables import UNDESCRIBED, labels, runs
 from toolkit.errors import ConfigurationError, ToolkitError
 from toolkit.json_text import write_json
@@ -27,7 +30,7 @@ SLICE = 500
 """How many runs are deleted, or described, in a transaction."""
 
 _AGES: Mapping[str, float] = {"1m": 60.0, "10m": 600.0, "1h": 3_600.0, "1d": 86_400.0, "7d": 604_800.0}
-_UNSEEN_SECONDS = 10.0
+_logger = logging.getLogger("toolkit.durable")
 
 
 class RunFilters(TypedDict, total=False):
@@ -136,7 +139,7 @@ class RunSearch:
             rest, ending, error = None, type(problem).__name__, str(problem)
         values: dict[str, Any] = {"described": 0, "ending": None, "error": None}
         if ending:
-            values = describe_end(self._storage.text, row.segment, ending, error)
+            values = write_ending(self._storage.text, row.segment, ending, error)
         elif row.described >= 0:
             return False
         unchanged = (runs.c.run_id == row.run_id, runs.c.segment == row.segment, runs.c.state == row.state)
@@ -173,9 +176,9 @@ class RunSearch:
             conditions.append(runs.c.described == runs.c.segment)
         since, before = filters.get("since"), filters.get("before")
         if since is not None:
-            conditions.append(runs.c.updated >= _to_seconds(since))
+            conditions.append(runs.c.updated >= to_epoch_seconds(since))
         if before is not None:
-            conditions.append(runs.c.updated < _to_seconds(before))
+            conditions.append(runs.c.updated < to_epoch_seconds(before))
         conditions += [self._find_label(*part) for part in (filters.get("metadata") or {}).items()]
         if text is not None:
             conditions.append(self._find_text(text))
@@ -207,6 +210,121 @@ class RunSearch:
         return sa.or_(*(column.icontains(text, autoescape=True) for column in columns), runs.c.run_id.in_(labelled))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFigures:
+    """The figures of a database of durable runs that are watched.
+
+    Args:
+        states: The number of runs that are queued and may begin, that move, wait, and have failed.
+        queued_seconds: Since when the oldest of those that are queued waits for a worker.
+        waiting: How many await decisions for longer than ``1m``, ``10m``, ``1h``, ``1d`` and ``7d``.
+        taken_over: How many of those that move were begun by a worker that is gone.
+    """
+
+    states: Mapping[str, int]
+    queued_seconds: float
+    waiting: Mapping[str, int]
+    taken_over: int
+
+
+def read_figures(storage: Storage) -> RunFigures:
+    """Return the figures of now; reads the rows of runs that have not ended well, by an index."""
+    now = database_now(storage.engine)
+    age = now - runs.c.updated
+    states = ("queued", "running", "waiting", "failed")
+    count = sa.func.count()
+    query = (
+        sa.select(runs.c.state, count, sa.func.max(age), *(count.filter(age > each) for each in _AGES.values()))
+        .add_columns(count.filter(runs.c.attempts > 1))
+        .where(runs.c.state.in_(states), runs.c.begins.is_(None) | (runs.c.state != "queued") | (runs.c.begins <= now))
+        .group_by(runs.c.state)
+    )
+    with storage.engine.connect() as connection:
+        found: dict[str, Sequence[Any]] = {row[0]: tuple(row) for row in connection.execute(query).all()}
+    nothing: Sequence[Any] = (0,) * (4 + len(_AGES))
+    waiting = found.get("waiting", nothing)
+    return RunFigures(
+        states={state: found.get(state, nothing)[1] for state in states},
+        queued_seconds=max(0.0, float(found.get("queued", nothing)[2])),
+        waiting={name: waiting[place] for place, name in enumerate(_AGES, 3)},
+        taken_over=found.get("running", nothing)[-1],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedWorker:
+    """A worker whose figures are measured, and which may be the one that measures those of all.
+
+    Args:
+        storage: The database.
+        is_first: Returns whether this worker is the one of all that measures the figures of the database.
+        lag: Returns the age of the oldest event that is not written, in seconds.
+        moving: Returns the number of runs that move here.
+        taken_over: Returns how many runs of lost workers this one has handed over.
+    """
+
+    storage: Storage
+    is_first: Callable[[], bool]
+    lag: Callable[[], float]
+    moving: Callable[[], int]
+    taken_over: Callable[[], int]
+
+
+_watched: list[WatchedWorker] = []  # a process has one worker
+_measured: set[object] = set()  # the meter providers that have the gauges
+
+
+def watch_worker(worker: WatchedWorker, meter_provider: Any) -> None:
+    """Have OpenTelemetry measure a worker until `_watched` is cleared; does nothing where it is not installed."""
+    _watched[:] = [worker]
+    if meter_provider in _measured:
+        return
+    try:
+        from opentelemetry.metrics import Observation, get_meter  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError:
+        return
+    _measured.add(meter_provider)
+    meter = get_meter("toolkit.durable", meter_provider=meter_provider)
+
+    def add(name: str, unit: str, text: str, read: Callable[[RunFigures], Mapping[str, float]], label: str) -> None:
+        def observe(options: object) -> list[Observation]:  # noqa: ARG001 - as OpenTelemetry calls it
+            figures = _read_as_first()
+            values: Mapping[str, float] = {} if figures is None else read(figures)
+            return [Observation(value, {label: key} if label else {}) for key, value in values.items()]
+
+        meter.create_observable_gauge(f"toolkit.durable.{name}", [observe], unit=unit, description=text)
+
+    add("runs", "{run}", "Runs by state.", lambda each: each.states, "state")
+    add("queue.age", "s", "Since when the oldest queued run waits.", lambda each: {"": each.queued_seconds}, "")
+    add("waiting", "{run}", "Runs that await decisions for longer.", lambda each: each.waiting, "older_than")
+    add("taken_over", "{run}", "Moving runs that another worker began.", lambda each: {"": each.taken_over}, "")
+
+    def add_own(name: str, unit: str, text: str, read: Callable[[WatchedWorker], float]) -> None:
+        def observe(options: object) -> list[Observation]:  # noqa: ARG001 - as OpenTelemetry calls it
+            return [Observation(read(each)) for each in _watched]
+
+        meter.create_observable_gauge(f"toolkit.durable.worker.{name}", [observe], unit=unit, description=text)
+
+    add_own("runs", "{run}", "Runs that move in this worker.", lambda each: each.moving())
+    add_own("event_lag", "s", "The age of the oldest event that is not written.", lambda each: each.lag())
+    add_own("take_overs", "{run}", "Runs of lost workers that this one handed over.", lambda each: each.taken_over())
+
+
+def forget_worker() -> None:
+    """Measure nothing any longer."""
+    _watched.clear()
+
+
+def _read_as_first() -> RunFigures | None:
+    for each in _watched:
+        if each.is_first():
+            try:
+                return read_figures(each.storage)
+            except SQLAlchemyError as error:
+                _logger.debug("the figures of durable runs can't be read: %s", error)
+    return None
+
+
 def check_filters(filters: Mapping[str, Any]) -> None:
     """Check that filters can be applied.
 
@@ -229,7 +347,12 @@ def check_filters(filters: Mapping[str, Any]) -> None:
             check_storable_text(f"the {name} of runs", given)
 
 
-def _to_seconds(time: datetime | float) -> float:
+def to_epoch_seconds(time: datetime | float) -> float:
+    """Return a time in seconds since 1970.
+
+    Raises:
+        ConfigurationError: It has no time zone.
+    """
     if not isinstance(time, datetime):
         return float(time)
     if time.tzinfo is None:

@@ -30,7 +30,7 @@ from toolkit.chat.messages import messages_to_plain
 from toolkit.dataclass import dataclass
 from toolkit.durable.errors import DurableError
 from toolkit.durable.loops import DurableLoop, RunPlace
-from toolkit.errors import ConfigurationError, LoopUsageError, ProviderError, TranscriptError
+from toolkit.errors import ConfigurationError, LoopUsageError, ProviderError, ToolkitError, TranscriptError
 from toolkit.foreign_text import replace_surrogates
 from toolkit.json_text import write_json
 from toolkit.loop.approvals import PendingApproval
@@ -298,8 +298,7 @@ class RunSegment:
         self, error: Exception, trace: Mapping[str, str], *, is_resumable: bool, is_read: bool
     ) -> dict[str, Any]:
         """Log the error of a run that can't go on, and return its rest; see `Rest`."""
-        text = without_keys("".join(traceback.format_exception(error)).rstrip())
-        _logger.warning("durable run %s failed: %s", self._place.run_id, text)
+        self._log_error(error)
         snapshot, messages = None, self._last_messages
         if self.handle is not None:
             snapshot = self._save_failed(self.handle)
@@ -319,6 +318,18 @@ class RunSegment:
             "is_read": is_read,
             "trace": dict(trace),
         }
+
+    def _log_error(self, error: Exception) -> None:
+        """Log an error as one line, with where it was raised if it is none of ours; its traceback for debugging."""
+        place, message = self._place, " ".join(str(error).split()) or type(error).__name__
+        turn = 0 if self.handle is None else self.handle.iterations
+        frames = [] if isinstance(error, ToolkitError) else traceback.extract_tb(error.__traceback__)[-1:]
+        source = "".join(f" ({frame.filename}:{frame.lineno}, in {frame.name})" for frame in frames)
+        line = f"{type(error).__name__}: {message}{source}"
+        _logger.warning(
+            "durable run %s of loop %s failed in turn %d: %s", place.run_id, place.loop, turn, without_keys(line)
+        )
+        _logger.debug("%s", without_keys("".join(traceback.format_exception(error)).rstrip()))
 
     def _save_failed(self, handle: ToolLoopHandle[Any, Any]) -> Snapshot | None:
         """Return the loop that has failed; None where it can't be saved, so that only its transcript is left."""

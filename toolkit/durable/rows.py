@@ -5,8 +5,10 @@ Attempts that end without reporting an end are counted, so that a run which ends
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from types import NoneType
 from typing import Any
 
@@ -41,7 +43,8 @@ from toolkit.durable.storage import (
     segment_id,
     store_contents,
 )
-from toolkit.durable.tables import contents, entries, events, inbox, labels, runs
+from toolkit.durable.tables import contents, entries, events, inbox, labels, runs, workers
+from toolkit.errors import ConfigurationError
 from toolkit.json_text import write_json
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.feeds import Feed, ModelReplied, load_feed
@@ -52,6 +55,9 @@ from toolkit.schema.nodes import is_object
 SEGMENT_WORKFLOW = "toolkit.segment"
 """The engine's name of the workflow that a segment is."""
 
+SCHEDULED_WORKFLOW = "toolkit.scheduled"
+"""The engine's name of the workflow that begins the run of a schedule."""
+
 _VOID = 0
 _MOST_DELETED = 20
 ENDED_WORKFLOW = ("ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")
@@ -61,6 +67,9 @@ COLUMNS = [column for column in runs.c if column.name not in ("attempt", "due", 
 
 _MOST_NAMED = 3
 _MOST_ERROR = 1_000
+_MOST_FIRED = 1_000
+_FIRED_SECONDS = 86_400.0
+_UNSEEN_SECONDS = 10.0
 
 
 def queue_name(loop: str) -> str:
@@ -105,6 +114,25 @@ class RunRow:
     ending: str = ""
     error: str = ""
     described: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSchedule:
+    """A schedule of runs.
+
+    Args:
+        name: Its name.
+        loop: The name of the loop of its runs.
+        cron: When they begin.
+        timezone: The time zone that this is meant in.
+        last: When the last one was due, in ISO 8601; empty before the first.
+    """
+
+    name: str
+    loop: str
+    cron: str
+    timezone: str
+    last: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -406,6 +434,16 @@ class RunRows:
                 for key, body in connection.execute(query).all()
             }
 
+    def has_worker(self, run_id: str) -> bool:
+        """Return whether a worker of a run's loop has renewed its lease lately."""
+        query = sa.select(workers.c.loops, runs.c.loop).join(runs, runs.c.run_id == run_id)
+        query = query.where(
+            workers.c.beats >= 0,
+            workers.c.seen > database_now(self._storage.engine) - 2 * workers.c.lease - _UNSEEN_SECONDS,
+        )
+        with self._storage.engine.connect() as connection:
+            return any(served is None or loop in json.loads(served) for served, loop in connection.execute(query).all())
+
     def has_item(self, run_id: str, key: str) -> bool:
         """Return whether a run has an item of this key."""
         query = sa.select(inbox.c.id).where(inbox.c.run_id == run_id, inbox.c.key == key)
@@ -445,6 +483,80 @@ class RunRows:
         with self._storage.engine.connect() as connection:
             return {found[0]: found[1] for found in connection.execute(query.limit(limit)).all()}
 
+    def put_schedule(
+        self, name: str, cron: str, timezone: str, context: Mapping[str, Any], *, catches_up: bool
+    ) -> None:
+        """Store a schedule, in place of one of its name.
+
+        Raises:
+            ConfigurationError: The engine does not take it.
+        """
+        client = self._storage.client
+        taken = client.get_schedule(name)
+        if taken is not None and taken["workflow_name"] != SCHEDULED_WORKFLOW:
+            raise ConfigurationError(f"the name {name!r} is that of a schedule of another program: give another one")
+        client.delete_schedule(name)
+        try:
+            client.create_schedule(
+                schedule_name=name,
+                workflow_name=SCHEDULED_WORKFLOW,
+                schedule=cron,
+                cron_timezone=timezone,
+                context={**context, "name": name},
+                automatic_backfill=catches_up,
+                application_name=ENGINE_NAME,
+            )
+        except dbos_error.DBOSException as error:
+            raise ConfigurationError(f"the schedule {name!r} can't be used: {error}") from error
+
+    def list_schedules(self) -> list[RunSchedule]:
+        """Return the schedules, by name."""
+        found = self._storage.client.list_schedules(workflow_name=SCHEDULED_WORKFLOW, application_name=ENGINE_NAME)
+        return [
+            RunSchedule(
+                name=each["schedule_name"],
+                loop=each["context"]["row"]["loop"],
+                cron=each["schedule"],
+                timezone=each["cron_timezone"] or "UTC",
+                last=each["last_fired_at"] or "",
+            )
+            for each in sorted(found, key=lambda each: each["schedule_name"])
+        ]
+
+    def delete_schedule(self, name: str) -> None:
+        """Delete a schedule, if there is one of this name."""
+        if any(each.name == name for each in self.list_schedules()):
+            self._storage.client.delete_schedule(name)
+
+    def start_scheduled(self, at: str, context: Mapping[str, Any]) -> str:
+        """Begin the run of a schedule at a time, in ISO 8601, unless it was begun already; return its id."""
+        due = datetime.fromisoformat(at).astimezone(UTC)
+        run_id = f"{context['name']}-{due:%Y%m%dT%H%M%SZ}"
+        values: dict[str, Any] = {"state": "queued", "segment": 1, "attempts": 0, "last_seq": 0}
+        values |= {**context["row"], "run_id": run_id, "created": 0.0, "updated": 0.0}
+        self.start(RunRow(**values), context["begin"])
+        return run_id
+
+    def delete_fired(self) -> None:
+        """Delete the engine's records of times that were due a day ago."""
+        before = datetime.fromtimestamp(time.time() - _FIRED_SECONDS, UTC).isoformat()
+        found = self._storage.client.list_workflows(
+            name=SCHEDULED_WORKFLOW,
+            status="SUCCESS",
+            end_time=before,
+            limit=_MOST_FIRED,
+            load_input=False,
+            load_output=False,
+            application_name=ENGINE_NAME,
+        )
+        if found:
+            with self._storage.engine.begin() as connection:
+                delete_workflows(connection, [each.workflow_id for each in found])
+
+    def begin_now(self, row: RunRow) -> None:
+        """Let a run begin now that was started for later."""
+        self._storage.client.set_workflow_delay(segment_id(row.run_id, row.segment), delay_seconds=0)
+
     def _read_items(self, connection: sa.Connection, run_id: str, logs: Sequence[int] = ()) -> list[InboxItem]:
         """Return the items that were not taken, and the messages of failed segments, whose logs are continued."""
         is_open: sa.ColumnElement[bool] = inbox.c.segment.is_(None)
@@ -474,6 +586,9 @@ class RunRows:
             "application_name": ENGINE_NAME,
             "queue_partition_key": row.tenant or "-",
         }
+        delay = 0.0 if row.begins is None or segment > 1 else row.begins - time.time()
+        if delay > 0:
+            options["delay_seconds"] = delay
         if row.priority:  # without one is before all that have one
             options["priority"] = row.priority
         try:
@@ -501,7 +616,7 @@ def delete_runs(connection: sa.Connection, condition: sa.ColumnElement[bool]) ->
     return len(gone)
 
 
-def describe_end(stored: StoredText, segment: int, ending: str, error: str) -> dict[str, Any]:
+def write_ending(stored: StoredText, segment: int, ending: str, error: str) -> dict[str, Any]:
     """Return the columns of a run at rest that tell how it ended."""
     return {"ending": ending, "error": stored.seal_error(error[:_MOST_ERROR]), "described": segment}
 

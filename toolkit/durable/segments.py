@@ -19,7 +19,7 @@ from toolkit.durable.errors import DurableError, WorkersLostError
 from toolkit.durable.event_writer import AttemptEvents, EventWriter
 from toolkit.durable.loops import DurableLoop, RunPlace
 from toolkit.durable.rests import InboxItem, Rest, RunSegment, read_message, read_messages
-from toolkit.durable.rows import AttemptFacts, RunRows, describe_end, describe_under_way, spare_attempt
+from toolkit.durable.rows import AttemptFacts, RunRows, describe_under_way, spare_attempt, write_ending
 from toolkit.durable.segment_journal import (
     EntryWriter,
     InboxSteering,
@@ -113,6 +113,7 @@ class SegmentRunner:
             token,
             last_seq=facts.row.last_seq,
             emitted=facts.emitted,
+            only_ends=self._loops[loop_name].events == "ends",
             text=self._storage.text,
             wake=self._events.thread.wake,
         )
@@ -145,6 +146,10 @@ class SegmentRunner:
             self._events.drop(events)
         raise anyio.get_cancelled_exc_class()  # stopped: the engine must not think that it has ended
 
+    async def start_scheduled(self, at: str, context: Mapping[str, Any]) -> str:
+        """Begin the run of a schedule; return its id."""
+        return await self._storage.insist(lambda: self._rows.start_scheduled(at, context))
+
     async def _spare_attempt(self, run_id: str, segment: int) -> None:
         """Don't count an attempt as lost that was stopped, or whose run was taken over: this worker lives."""
 
@@ -161,7 +166,7 @@ class SegmentRunner:
     def _finish_attempt(self, attempt: _Attempt, rest: dict[str, Any]) -> dict[str, Any]:
         """Write the last events, the taken items of the inbox, and the state; return what the engine stores."""
         values: dict[str, Any] = {"state": rest["state"], "lost": 0}
-        values |= describe_end(self._storage.text, attempt.segment, rest["ending"], rest["error"])
+        values |= write_ending(self._storage.text, attempt.segment, rest["ending"], rest["error"])
         if rest["state"] == "waiting" and attempt.loop.approval_expiry is not None:
             values["due"] = database_now(self._storage.engine) + attempt.loop.approval_expiry
 

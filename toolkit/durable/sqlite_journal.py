@@ -23,6 +23,7 @@ from typing import Self
 
 from anyio import CancelScope, to_thread
 
+from toolkit.dataclass import dataclass
 from toolkit.durable.contents import check_content, put_back, set_aside
 from toolkit.durable.replay_journal import ReplayJournal, StoredEntry
 from toolkit.errors import ConfigurationError, JournalError
@@ -45,6 +46,32 @@ _TABLES = """
         run_id TEXT, digest TEXT, value BLOB NOT NULL, PRIMARY KEY (run_id, digest)
     );
 """
+_LISTED = """
+    SELECT run.name, run.run_id, run.began, count(entry.position),
+        (SELECT name FROM entry AS last WHERE last.run_id = run.run_id AND last.path = ''
+         ORDER BY position DESC LIMIT 1)
+    FROM run LEFT JOIN entry ON entry.run_id = run.run_id AND entry.path = ''
+    GROUP BY run.name, run.run_id, run.began ORDER BY run.began DESC, run.name
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class JournaledRun:
+    """A run in the file of a `SqliteJournal`.
+
+    Args:
+        run_id: Its name in the file.
+        began: When it was begun, in seconds since 1970.
+        entries: The number of entries of its own log.
+        last_entry: The name of the last one, such as ``turn 3`` or ``call c1``; empty where there is none.
+        is_under_way: True where a process has it open.
+    """
+
+    run_id: str
+    began: float
+    entries: int
+    last_entry: str
+    is_under_way: bool
 
 
 class SqliteJournal(ReplayJournal):
@@ -116,6 +143,29 @@ class SqliteJournal(ReplayJournal):
         inner._open_log(self._log, f"{self._name}/{name}", f"{self._path}/{name}")
         return inner
 
+    @staticmethod
+    def list_runs(path: str | os.PathLike[str]) -> list[JournaledRun]:
+        """Return the runs of a file, the newest first; also those that are under way elsewhere.
+
+        Raises:
+            ConfigurationError: It is no file of a `SqliteJournal`.
+        """
+        file = Path(path)
+        if not file.exists():
+            raise ConfigurationError(f"there is no journal '{file}'")
+        try:
+            connection = _open_database(file)
+            try:
+                rows = connection.execute(_LISTED).fetchall()
+            finally:
+                connection.close()
+        except sqlite3.Error as error:
+            raise ConfigurationError(f"the runs of the journal '{file}' can't be read: {error}") from error
+        return [
+            JournaledRun(name, began, count, last or "", _is_claimed(file, run_id))
+            for name, run_id, began, count, last in rows
+        ]
+
     def forget_failure(self) -> bool:
         """Delete the error that the run has ended with, so that the next start makes the request again.
 
@@ -186,13 +236,12 @@ class SqliteLog:
         self._file = file
         self._name = name
         self._encrypt, self._decrypt = encrypt, decrypt
-        self._is_synced = is_synced
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         try:
-            self._connection = self._open_database()
+            self._connection = _open_database(file, is_synced=is_synced)
             self.run_id: str = self._find_run()
-            self._claim: RunLock | None = RunLock(file.with_name(f"{file.name}-{self.run_id[:12]}.lock"))
+            self._claim: RunLock | None = RunLock(_find_lock(file, self.run_id))
         except BlockingIOError:
             self._close_database()
             raise ConfigurationError(
@@ -205,31 +254,6 @@ class SqliteLog:
                 f"the journal '{file}' can't be opened: {error}; give a file in a folder that is there and may be "
                 "written to, either a new one or one that SqliteJournal has made"
             ) from error
-
-    def _open_database(self) -> sqlite3.Connection:
-        with suppress(OSError):  # SQLite fails with it then, with the reason
-            make_private(self._file, "-wal", "-shm", "-journal")
-        connection = sqlite3.connect(self._file, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-        try:
-            if connection.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
-                self._prepare_tables(connection)
-            connection.execute(f"PRAGMA synchronous = {'FULL' if self._is_synced else 'NORMAL'}")
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _prepare_tables(self, connection: sqlite3.Connection) -> None:
-        """Make the tables of a new file; where another process does, wait for that."""
-        has_tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-        version = connection.execute("PRAGMA user_version").fetchone()[0]  # asked last: others set both at once
-        if version or has_tables:
-            if version == _VERSION:
-                return
-            kind = f"of version {version}, and this library reads {_VERSION}" if version else "no journal"
-            raise ConfigurationError(f"the file '{self._file}' is {kind}: give another one")
-        write_ahead(connection, _BUSY_SECONDS)
-        connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {_VERSION}; COMMIT;")
 
     def _find_run(self) -> str:
         assert self._connection is not None
@@ -354,6 +378,54 @@ class SqliteLog:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _open_database(file: Path, *, is_synced: bool = False) -> sqlite3.Connection:
+    """Open a file, and make its tables if it is new.
+
+    Raises:
+        ConfigurationError: It is no journal, or one of another version.
+    """
+    with suppress(OSError):  # SQLite fails with it then, with the reason
+        make_private(file, "-wal", "-shm", "-journal")
+    connection = sqlite3.connect(file, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    try:
+        if connection.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
+            _prepare_tables(file, connection)
+        connection.execute(f"PRAGMA synchronous = {'FULL' if is_synced else 'NORMAL'}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _prepare_tables(file: Path, connection: sqlite3.Connection) -> None:
+    """Make the tables of a new file; where another process does, wait for that."""
+    has_tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+    version = connection.execute("PRAGMA user_version").fetchone()[0]  # asked last: others set both at once
+    if version or has_tables:
+        if version == _VERSION:
+            return
+        kind = f"of version {version}, and this library reads {_VERSION}" if version else "no journal"
+        raise ConfigurationError(f"the file '{file}' is {kind}: give another one")
+    write_ahead(connection, _BUSY_SECONDS)
+    connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {_VERSION}; COMMIT;")
+
+
+def _find_lock(file: Path, run_id: str) -> Path:
+    return file.with_name(f"{file.name}-{run_id[:12]}.lock")
+
+
+def _is_claimed(file: Path, run_id: str) -> bool:
+    """Return whether a process has a run open."""
+    lock = _find_lock(file, run_id)
+    if not lock.exists():
+        return False
+    try:
+        RunLock(lock).release()
+    except BlockingIOError:
+        return True
+    return False
 
 
 if sys.platform == "win32":

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -49,6 +50,7 @@ from toolkit.errors import ConfigurationError, JournalError
 from toolkit.json_text import write_json
 from toolkit.private_files import make_private, write_ahead
 from toolkit.redaction import without_keys
+from toolkit.schema.nodes import is_object
 from toolkit.settings import check_setting
 
 _REFUSALS = ("22", "54")
@@ -202,13 +204,21 @@ class _JsonSerializer(Serializer):
         self._text = text
 
     def serialize(self, data: Any) -> str:
-        return self._text.write(_write_error(data) if isinstance(data, BaseException) else data)
+        if isinstance(data, BaseException):
+            data = _write_error(data)
+        elif is_object(data) and "args" in data:  # the engine gives a time to the work of a schedule
+            data = {**data, "args": [_write_time(each) for each in data["args"]]}
+        return self._text.write(data)
 
     def deserialize(self, serialized_data: str) -> Any:
         return self._text.read(serialized_data)
 
     def name(self) -> str:
         return "toolkit_json"
+
+
+def _write_time(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else value
 
 
 def _write_error(error: BaseException) -> dict[str, str]:

@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import sqlalchemy as sa
@@ -30,20 +30,25 @@ from toolkit.dataclass import dataclass
 from toolkit.durable.contents import Encryption
 from toolkit.durable.event_writer import EventWriter
 from toolkit.durable.loops import DurableLoop, StartRate
-from toolkit.durable.operations import RunSearch
+from toolkit.durable.operations import RunSearch, WatchedWorker, forget_worker, watch_worker
 from toolkit.durable.rests import write_decision
-from toolkit.durable.rows import ENDED_WORKFLOW, SEGMENT_WORKFLOW, RunRows, queue_name
+from toolkit.durable.rows import ENDED_WORKFLOW, SCHEDULED_WORKFLOW, SEGMENT_WORKFLOW, RunRows, queue_name
 from toolkit.durable.segment_journal import EntryWriter
 from toolkit.durable.segments import SegmentRunner
 from toolkit.durable.storage import ENGINE_NAME, ENGINE_VERSION, DatabaseThread, Storage, database_now, segment_id
 from toolkit.durable.tables import runs, workers
 from toolkit.errors import ConfigurationError, LoopUsageError, ToolkitError
+from toolkit.json_text import write_json
 from toolkit.redaction import without_keys
 from toolkit.runtime.backend import is_on_asyncio
 from toolkit.settings import check_setting
 
+if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+
 _logger = logging.getLogger("toolkit.durable")
 _POLL_SECONDS = 0.1
+_INTERNAL_QUEUE = "_dbos_internal_queue"  # of the engine, which schedules begin their runs in
 _STOP_SECONDS = 10.0
 _one_worker = threading.Lock()
 _serving: list[SegmentRunner] = []  # the engine knows one workflow a process, and so one worker
@@ -79,6 +84,7 @@ class DurableWorker:
         grace: Seconds that runs have to come to rest when this is left; another worker goes on with the others.
         encryption: Encrypts all stored values; the same for all workers and clients of a database.
         keep_seconds: Seconds after which runs that are done, failed or cancelled are deleted; None never deletes them.
+        meter_provider: Makes the gauges (extra ``otel``); None takes the global one.
 
     Raises:
         ConfigurationError: Two loops of one name, or settings that are wrong.
@@ -94,6 +100,7 @@ class DurableWorker:
         grace: float = 10.0,
         encryption: Encryption | None = None,
         keep_seconds: float | None = None,
+        meter_provider: MeterProvider | None = None,
     ) -> None:
         check_setting("concurrency", concurrency, int, least=1)
         check_setting("lease", lease, int, float, least=0.1)
@@ -106,6 +113,7 @@ class DurableWorker:
         self._grace = float(grace)
         self._encryption = encryption
         self._keep_seconds = keep_seconds
+        self._meter_provider = meter_provider
         self.executor: str = uuid.uuid4().hex
         """The name of this worker among the others."""
 
@@ -159,6 +167,16 @@ class DurableWorker:
         DBOS.launch()
         self._writer.thread.start()
         self._watch.thread.start()
+        watch_worker(
+            WatchedWorker(
+                storage=self._storage,
+                is_first=lambda: self._keeper.is_first,
+                lag=lambda: self._writer.lag,
+                moving=lambda: len(self._runner.active),
+                taken_over=lambda: self._keeper.handed_over,
+            ),
+            self._meter_provider,
+        )
         _logger.info("worker %s serves %s on %s", self.executor, ", ".join(self._loops), self._storage.url)
 
     async def __aexit__(
@@ -169,6 +187,7 @@ class DurableWorker:
             await self._shut_down()
 
     async def _shut_down(self) -> None:
+        forget_worker()
         try:
             # The queues end at once; active runs can store entries until they have ended.
             grace = max(1, round(self._grace)) if self._runner.active else 0
@@ -229,6 +248,11 @@ async def _move_segment(loop: str, run_id: str, segment: int, begin: dict[str, A
     return await _serving[0].run(loop, run_id, segment, begin)
 
 
+@DBOS.workflow(name=SCHEDULED_WORKFLOW, max_recovery_attempts=None)
+async def _start_scheduled(at: str, context: dict[str, Any]) -> str:
+    return await _serving[0].start_scheduled(at, context)
+
+
 @dataclass(slots=True)
 class _Seen:
     beats: int
@@ -243,14 +267,21 @@ class _LeaseKeeper:
         executor: The name of this worker.
         lease: Seconds without a renewal after which a worker is dead.
         loops: The loops that this worker serves: it hands over their runs.
+
+    Attributes:
+        is_first: True where this worker is the one of all that hands over.
+        handed_over: The number of runs that it has handed over.
     """
 
     def __init__(self, storage: Storage, executor: str, lease: float, loops: Iterable[str]) -> None:
         self._storage = storage
         self._executor = executor
         self._lease = lease
-        self._queues = {queue_name(name) for name in loops}
+        self._names = write_json(sorted(loops))
+        self._queues = {_INTERNAL_QUEUE, *(queue_name(name) for name in loops)}
         self._seen: dict[str, _Seen] = {}
+        self.is_first = False
+        self.handed_over = 0
         self._last_look: float | None = None
         self._last_search = 0.0
         self._thread = DatabaseThread("lease", self._renew_lease, again=lease / _BEATS_A_LEASE)
@@ -284,7 +315,7 @@ class _LeaseKeeper:
         with self._storage.engine.begin() as connection:
             found = connection.execute(workers.update().where(mine).values(beats=workers.c.beats + 1, seen=now))
             if found.rowcount == 0:
-                row = {"executor": self._executor, "beats": 1, "lease": self._lease}
+                row = {"executor": self._executor, "beats": 1, "lease": self._lease, "loops": self._names}
                 connection.execute(workers.insert().values(**row, host=socket.gethostname(), seen=now))
 
     def _find_dead(self) -> set[str]:
@@ -309,8 +340,8 @@ class _LeaseKeeper:
             if seen.beats < 0 or now - seen.since > leases.get(executor, self._lease)
         }
         alive = [executor for executor in leases if executor not in dead]
-        is_first = bool(alive) and min(alive) == self._executor
-        if not is_first:
+        self.is_first = bool(alive) and min(alive) == self._executor
+        if not self.is_first:
             return set()
         if now - self._last_search > self._lease / 2:  # the one query here that grows with what moves
             self._last_search = now
@@ -330,7 +361,7 @@ class _LeaseKeeper:
     def _list_pending(self, executors: list[str] | None) -> list[WorkflowStatus]:
         return self._storage.client.list_workflows(
             status="PENDING",
-            name=SEGMENT_WORKFLOW,
+            name=[SEGMENT_WORKFLOW, SCHEDULED_WORKFLOW],
             executor_id=executors,
             queue_name=sorted(self._queues),
             application_name=ENGINE_NAME,
@@ -347,6 +378,7 @@ class _LeaseKeeper:
                 by_queue[each.queue_name].append(each.workflow_id)
         for queue, ids in by_queue.items():
             self._storage.client.resume_workflows(ids, queue_name=queue)
+            self.handed_over += len(ids)
             _logger.warning("%d durable runs of workers that are gone are handed over", len(ids))
 
 
@@ -386,6 +418,7 @@ class _InboxWatch:
         if time.monotonic() >= self._next_search:
             self._searched = _fail_abandoned_runs(self._storage, self._searched)
             self._next_search = time.monotonic() + _SEARCH_SECONDS
+            self._rows.delete_fired()
         self._search.describe_slice()
         if self._keep_seconds is not None:
             for run_id in self._rows.find_ended(self._keep_seconds, _MOST):
