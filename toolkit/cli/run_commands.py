@@ -195,7 +195,7 @@ def decide_call(
                 waiting = ", ".join(each.call_id for each in status.pending) or "none"
                 raise CommandError(f"run {run} is {status.state}; the calls that await a decision: {waiting}")
             screen.note(f"{answer} call {call_id} of {pending.tool_name} {pending.preview}")
-            if not await _confirm(terminal, is_approved=is_approved):
+            if not await _ask_consent(terminal, is_approved=is_approved):
                 return ExitCode.NOT_APPROVED
             await durable.decide(call_id, decision, binding=pending.binding)
         screen.document({"run": run, "call": call_id, "decided": answer}) if screen.is_json else screen.say("decided")
@@ -246,7 +246,7 @@ def change_runs(
             else:
                 found = await runs.count(**filters)
                 screen.note(f"{change} of these: " + ", ".join(f"{number} {state}" for state, number in found.items()))
-                if not await _confirm(terminal, is_approved=is_approved):
+                if not await _ask_consent(terminal, is_approved=is_approved):
                     return ExitCode.NOT_APPROVED
                 count = await _change_all(runs, change, reason, filters)
         screen.document({change: count}) if screen.is_json else screen.say(f"{change}: {count} runs")
@@ -297,7 +297,7 @@ def migrate_tables(log: str, encryption: str, output: OutputFormat) -> int:
     return ExitCode.DONE
 
 
-async def _confirm(terminal: Terminal, *, is_approved: bool) -> bool:
+async def _ask_consent(terminal: Terminal, *, is_approved: bool) -> bool:
     """Return whether the person agrees; without one only --yes does."""
     if is_approved:
         return True
