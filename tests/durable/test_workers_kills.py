@@ -3,9 +3,11 @@
 import random
 import time
 from collections import Counter
+from collections.abc import Callable, Coroutine
 from contextlib import closing
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -24,8 +26,15 @@ _HELPER = "c2"
 _AT_ONCE = 4
 
 
+async def work(folder: Path, url: str, lease: float) -> None:
+    async with DurableWorker([make_desk(folder)], url, lease=lease, concurrency=20):
+        await anyio.sleep_forever()
+
+
 class Nursery:
     """Starts workers and kills them."""
+
+    work: Callable[[Path, str, float], Coroutine[Any, Any, None]] = staticmethod(work)
 
     def __init__(self, folder: Path, url: str, lease: float = 0.5) -> None:
         self._folder, self._url, self._lease = folder, url, lease
@@ -33,7 +42,7 @@ class Nursery:
 
     def start_worker(self) -> None:
         log = self._folder / "workers.log"
-        self.workers.append(fork_process(anyio.run, work, self._folder, self._url, self._lease, log=log))
+        self.workers.append(fork_process(anyio.run, self.work, self._folder, self._url, self._lease, log=log))
 
     def kill_worker(self) -> None:
         worker = self.workers.pop(0)
@@ -43,11 +52,6 @@ class Nursery:
     def close(self) -> None:
         while self.workers:
             self.kill_worker()
-
-
-async def work(folder: Path, url: str, lease: float) -> None:
-    async with DurableWorker([make_desk(folder)], url, lease=lease, concurrency=20):
-        await anyio.sleep_forever()
 
 
 async def check_run(run: DurableRun, folder: Path, found: Counter[str]) -> None:

@@ -265,7 +265,7 @@ _FILTER_OPTIONS = (
         callback=_read_metadata,
         help="Those with this in their metadata, a JSON value or a text; may be repeated.",
     ),
-    click.option("--text", metavar="TEXT", help="Those with this text in their id, tenant, error or metadata."),
+    click.option("--text", metavar="TEXT", help="Those with this text in their id, tenant or metadata."),
 )
 
 

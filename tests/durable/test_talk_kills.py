@@ -1,0 +1,247 @@
+"""Workers killed while runs are steered, talked to and decided on, also after their ends.
+
+Each counter, budget and transcript is what the tools' own log says.
+"""
+
+import os
+import random
+import time
+from collections import Counter
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from tests.durable.desk import Desk, make_desk, read_notes, reply
+from tests.durable.test_workers_kills import Nursery, count_lines, wait_for_lines
+from tests.durable.test_workers_scale import database_of
+from toolkit import (
+    Approve,
+    Deny,
+    LoopLimits,
+    Middleware,
+    Modify,
+    ToolCall,
+    ToolLoopConfig,
+    ToolResult,
+    UsageLimits,
+)
+from toolkit.chat import AssistantMessage, ChatRequest, ChatResponse, Message, Usage, UserMessage, validate_transcript
+from toolkit.durable import DecisionRefusedError, DurableLoop, DurableRun, DurableRuns, DurableWorker
+from toolkit.durable.rows import RunRows
+from toolkit.durable.storage import Storage
+from toolkit.events import ToolCallRefused, ToolExecutionEnd
+from toolkit.policies import CallInfo, RunInfo
+from toolkit.testing import FunctionProvider
+
+_BEGINS = ("slow pair refund add", "pair both slow", "helper slow refund slow", "refund pair pair")
+_SAID = ("slow", "pair", "refund", "add", "both")
+_AT_ONCE = 4
+_MOST_SAID = 4
+
+
+class Tally(Middleware[Desk]):
+    """Counts the requests and the calls of a run."""
+
+    name = "tally"
+
+    def __init__(self) -> None:
+        self._requests = self._calls = 0
+
+    async def around_request(self, request: Any, proceed: Any) -> Any:
+        response = await proceed()
+        self._requests += 1
+        return response
+
+    async def guard_call(self, call: CallInfo[Desk]) -> None:
+        self._calls += 1
+
+    def for_run(self, run: RunInfo[Desk]) -> Middleware[Desk]:
+        return Tally()
+
+    def save(self) -> Any:
+        return [self._requests, self._calls]
+
+    def load(self, state: Any) -> None:
+        self._requests, self._calls = state
+
+
+def answer(request: ChatRequest) -> ChatResponse:
+    """Return what the model of the desk says, with a token for each reply."""
+    said = reply(request)
+    message = (
+        said
+        if isinstance(said, AssistantMessage)
+        else AssistantMessage([said] if isinstance(said, ToolCall) else str(said))
+    )
+    return ChatResponse(message=message, usage=Usage(input_tokens=1, output_tokens=1))
+
+
+def make_tallied(folder: Path) -> DurableLoop[Desk, None]:
+    config = ToolLoopConfig[None](
+        middleware=(Tally(),), limits=LoopLimits(usage=UsageLimits(requests=10_000, tool_calls=10_000))
+    )
+    return replace(make_desk(folder), config=config, provider=FunctionProvider(answer))
+
+
+async def work(folder: Path, url: str, lease: float) -> None:
+    async with DurableWorker([make_tallied(folder)], url, lease=lease, concurrency=20):
+        await anyio.sleep_forever()
+
+
+class TalkNursery(Nursery):
+    """Starts workers of the tallied desk."""
+
+    work = staticmethod(work)
+
+
+@dataclass
+class Talk:
+    """A run, and all that was said to it."""
+
+    run: DurableRun[None]
+    said: list[str] = field(default_factory=list[str])
+
+    @property
+    def is_quiet(self) -> bool:
+        return len(self.said) >= _MOST_SAID
+
+
+async def say_something(talk: Talk, chance: random.Random, found: Counter[str]) -> None:
+    """Say or steer something, once more."""
+    marker = f"m{len(talk.said)}-{talk.run.id}"
+    text = f"{chance.choice(_SAID)} {marker}"
+    talk.said.append(marker)
+    kind = chance.choice(("say", "steer"))
+    await (talk.run.say(text) if kind == "say" else talk.run.steer(text))
+    found[kind] += 1
+
+
+async def decide_something(talk: Talk, chance: random.Random, found: Counter[str]) -> None:
+    """Decide on each call that awaits it, at random, or leave it for later."""
+    for pending in (await talk.run.status()).pending:
+        if pending.decided or chance.random() < 0.3:
+            continue
+        decision = chance.choice([Approve(), Approve(), Deny("not this one"), Modify({"n": 77})])
+        try:
+            await talk.run.decide(pending.call_id, decision, binding=pending.binding)
+        except DecisionRefusedError:
+            found["decisions refused"] += 1
+        else:
+            found["decisions"] += 1
+
+
+def check_results(run_id: str, folder: Path, messages: list[Message], found: Counter[str]) -> None:
+    """Check each result against what the tools did."""
+    notes = Counter(read_notes(folder, run_id))
+    for each in messages:
+        if not isinstance(each, ToolResult) or each.tool_name == "helper":
+            continue
+        began = sum(count for note, count in notes.items() if note.split()[:2] == [each.tool_name, each.call_id])
+        assert began <= 1, f"{each.call_id} of {run_id} ran {began} times"
+        if "may have taken effect" in each.text:
+            found["interrupted"] += 1
+        elif each.is_error:
+            assert began == 0, each
+            found["refused or skipped"] += 1
+        else:
+            assert began == 1, each
+            assert each.tool_name != "slow" or notes[f"ended {each.call_id}"] == 1, each
+            found["calls"] += 1
+
+
+async def check_talk(talk: Talk, folder: Path, storage: Storage, found: Counter[str]) -> None:
+    """Check what came of a run: its transcript, its counters and its events."""
+    run, rows = talk.run, RunRows(storage)
+    result = await run.result()
+    messages = result.messages
+    validate_transcript(messages)
+    check_results(run.id, folder, messages, found)
+    heard = " ".join(message.text for message in messages if isinstance(message, UserMessage)).split()
+    assert [word for word in heard if word.startswith("m")] == sorted({*talk.said}, key=heard.index), "each once"
+    assert {word for word in heard if word.startswith("m")} == {*talk.said}
+    rest = await anyio.to_thread.run_sync(lambda: rows.read_rest(rows.read(run.id)))
+    assert rest is not None
+    assert rest.snapshot is not None
+    replies = sum(isinstance(message, AssistantMessage) for message in messages)
+    requests, guarded = rest.snapshot["loop"]["middleware"]["tally"]
+    asked = Counter(message.call_id for message in messages if isinstance(message, ToolResult))
+    found["guarded - results"] += guarded - len(asked)
+    assert requests == replies, f"{run.id} counted {requests} requests, and has {replies} replies"
+    assert result.iterations == replies
+    booked = rest.snapshot["loop"]["requests"], rest.snapshot["loop"]["tool_calls"]
+    found[f"booked requests - replies {booked[0] - replies}"] += 1
+    found[f"booked calls - results {booked[1] - len(asked)}"] += 1
+    found[f"input tokens - replies {result.usage.input_tokens - replies}"] += 1
+    events = [each async for each in run.events()]
+    assert [each.seq for each in events] == sorted({each.seq for each in events})
+    ends = Counter(
+        each.event.call_id
+        for each in events
+        if isinstance(each.event, (ToolExecutionEnd, ToolCallRefused)) and each.event.loop_id == run.id
+    )
+    assert all(count == 1 for count in ends.values()), ends
+    assert set(asked) >= {*ends}
+    found["runs"] += 1
+    found["taken up more than once"] += (await run.status()).attempts > 1
+
+
+async def talk_and_kill(folder: Path, url: str, kills: int, seed: int) -> Counter[str]:
+    """Talk to runs while their workers are killed; return what was found."""
+    chance, found, desk = random.Random(seed), Counter[str](), make_tallied(folder)
+    storage = await anyio.to_thread.run_sync(Storage, url)
+    async with DurableRuns(url) as runs:
+        with closing(storage), closing(TalkNursery(folder, url)) as nursery:
+            nursery.start_worker()
+            talks: list[Talk] = []
+            while talks or found["kills"] < kills:
+                while found["kills"] < kills and len(talks) < _AT_ONCE:
+                    run_id = f"run{seed}x{found['runs'] + len(talks)}y"
+                    talks.append(Talk(await runs.start(desk, chance.choice(_BEGINS), run_id=run_id)))
+                for talk in talks:
+                    if not talk.is_quiet and chance.random() < 0.5:
+                        found["said after the end"] += (await talk.run.status()).state == "done"
+                        await say_something(talk, chance, found)
+                    await decide_something(talk, chance, found)
+                if found["kills"] < kills:
+                    await wait_for_lines(folder, count_lines(folder) + chance.randint(1, 6))
+                    await anyio.sleep(chance.uniform(0.0, 0.06))
+                    nursery.kill_worker()
+                    nursery.start_worker()
+                    found["kills"] += 1
+                else:
+                    await anyio.sleep(0.2)
+                for talk in list(talks):
+                    status = await talk.run.status()
+                    assert status.state != "failed", status.error
+                    if status.state == "done" and talk.is_quiet:
+                        await anyio.sleep(1.0)  # what was said last may have it go on
+                        if (await talk.run.status()).state == "done" and not await has_open_items(storage, talk.run.id):
+                            await check_talk(talk, folder, storage, found)
+                            talks.remove(talk)
+    return found
+
+
+async def has_open_items(storage: Storage, run_id: str) -> bool:
+    rows = RunRows(storage)
+    found = await anyio.to_thread.run_sync(lambda: rows.find_waiting([run_id]))
+    # A decision on a call that a steered message has skipped is never taken.
+    return any(item.kind != "decide" for item in found.get(run_id, ()))
+
+
+@pytest.mark.full
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+async def test_after_three_hundred_kills_each_counter_and_transcript_is_what_the_tools_did(
+    tmp_path: Path, database: str
+) -> None:
+    kills = int(os.environ.get("TOOLKIT_KILLS", "300"))
+    with database_of(database, tmp_path) as url, anyio.fail_after(14_400):
+        found = await talk_and_kill(tmp_path, url, kills, seed=int(time.time()))
+    print(dict(found))
+    assert found["said after the end"] > 0
+    assert found["taken up more than once"] > 0
