@@ -24,7 +24,7 @@ from toolkit.loop.events import (
     RunStart,
 )
 from toolkit.loop.handle import EventChannel, EventStream
-from toolkit.loop.listener import EventHook
+from toolkit.loop.listener import EventHook, EventListener, listener
 from toolkit.loop.outcome import LoopDetected
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "Done",
     "EventChannel",
     "EventHook",
+    "EventListener",
     "EventStream",
     "Failed",
     "IterationStart",
@@ -54,6 +55,7 @@ __all__ = [
     "ToolProgress",
     "dump_event",
     "dump_result",
+    "listener",
     "load_event",
     "load_result",
 ]

@@ -1,16 +1,44 @@
 """Hooks are told of everything in order, whether they wait or not."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, cast
 
 import anyio
 import anyio.lowlevel
 import pytest
+from pydantic import PlainSerializer
 
-from toolkit import ToolCall, ToolContext, ToolLoopConfig, ToolRegistry, tool_loop, tool_with_ctx
-from toolkit.events import LoopEvent, ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate, ToolProgress
+from toolkit import (
+    ApprovalRequest,
+    ChatRequest,
+    Middleware,
+    ToolCall,
+    ToolContext,
+    ToolLoopConfig,
+    ToolRegistry,
+    tool,
+    tool_loop,
+    tool_loop_stream,
+    tool_with_ctx,
+)
+from toolkit.chat import ChatResponse, StreamEvent
+from toolkit.errors import ConfigurationError
+from toolkit.events import (
+    ApprovalRequested,
+    Done,
+    IterationStart,
+    LoopEvent,
+    ResponseReceived,
+    RunStart,
+    TextDelta,
+    ToolExecutionEnd,
+    ToolExecutionStart,
+    ToolExecutionUpdate,
+    ToolProgress,
+    listener,
+)
 from toolkit.policies import ToolExecutionHooks
 from toolkit.testing import ScriptedProvider
 
@@ -163,3 +191,116 @@ async def test_nobody_listening_is_told_to_the_tool() -> None:
     await tool_loop(ScriptedProvider([call, "ok"]), registry, "go")
     await tool_loop(ScriptedProvider([call, "ok"]), registry, "go", config=ToolLoopConfig(on_event=lambda event: None))
     assert seen == [False, True]
+
+
+def kinds_of(events: list[LoopEvent]) -> list[str]:
+    return [type(event).__name__ for event in events]
+
+
+class Asked:
+    """A provider that notes how it is asked."""
+
+    def __init__(self) -> None:
+        self.script = ScriptedProvider([ToolCall("1", "work", '{"steps": 1}'), "ok"])
+        self.ways: list[str] = []
+
+    async def generate(self, request: ChatRequest) -> ChatResponse:
+        self.ways.append("whole")
+        return await self.script.generate(request)
+
+    def stream(self, request: ChatRequest) -> AsyncIterator[StreamEvent]:
+        self.ways.append("in pieces")
+        return self.script.stream(request)
+
+
+SOME_KINDS: list[Any] = [
+    ToolExecutionEnd,
+    ToolExecutionStart,
+    ToolExecutionUpdate | ToolProgress,
+    ApprovalRequested | ToolExecutionStart,
+    ResponseReceived,
+    IterationStart | Done,
+    RunStart,
+    TextDelta,
+    LoopEvent,
+]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("kinds", SOME_KINDS)
+async def test_a_listener_takes_events_of_its_kinds_alone_as_they_are_for_others(kinds: Any, is_async: bool) -> None:
+    chosen: list[LoopEvent] = []
+    whole: list[LoopEvent] = []
+
+    async def choose(event: LoopEvent) -> None:
+        await anyio.lowlevel.checkpoint()
+        chosen.append(event)
+
+    async def approve(request: ApprovalRequest) -> bool:
+        return True
+
+    take = listener(kinds, choose if is_async else chosen.append)
+    for hook in (take, whole.append):
+        config = ToolLoopConfig(on_event=hook, on_tool_call=approve)
+        await tool_loop(Asked(), TOOLS, "go", config=config)
+    assert chosen
+    assert kinds_of(chosen) == [
+        kind for event, kind in zip(whole, kinds_of(whole), strict=True) if isinstance(event, kinds)
+    ]
+
+
+@pytest.mark.parametrize(("kinds", "ways"), [(ToolExecutionEnd, "whole"), (TextDelta | Done, "in pieces")])
+async def test_a_reply_comes_in_pieces_where_a_listener_takes_these(kinds: Any, ways: str) -> None:
+    provider, taken = Asked(), list[LoopEvent]()
+    await tool_loop(provider, TOOLS, "go", config=ToolLoopConfig(on_event=listener(kinds, taken.append)))
+    assert provider.ways == [ways, ways]
+
+
+@pytest.mark.parametrize("kinds", [ToolExecutionEnd, ToolExecutionStart])
+async def test_an_event_that_nobody_takes_is_not_made(kinds: Any) -> None:
+    written: list[int] = []
+
+    def write(value: int) -> int:
+        written.append(value)
+        return value
+
+    @tool
+    async def count(steps: Annotated[int, PlainSerializer(write)]) -> str:
+        """Count."""
+        return "done"
+
+    def ignore(event: object) -> None:
+        """Take it."""
+
+    provider = ScriptedProvider([ToolCall("1", "count", '{"steps": 1}'), "ok"])
+    config = ToolLoopConfig(on_event=listener(kinds, ignore))
+    await tool_loop(provider, ToolRegistry([count]), "go", config=config)
+    assert written == ([1] if kinds is ToolExecutionStart else [])  # its start shows the arguments as JSON
+
+
+async def test_a_stream_and_middleware_take_all_events_beside_a_listener() -> None:
+    taken: list[LoopEvent] = []
+    watched: list[LoopEvent] = []
+
+    class Watcher(Middleware[object]):
+        async def on_event(self, event: LoopEvent) -> None:
+            watched.append(event)
+
+    def make_config(*middleware: Middleware[object]) -> ToolLoopConfig:
+        return ToolLoopConfig(on_event=listener(ToolExecutionEnd, taken.append), middleware=middleware)
+
+    async with tool_loop_stream(Asked(), TOOLS, "go", config=make_config()) as events:
+        streamed = [event async for event in events]
+    await tool_loop(Asked(), TOOLS, "go", config=make_config(Watcher()))
+    assert kinds_of(taken) == ["ToolExecutionEnd"] * 2
+    expected = {"RunStart", "IterationStart", "ToolExecutionStart", "ToolProgress", "ToolExecutionEnd", "Done"}
+    assert expected <= set(kinds_of(watched))
+    assert expected <= set(kinds_of(streamed))
+
+
+@pytest.mark.parametrize("kinds", [int, ToolExecutionEnd | int, None, "ToolExecutionEnd"])
+async def test_a_listener_is_refused_for_what_is_no_event(kinds: Any) -> None:
+    with pytest.raises(ConfigurationError, match="there are no events of the kind"):
+        listener(kinds, print)
+    with pytest.raises(ConfigurationError, match="must be a function"):
+        listener(ToolExecutionEnd, cast("Any", None))

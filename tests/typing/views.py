@@ -24,7 +24,7 @@ from toolkit import (
 )
 from toolkit.agents import sub_agent_tool
 from toolkit.durable import DurableRun, DurableRuns, durable_loop
-from toolkit.events import LoopEvent
+from toolkit.events import EventListener, LoopEvent, ToolExecutionEnd, ToolExecutionStart, listener
 from toolkit.parsing import ToolUsage
 from toolkit.testing import ScriptedProvider
 
@@ -37,6 +37,23 @@ assert_type(ToolLoopConfig(), ToolLoopConfig[None])
 assert_type(ToolLoopConfig(answer=AnswerFormat(App | Admin)), ToolLoopConfig[App | Admin])
 assert_type(ToolLoopConfig(answer=AnswerFormat(Literal["yes", "no"])), ToolLoopConfig[Literal["yes", "no"]])
 assert_type(ToolLoopConfig(answer=AnswerFormat(list[App] | None)), ToolLoopConfig[list[App] | None])
+
+
+def take_end(event: ToolExecutionEnd) -> None: ...
+
+
+async def take_call(event: ToolExecutionStart | ToolExecutionEnd) -> None: ...
+
+
+def take_all(event: LoopEvent) -> None: ...
+
+
+assert_type(listener(ToolExecutionEnd, take_end), EventListener[ToolExecutionEnd])
+ToolLoopConfig(on_event=listener(ToolExecutionEnd, take_end))
+ToolLoopConfig(on_event=listener(ToolExecutionStart | ToolExecutionEnd, take_call))
+ToolLoopConfig(on_event=listener(ToolExecutionEnd, take_all))
+listener(ToolExecutionEnd, lambda event: print(event.duration))
+listener(ToolExecutionStart, take_end)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def durable(runs: DurableRuns, run_id: str) -> None:

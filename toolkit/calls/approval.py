@@ -267,7 +267,7 @@ def _open_request(ready: Ready[Any], policy: ExecutionPolicy) -> tuple[ApprovalR
     call, reason, left = ready.call, ready.asks or "", None
     shown, written = ready.show_arguments()
     arguments, options = ready.copy_arguments(), ready.registration.options
-    if policy.observer is not None:
+    if policy.observer is not None and ApprovalRequested in policy.observed:
         left = policy.observer.emit(
             _make_event(
                 call_id=call.id,

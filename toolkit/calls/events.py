@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from dataclasses import field
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 from toolkit.chat import Stamped, ToolResult
 from toolkit.chat.output import ToolOutput
@@ -145,6 +145,9 @@ ToolEvent: TypeAlias = (
     | ToolProgress
 )
 """An event of a call, in a loop or outside of one."""
+
+TOOL_EVENTS: frozenset[type] = frozenset(get_args(ToolEvent))
+"""The kinds of these events."""
 
 
 class Observer(Protocol):

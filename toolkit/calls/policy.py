@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from toolkit.calls.approval import Approval, ApprovalHook
 from toolkit.calls.caching import Cache
-from toolkit.calls.events import Observer
+from toolkit.calls.events import TOOL_EVENTS, Observer
 from toolkit.calls.output import ResultStore
 from toolkit.chat.output import ToolOutput
 from toolkit.dataclass import dataclass
@@ -177,6 +177,7 @@ class ExecutionPolicy:
         around: Stands around the run of each call; None where nothing does.
         guards: Asked about each call, in order, before `on_tool_call`.
         observer: Takes the events.
+        observed: The kinds of events that the observer takes: others need not be made.
         agent: The sub-agent whose calls these are; empty where they are not those of one.
         loop_id: The id of its loop.
         caller: The guards of the caller, which are asked about these calls too; None where nobody is.
@@ -187,18 +188,20 @@ class ExecutionPolicy:
     around: AroundCall | None = None
     guards: Sequence[CallGuard] = ()
     observer: Observer | None = None
+    observed: frozenset[type] = TOOL_EVENTS
     agent: str = ""
     loop_id: str = ""
     caller: Caller | None = None
 
-    def observed_by(self, observer: Observer | None) -> ExecutionPolicy:
-        """Return the same with another observer; each run that is observed makes one."""
+    def observed_by(self, observer: Observer | None, observed: frozenset[type] = TOOL_EVENTS) -> ExecutionPolicy:
+        """Return the same with another observer of these kinds of events; each run that is observed makes one."""
         return ExecutionPolicy(
             config=self.config,
             caches_by_default=self.caches_by_default,
             around=self.around,
             guards=self.guards,
             observer=observer,
+            observed=observed,
             agent=self.agent,
             loop_id=self.loop_id,
             caller=self.caller,

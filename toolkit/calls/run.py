@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import KW_ONLY, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, cast
@@ -20,7 +20,14 @@ from toolkit.backoff import run_again
 from toolkit.calls.approval import ChildWaitsError, WaitingChild
 from toolkit.calls.caching import Cache, find_cache_key, is_cached
 from toolkit.calls.context import Reporter, ToolContext
-from toolkit.calls.events import Observer, ToolExecutionEnd, ToolExecutionStart, emit_and_wait
+from toolkit.calls.events import (
+    Observer,
+    ToolExecutionEnd,
+    ToolExecutionStart,
+    ToolExecutionUpdate,
+    ToolProgress,
+    emit_and_wait,
+)
 from toolkit.calls.output import RunMemory, append_note, shape_result
 from toolkit.calls.policy import ExecutionPolicy
 from toolkit.calls.prepare import Ready, copy_values
@@ -54,7 +61,8 @@ if TYPE_CHECKING:
     from toolkit.calls.registration import ToolRetryConfig
 
 _logger = logging.getLogger("toolkit.calls")
-_make_start_event, _make_end_event = maker_of(ToolExecutionStart), maker_of(ToolExecutionEnd)
+_REPORTS = (ToolExecutionUpdate, ToolProgress)
+_make_start, _make_end_event = maker_of(ToolExecutionStart), maker_of(ToolExecutionEnd)
 
 
 @dataclass(slots=True)
@@ -158,14 +166,14 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
     began = 0.0 if observer is None else time.perf_counter()
     context = ToolContext(host.ctx)
     context.call_id, context.tool_name = call.id, call.name
-    context.reporter = None if observer is None or not registration.may_report else _make_reporter(ready, observer)
+    context.reporter = None if observer is None or not registration.may_report else _make_reporter(ready, policy)
     context.depth, context.memory, context.policy = host.depth, host.memory, policy
     context.scope, context.mark, context.clock = ready.scope, cancellation_mark(), clock
     timeout = options.timeout or config.timeouts.tool
     is_plain = not registration.is_guarded and config.cache is None and policy.around is None
     is_over, is_from_cache, crash = False, False, None
     try:
-        left = None if observer is None else observer.emit(_make_start(ready))
+        left = None if observer is None else _emit_start(ready, observer, policy.observed)
         if left is not None:
             await left
         try:
@@ -190,7 +198,7 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
     unserializable, whole, limited = shape_result(ready, output, policy, context)
     if host.report is not None:
         host.report(CallReturned(call.id, limited))
-    if observer is not None:
+    if observer is not None and ToolExecutionEnd in policy.observed:
         end = _make_end(ready, whole, began, is_cached=is_from_cache, error=crash, unserializable=unserializable)
         left = observer.emit(end)
         if left is not None:
@@ -200,10 +208,12 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
     return limited
 
 
-def _make_reporter(ready: Ready[Any], observer: Observer) -> Reporter:
+def _make_reporter(ready: Ready[Any], policy: ExecutionPolicy) -> Reporter | None:
+    if policy.observer is None or policy.observed.isdisjoint(_REPORTS):
+        return None
     call, options = ready.call, ready.registration.options
     facts = {"call_id": call.id, "tool_name": call.name, "label": options.label, "tags": options.tags}
-    return Reporter(observer, facts)
+    return Reporter(policy.observer, facts)
 
 
 async def _suspend_call(
@@ -220,10 +230,13 @@ async def _suspend_call(
     return result
 
 
-def _make_start(ready: Ready[Any]) -> ToolExecutionStart:
+def _emit_start(ready: Ready[Any], observer: Observer, observed: frozenset[type]) -> Awaitable[None] | None:
+    """Emit the start of a call where the observer takes that; return what is left of that to be awaited."""
+    if ToolExecutionStart not in observed:
+        return None
     call, options = ready.call, ready.registration.options
     arguments, written = ready.show_arguments()  # a copy, as an observer may change it
-    return _make_start_event(
+    start = _make_start(
         call_id=call.id,
         tool_name=call.name,
         label=options.label,
@@ -231,6 +244,7 @@ def _make_start(ready: Ready[Any]) -> ToolExecutionStart:
         arguments=arguments,
         arguments_json=written,
     )
+    return observer.emit(start)
 
 
 def _make_end(

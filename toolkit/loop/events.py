@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 from toolkit.calls.events import (
     ApprovalRequested,
@@ -125,6 +125,9 @@ LoopEvent: TypeAlias = (
     | Failed
 )
 """The events of a running loop: `RunStart` first, then `Done` or `Failed`, once, last."""
+
+LOOP_EVENTS: frozenset[type] = frozenset(get_args(LoopEvent))
+"""The kinds of these events."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,16 +8,19 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar, cast, get_args
 
 import anyio
 import anyio.lowlevel
+from typing_extensions import TypeForm
 
-from toolkit.calls.events import ToolExecutionStart, ToolExecutionUpdate, ToolProgress
+from toolkit.calls.events import ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate, ToolProgress
 from toolkit.chat import ArgumentsDelta, ReasoningDelta, Stamped, TextDelta
 from toolkit.chat.provider import Delta
-from toolkit.loop.events import LoopEvent
+from toolkit.errors import ConfigurationError
+from toolkit.loop.events import LOOP_EVENTS, LoopEvent
 from toolkit.runtime.backend import cancellation_mark, make_scope, make_waiter
+from toolkit.settings import FUNCTION, check_setting, describe_value
 
 
 class Bell:
@@ -62,6 +65,58 @@ _logger = logging.getLogger("toolkit.loop")
 
 EventHook: TypeAlias = Callable[[LoopEvent], Awaitable[None] | None]
 """Takes each event, in order. Raising changes nothing but the log."""
+
+Event = TypeVar("Event", bound=LoopEvent)
+
+
+def listener(kinds: TypeForm[Event], function: Callable[[Event], Awaitable[None] | None]) -> EventListener[Event]:
+    """Return an `on_event` that takes some kinds of events alone: those that nobody else takes are not even made.
+
+    ::
+
+        def log_call(event: ToolExecutionEnd) -> None:
+            print(event.tool_name, event.duration)
+
+
+        config = ToolLoopConfig(on_event=listener(ToolExecutionEnd, log_call))
+
+    Args:
+        kinds: One kind, or several: ``ToolExecutionStart | ToolExecutionEnd``. Replies are streamed from the model only
+            where these have deltas of an answer among them, or something else takes the events.
+        function: Takes each event, in order; it may be async. Raising changes nothing but the log.
+
+    Raises:
+        ConfigurationError: There is no event of that kind, or it is no function.
+    """
+    return EventListener(kinds, function)
+
+
+class EventListener(Generic[Event]):
+    """Takes some kinds of events, and ignores others; see `listener`.
+
+    Attributes:
+        kinds: The kinds that it takes.
+        function: Takes them.
+    """
+
+    __slots__ = ("function", "kinds")
+
+    def __init__(self, kinds: TypeForm[Event], function: Callable[[Event], Awaitable[None] | None]) -> None:
+        wanted: tuple[Any, ...] = get_args(kinds) or (kinds,)
+        for kind in wanted:
+            if kind not in LOOP_EVENTS:
+                raise ConfigurationError(
+                    f"there are no events of the kind {describe_value(kind)}: listener() takes a class of "
+                    "toolkit.events, such as ToolExecutionEnd, or several joined by |"
+                )
+        check_setting("the function of listener()", function, FUNCTION)
+        self.kinds: frozenset[type] = frozenset(wanted)
+        self.function = function
+
+    def __call__(self, event: LoopEvent) -> Awaitable[None] | None:
+        """Take an event."""
+        return self.function(cast("Event", event)) if type(event) in self.kinds else None
+
 
 UpdateGuard: TypeAlias = Callable[[ToolExecutionUpdate], bool | Awaitable[bool]]
 """Returns False to suppress an update."""
@@ -324,6 +379,7 @@ class Listener:
     Attributes:
         feed: Passes the events on to a reader; None without one.
         needs_pump: True where what was offered waits for `pump`; else `offer` delivers it.
+        kinds: The kinds of events that somebody takes: others need not be made.
         takes_deltas: True where somebody wants the answer in pieces; middleware only watches.
         unemitted_starts: The calls that were cancelled before hooks were notified of their start.
     """
@@ -339,6 +395,7 @@ class Listener:
         "_turn",
         "_waiting",
         "feed",
+        "kinds",
         "needs_pump",
         "takes_deltas",
         "unemitted_starts",
@@ -368,7 +425,9 @@ class Listener:
         self._turn: Bell | None = None  # made when there is something to wait for
         self._offered = Bell()
         self.unemitted_starts: set[str] = set()
-        self.takes_deltas: bool = on_event is not None or feed is not None
+        own = _find_kinds(on_event)
+        self.kinds: frozenset[type] = own if feed is None and not event_hooks and not update_guards else LOOP_EVENTS
+        self.takes_deltas: bool = feed is not None or not own.isdisjoint(_DELTAS)
         # Plain functions are called where a report is made; others need a task beside the tools.
         self.needs_pump: bool = on_event is not None and on_event_may_wait
         self.needs_pump = self.needs_pump or any(map(hook_may_wait, (*event_hooks, *update_guards)))
@@ -540,6 +599,15 @@ class Listener:
                 self.feed.put(event, is_offered=is_offered)
 
 
+def _find_kinds(hook: EventHook | None) -> frozenset[type]:
+    """Return the kinds of events that are made for a hook."""
+    if not isinstance(hook, EventListener):
+        return frozenset() if hook is None else LOOP_EVENTS
+    kinds = cast("EventListener[Any]", hook).kinds
+    # Reports that wait when their call ends are delivered before its end is.
+    return kinds if kinds.isdisjoint((ToolExecutionUpdate, ToolProgress)) else kinds | {ToolExecutionEnd}
+
+
 def _join_hooks(
     hooks: Sequence[EventHook], guards: Sequence[UpdateGuard], timeout: float
 ) -> Callable[[LoopEvent], Any] | None:
@@ -590,6 +658,8 @@ async def _await_hook(value: Awaitable[Any], timeout: float) -> Any:
 
 def hook_may_wait(hook: object) -> bool:
     """Return True if a hook may give something to await: all but plain functions and methods that are not async."""
+    if isinstance(hook, EventListener):
+        hook = cast("EventListener[Any]", hook).function
     if hook is None or inspect.isbuiltin(hook):
         return False
     is_plain = inspect.isfunction(hook) or inspect.ismethod(hook)

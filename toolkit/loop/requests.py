@@ -223,7 +223,7 @@ class ModelRequests:
         """Ask the model; return None where a limit forbids that, and has ended the loop."""
         run = self._run
         listener, state = run.listener, run.state
-        if listener is not None:
+        if listener is not None and IterationStart in listener.kinds:
             left = listener.emit(_make_start(iteration=state.iterations, message_count=len(state.messages)))
             if left is not None:
                 await left

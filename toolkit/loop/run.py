@@ -31,7 +31,7 @@ from toolkit.errors import ConfigurationError, LoopError, LoopUsageError, Provid
 from toolkit.loop.approvals import Approvals, describe_call_end, describe_refusal
 from toolkit.loop.compaction import ask_compaction
 from toolkit.loop.config import ToolLoopConfig, transcript_of, warn_of_unmatched_names
-from toolkit.loop.events import Compacted, Done, Failed, LoopEvent, ResponseReceived, RunStart
+from toolkit.loop.events import LOOP_EVENTS, Compacted, Done, Failed, LoopEvent, ResponseReceived, RunStart
 from toolkit.loop.feeds import (
     TURN_BEGUN,
     CallStarted,
@@ -530,11 +530,17 @@ class Run(Generic[Ctx, Out]):
             _logger.info(text, self.frame.run_id, ending, self.loop_id, state.iterations, state.usage.total_tokens)
         if self.listener is not None and self._is_notifying:
             self._is_notifying = False
-            # The list of messages is the caller's, and not the observers'.
-            end = Done(_copy_result(outcome.result)) if isinstance(outcome, Completed) else outcome
             closing = [self._describe_closed(*closed.pop(0)) for _ in range(len(closed))]
-            await self.listener.emit_last([*pending, *closing, end])
+            await self.listener.emit_last([*pending, *closing, *self._describe_end(outcome)])
         pending.clear()
+
+    def _describe_end(self, outcome: Completed[Out] | Failed) -> Sequence[LoopEvent]:
+        """Return the event of the end, where somebody takes that."""
+        if isinstance(outcome, Failed):
+            return (outcome,)
+        if self.listener is None or Done not in self.listener.kinds:
+            return ()
+        return (Done(_copy_result(outcome.result)),)  # the list of messages is the caller's, and not the observers'
 
     def result(self) -> ToolLoopResult[Out]:
         """Return the result of the loop."""
@@ -740,7 +746,8 @@ class Run(Generic[Ctx, Out]):
                 feed=feed,
             )
         if self.listener is not self.policy.observer:
-            self.policy = self.policy.observed_by(self.listener)
+            kinds = LOOP_EVENTS if self.listener is None else self.listener.kinds
+            self.policy = self.policy.observed_by(self.listener, kinds)
 
     def _stop_run(self, reason: str) -> None:
         if not self.state.is_finished:
@@ -811,10 +818,11 @@ class Run(Generic[Ctx, Out]):
         if self.answer is not None or steering is not None:
             self.requests.judge_reply(response, has_calls=has_calls)
         if self.listener is not None:
-            # As the machine took it: ids of calls may have been mended.
-            left = self.listener.emit(_make_reply(iteration=state.iterations, response=state.response or response))
-            if left is not None:
-                await left
+            if ResponseReceived in self.listener.kinds:
+                # As the machine took it: ids of calls may have been mended.
+                left = self.listener.emit(_make_reply(iteration=state.iterations, response=state.response or response))
+                if left is not None:
+                    await left
             if has_calls and state.detected is not None:
                 await self.listener.emit_all([state.detected])
 
