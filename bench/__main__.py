@@ -67,6 +67,13 @@ MEASURES = (
     Measure("tracing_batched_turn", "tracing, batched, a turn, all threads", "us", None, None, "turns_50"),
     Measure("tracing_content_turn", "tracing, with content, a turn, all threads", "us", None, None, "turns_50"),
     Measure("production_call", "production, per call of 100", "us", 3.0, 2.5, "calls_100"),
+    Measure("listening_turn", "production that takes the ends of calls alone, a turn", "us", None, None, "turns_50"),
+    Measure("spaced_run", "one run of one tool turn, other work before each reply", "us", None, None, "spaced_run"),
+    Measure("spaced_turns_50", "a turn, of 50, other work before each reply", "us", None, None, "spaced_turns_50"),
+    Measure("spaced_calls_100", "a call, of 100, other work before each reply", "us", None, None, "spaced_calls_100"),
+    Measure("spaced_production_run", "production, one run, other work", "us", None, None, "spaced_run"),
+    Measure("spaced_production_turn", "production, a turn, other work", "us", None, None, "spaced_turns_50"),
+    Measure("spaced_production_call", "production, per call of 100, other work", "us", None, None, "spaced_calls_100"),
     Measure("sync_approver_turn", "production with a sync approver, a turn", "us", None, None, "turns_50"),
     Measure("sync_approver_call", "production with a sync approver, per call of 100", "us", None, None, "calls_100"),
     Measure("durable_turns", "a durable turn, without a database", "us", None, None, "turns_50"),
@@ -92,7 +99,7 @@ MEASURES = (
 _WITHOUT_FEATURES = (
     "importing", "importing_with_a_tool", "making_simple", "making_rich", "making_nested", "one_call", "encoding_1600",
     "run_log_turn", "tracing",
-    "production", "sync_approver", "durable", "process", "mcp", "restored", "trio",
+    "production", "spaced_production", "listening", "sync_approver", "durable", "process", "mcp", "restored", "trio",
 )  # fmt: skip
 
 

@@ -36,6 +36,7 @@ MEASURES = {
     "production_run": "one_run",
     "production_turn": "turns_50",
     "production_call": "calls_100",
+    "listening_turn": "turns_50",
     "sync_approver_turn": "turns_50",
     "sync_approver_call": "calls_100",
     "durable_turns": "turns_50",

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import pydantic
 from pydantic_core import to_json
 
-from bench.clock import BATCHES, LOOPS, cpu_of, on_asyncio, sized, wall_of
+from bench.clock import BATCHES, LOOPS, OtherWork, cpu_of, on_asyncio, sized, wall_of
 from bench.rich import DOZEN, NESTED_ARGUMENTS, RICH_ARGUMENTS, Address, Kind, Point, make_nested_models
 from bench.workload import ANSWER, ECHO_PLUGIN, OUTPUT, QUESTION, arguments_of, block, forecast, search, wait
 
@@ -111,13 +111,16 @@ def replies_of(turns: int, calls: int = 1) -> list[Reply]:
 class Model:
     """Gives prepared replies, one after the other."""
 
-    def __init__(self, replies: Sequence[Reply], *, yields: bool = False) -> None:
+    def __init__(self, replies: Sequence[Reply], *, yields: bool = False, is_slow: bool = False) -> None:
         self._replies = iter(replies)
         self._yields = yields
+        self._is_slow = is_slow
 
     async def __call__(self, messages: list[Reply]) -> Reply:
         if self._yields:
             await asyncio.sleep(0)
+        if self._is_slow:
+            OtherWork.do()
         return next(self._replies)
 
 
@@ -164,12 +167,12 @@ def one_call() -> float:
     return on_asyncio(work, count)
 
 
-def _turns(loop: Loop, turns: int, runs: int, calls: int = 1, per: int = 1) -> float:
+def _turns(loop: Loop, turns: int, runs: int, calls: int = 1, per: int = 1, *, is_slow: bool = False) -> float:
     replies, runs = replies_of(turns, calls), sized(runs)
 
     async def work() -> None:
         for _ in range(runs):
-            await loop.run(Model(replies))
+            await loop.run(Model(replies, is_slow=is_slow))
 
     return on_asyncio(work, runs * per)
 
@@ -184,6 +187,18 @@ def turns_50() -> float:
 
 def turns_800() -> float:
     return _turns(Loop(forecast), 800, 10, per=800)
+
+
+def spaced_run() -> float:
+    return _turns(Loop(forecast), 1, 40, is_slow=True)
+
+
+def spaced_turns_50() -> float:
+    return _turns(Loop(forecast), 50, 1, per=50, is_slow=True)
+
+
+def spaced_calls_100() -> float:
+    return _turns(Loop(forecast), 1, 10, calls=100, per=100, is_slow=True)
 
 
 def large_results() -> float:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from bench.clock import BATCHES, LOOPS, cpu_of, cpu_of_async, on_asyncio, sized, wall_of
+from bench.clock import BATCHES, LOOPS, OtherWork, cpu_of, cpu_of_async, on_asyncio, sized, wall_of
 from bench.floor import hold, memory_of
 from bench.rich import DOZEN, NESTED_ARGUMENTS, RICH_ARGUMENTS, Address, Kind, Point, make_nested_models
 from bench.workload import ANSWER, ECHO_PLUGIN, OUTPUT, QUESTION, arguments_of, block, forecast, search, wait
@@ -40,7 +40,7 @@ from toolkit import (
     tool_loop,
 )
 from toolkit.chat import ChatResponse, ResponseDone, StreamEvent
-from toolkit.events import LoopEvent
+from toolkit.events import LoopEvent, ToolExecutionEnd, listener
 from toolkit.policies import ToolExecutionHooks
 from toolkit.run_log import RunLog
 from toolkit.sources.plugin import plugin_tools
@@ -52,18 +52,23 @@ PRODUCTION = ("approval", "events", "detection", "limits", "loop timeout", "tool
 """What a run has where people are."""
 SYNC_PRODUCTION = ("sync approval", *PRODUCTION[1:])
 """The same with an approver that is asked in a thread."""
+LISTENING = ("ends of calls", *(feature for feature in PRODUCTION if feature != "events"))
+"""The same where only the ends of calls are taken."""
 
 
 class Script:
     """A provider that costs next to nothing: it gives prepared responses, one after the other."""
 
-    def __init__(self, responses: Sequence[ChatResponse] = (), *, yields: bool = False) -> None:
+    def __init__(self, responses: Sequence[ChatResponse] = (), *, yields: bool = False, is_slow: bool = False) -> None:
         self._responses = iter(responses)
         self._yields = yields
+        self._is_slow = is_slow
 
     async def generate(self, request: ChatRequest) -> ChatResponse:
         if self._yields:
             await asyncio.sleep(0)
+        if self._is_slow:
+            OtherWork.do()
         return next(self._responses)
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[StreamEvent]:
@@ -144,7 +149,7 @@ class Setting:
             on_tool_call=_approve if has("approval") else _approve_in_thread if has("sync approval") else None,
             middleware=[HOOKS] if has("hooks") else [],
             timeout=3_600 if has("loop timeout") else None,
-            on_event=_take_event if has("events") else None,
+            on_event=_take_event if has("events") else _take_ends if has("ends of calls") else None,
             loop_detection=LoopDetectionConfig() if has("detection") else None,
             cache=MemoryCache() if has("cache") else None,
         )
@@ -156,6 +161,9 @@ class Setting:
 
 def _take_event(event: LoopEvent) -> None:
     """Do nothing with an event."""
+
+
+_take_ends = listener(ToolExecutionEnd, _take_event)
 
 
 async def _approve(request: ApprovalRequest) -> Approve:
@@ -267,20 +275,22 @@ def one_call(features: Collection[str]) -> float:
     return on_asyncio(work, count)
 
 
-def turning(setting: Setting, turns: int, runs: int, calls: int = 1) -> Callable[[], Coroutine[Any, Any, None]]:
+def turning(
+    setting: Setting, turns: int, runs: int, calls: int = 1, *, is_slow: bool = False
+) -> Callable[[], Coroutine[Any, Any, None]]:
     """Return what makes so many runs of so many turns of so many calls."""
     responses = responses_of(turns, calls, setting.name)
 
     async def work() -> None:
         for _ in range(runs):
-            await setting.run(Script(responses), setting.config(turns))
+            await setting.run(Script(responses, is_slow=is_slow), setting.config(turns))
 
     return work
 
 
-def _turns(setting: Setting, turns: int, runs: int, calls: int = 1, per: int = 1) -> float:
+def _turns(setting: Setting, turns: int, runs: int, calls: int = 1, per: int = 1, *, is_slow: bool = False) -> float:
     runs = sized(runs)
-    return on_asyncio(turning(setting, turns, runs, calls), runs * per)
+    return on_asyncio(turning(setting, turns, runs, calls, is_slow=is_slow), runs * per)
 
 
 def one_run(features: Collection[str]) -> float:
@@ -311,6 +321,30 @@ def calls_1000(features: Collection[str]) -> float:
     return _turns(Setting(forecast, features, has_many_calls=True), 1, 5, calls=1000, per=1000)
 
 
+def spaced_run(features: Collection[str]) -> float:
+    return _turns(Setting(forecast, features), 1, 40, is_slow=True)
+
+
+def spaced_turns_50(features: Collection[str]) -> float:
+    return _turns(Setting(forecast, features), 50, 1, per=50, is_slow=True)
+
+
+def spaced_calls_100(features: Collection[str]) -> float:
+    return _turns(Setting(forecast, features), 1, 10, calls=100, per=100, is_slow=True)
+
+
+def spaced_production_run(features: Collection[str]) -> float:
+    return spaced_run(PRODUCTION)
+
+
+def spaced_production_turn(features: Collection[str]) -> float:
+    return spaced_turns_50(PRODUCTION)
+
+
+def spaced_production_call(features: Collection[str]) -> float:
+    return spaced_calls_100(PRODUCTION)
+
+
 def production_run(features: Collection[str]) -> float:
     return _turns(Setting(forecast, PRODUCTION), 1, 3_000)
 
@@ -333,6 +367,11 @@ def run_log_turn(features: Collection[str]) -> float:
                 log.flush(60)
 
         return on_asyncio(work, runs * turns)
+
+
+def listening_turn(features: Collection[str]) -> float:
+    """A turn of production whose events are the ends of calls alone."""
+    return _turns(Setting(forecast, LISTENING), 50, 50, per=50)
 
 
 def production_call(features: Collection[str]) -> float:

@@ -96,10 +96,10 @@ class EventListener(Generic[Event]):
 
     Attributes:
         kinds: The kinds that it takes.
-        function: Takes them.
+        may_wait: True where it may give something to await.
     """
 
-    __slots__ = ("function", "kinds")
+    __slots__ = ("_function", "kinds", "may_wait")
 
     def __init__(self, kinds: TypeForm[Event], function: Callable[[Event], Awaitable[None] | None]) -> None:
         wanted: tuple[Any, ...] = get_args(kinds) or (kinds,)
@@ -111,11 +111,12 @@ class EventListener(Generic[Event]):
                 )
         check_setting("the function of listener()", function, FUNCTION)
         self.kinds: frozenset[type] = frozenset(wanted)
-        self.function = function
+        self.may_wait: bool = hook_may_wait(function)
+        self._function = function
 
     def __call__(self, event: LoopEvent) -> Awaitable[None] | None:
         """Take an event."""
-        return self.function(cast("Event", event)) if type(event) in self.kinds else None
+        return self._function(cast("Event", event)) if type(event) in self.kinds else None
 
 
 UpdateGuard: TypeAlias = Callable[[ToolExecutionUpdate], bool | Awaitable[bool]]
@@ -603,7 +604,7 @@ def _find_kinds(hook: EventHook | None) -> frozenset[type]:
     """Return the kinds of events that are made for a hook."""
     if not isinstance(hook, EventListener):
         return frozenset() if hook is None else LOOP_EVENTS
-    kinds = cast("EventListener[Any]", hook).kinds
+    kinds = hook.kinds
     # Reports that wait when their call ends are delivered before its end is.
     return kinds if kinds.isdisjoint((ToolExecutionUpdate, ToolProgress)) else kinds | {ToolExecutionEnd}
 
@@ -659,7 +660,7 @@ async def _await_hook(value: Awaitable[Any], timeout: float) -> Any:
 def hook_may_wait(hook: object) -> bool:
     """Return True if a hook may give something to await: all but plain functions and methods that are not async."""
     if isinstance(hook, EventListener):
-        hook = cast("EventListener[Any]", hook).function
+        return hook.may_wait
     if hook is None or inspect.isbuiltin(hook):
         return False
     is_plain = inspect.isfunction(hook) or inspect.ismethod(hook)
