@@ -18,13 +18,10 @@ settings.register_profile("new", _UNHURRIED)
 settings.load_profile("fixed")
 
 
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Return how many processes `-n auto` starts: half as many again as there are cores, since many tests wait.
-
-    Those of the mark `real` have processes of their own that work.
-    """
+def pytest_xdist_auto_num_workers() -> int:
+    """Return how many processes `-n auto` starts: half as many again as there are cores, since many tests wait."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores if config.option.markexpr == "real" else cores + cores // 2
+    return cores + cores // 2
 
 
 def pytest_collection_finish() -> None:

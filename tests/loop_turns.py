@@ -87,9 +87,6 @@ async def _call(function: Callable[[], Awaitable[Any]]) -> Any:
 def longest_turn(function: Callable[[], Awaitable[Any]], backend: str = "asyncio") -> float:
     """Return the longest turn of an event loop that runs a function, in seconds of the reference machine."""
     meter = TurnMeter()
-    gc.freeze()  # what is there already is looked through no more: that would be part of some turn
-    try:
-        meter.run(function, backend)
-    finally:
-        gc.unfreeze()
+    gc.freeze()  # for good: what is there already is looked through no more, which would be part of some turn
+    meter.run(function, backend)
     return meter.longest / slowness()

@@ -186,7 +186,7 @@ def tokens_in(value: Any) -> Iterator[str]:
         yield from re.findall(r"\w+", repr(value))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(_trips, st.data())
 def test_nothing_that_is_cut_off_is_ever_read(trip: dict[str, Any], data: st.DataObject) -> None:
     text = json.dumps(trip, ensure_ascii=data.draw(st.booleans()))
@@ -204,7 +204,7 @@ def break_text(data: st.DataObject, text: str) -> str:
     return text
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(_trips, st.data())
 def test_no_repair_drops_a_token_or_invents_one(trip: dict[str, Any], data: st.DataObject) -> None:
     text = break_text(data, json.dumps(trip, ensure_ascii=False))
@@ -225,7 +225,7 @@ def test_no_repair_drops_a_token_or_invents_one(trip: dict[str, Any], data: st.D
         assert list(tokens_in(after)) == words, text
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(_texts, _texts, st.sampled_from(["'", '"', "\u201c\u201d", "\u2018\u2019"]))
 def test_a_file_is_written_as_it_was_meant_or_not_at_all(path: str, content: str, quotes: str) -> None:
     opening, closing = quotes[0], quotes[-1]

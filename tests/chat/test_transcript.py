@@ -256,7 +256,7 @@ def _check(messages: list[Message]) -> list[Message]:
     return repaired
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(_anything)
 def test_any_list_of_messages_is_repaired_once_and_for_all(messages: list[Message]) -> None:
     _check(messages)

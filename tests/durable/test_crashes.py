@@ -77,6 +77,7 @@ async def count_points(scenario: Scenario) -> int:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("anyio_backend", ["asyncio", pytest.param("trio", marks=pytest.mark.full)])
 async def test_no_crash_runs_a_call_twice_or_loses_a_result(name: str, anyio_backend: str) -> None:
     scenario, faults = SCENARIOS[name], list[str]()
     points = await count_points(scenario)

@@ -189,7 +189,9 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])  # the worker runs there, whatever its client runs on
-@pytest.mark.parametrize("encryption", [None, ENCRYPTION], ids=["plain", "encrypted"])
+@pytest.mark.parametrize(
+    "encryption", [pytest.param(None, id="plain", marks=pytest.mark.full), pytest.param(ENCRYPTION, id="encrypted")]
+)
 async def test_a_database_has_a_large_result_of_many_turns_and_rests_once(
     encryption: Encryption | None, url: str, anyio_backend: str, tmp_path: Path
 ) -> None:

@@ -226,7 +226,7 @@ class Run:
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(REPLIES, min_size=1, max_size=3), READERS, st.integers(0, 2))
 def test_a_stream_that_is_cut_leaves_what_was_read(
     backend: str, replies: list[Reply], reader: Reader, steps: int

@@ -137,7 +137,7 @@ def check(run: Run) -> None:
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.__name__)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.one_of(REPLIES, REPORTS), min_size=1, max_size=4), EXECUTIONS, CUTS, st.booleans())
 def test_every_view_that_is_cut_tells_one_end_and_the_truth(
     backend: str,

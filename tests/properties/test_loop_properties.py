@@ -289,7 +289,7 @@ def check(
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(REPLIES, min_size=1, max_size=4), EXECUTIONS, CUTS, st.booleans())
 def test_every_way_out_leaves_a_valid_and_true_transcript(
     backend: str,

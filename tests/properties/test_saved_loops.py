@@ -164,7 +164,7 @@ async def saved_everywhere(
 
 
 @pytest.mark.parametrize("defers", [False, True])
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(script=SCRIPTS, config=CONFIGS, decisions=DECISIONS)
 def test_a_loop_saved_at_every_boundary_is_the_loop_that_was_not(
     defers: bool, script: list[AssistantMessage], config: ToolLoopConfig[Any], decisions: list[Any]
@@ -190,7 +190,7 @@ def test_a_loop_saved_at_every_boundary_is_the_loop_that_was_not(
     anyio.run(compare)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(script=SCRIPTS, config=CONFIGS, words=st.lists(st.integers(0, 8), max_size=6), follow_ups=st.integers(0, 2))
 def test_no_word_is_lost_whatever_the_ending(
     script: list[AssistantMessage], config: ToolLoopConfig[Any], words: list[int], follow_ups: int

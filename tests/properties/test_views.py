@@ -192,7 +192,7 @@ def listening(config: ToolLoopConfig, events: list[LoopEvent]) -> ToolLoopConfig
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(script=SCRIPTS, config=CONFIGS)
 def test_every_view_is_the_same_loop(backend: str, script: list[AssistantMessage], config: ToolLoopConfig) -> None:
     async def compare() -> None:
@@ -205,7 +205,7 @@ def test_every_view_is_the_same_loop(backend: str, script: list[AssistantMessage
     anyio.run(compare, backend=backend)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(script=SCRIPTS, decisions=st.lists(st.booleans(), min_size=30, max_size=30))
 def test_late_decisions_lead_where_early_ones_would(script: list[AssistantMessage], decisions: list[bool]) -> None:
     """Deferring every call and deciding later gives the same transcript as deciding at once."""

@@ -50,7 +50,7 @@ def off_by_one(draw: st.DrawFn) -> tuple[str, str]:
 
 
 @given(names=off_by_one(), backend=BACKENDS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_a_name_of_other_letters_runs_nothing(names: tuple[str, str], backend: str) -> None:
     name, wrong = names
     has_other_letters = name.replace("_", "") != wrong.replace("_", "")
@@ -74,7 +74,7 @@ VALUES = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5
 
 
 @given(arguments=VALUES, before=st.booleans(), backend=BACKENDS, data=st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_a_reply_cut_at_any_byte_runs_what_was_said_whole_and_nothing_else(
     arguments: dict[str, Any], before: bool, backend: str, data: st.DataObject
 ) -> None:
@@ -109,7 +109,7 @@ class User:
     is_keyed=st.booleans(),
     backend=BACKENDS,
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_a_cache_gives_nobody_what_was_anothers(calls: list[tuple[str, int]], is_keyed: bool, backend: str) -> None:
     def name_of(user: User) -> str | None:
         return user.name if is_keyed else None

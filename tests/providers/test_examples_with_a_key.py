@@ -1,15 +1,13 @@
 """With a key, the examples of providers speak to the vendor; here a loopback server stands where it would."""
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.forked import run_program
 from tests.providers.loopback import completion
 from tests.providers.vendor_answers import anthropic_stream, anthropic_text_stream, block_events, gemini_answer
 from toolkit.testing.loopback import Answer, serving
@@ -73,25 +71,18 @@ CASES = [
 
 
 @pytest.mark.parametrize("example", CASES, ids=lambda example: example.name)
-def test_an_example_speaks_to_the_vendor_where_there_is_a_key(example: Example) -> None:
+def test_an_example_speaks_to_the_vendor_where_there_is_a_key(example: Example, tmp_path: Path) -> None:
     with serving(*example.answers) as server:
-        run = subprocess.run(
-            [sys.executable, "-W", "error", str(EXAMPLES / example.name)],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            # The vendor's own host would be given the key of the environment; a server of this machine is not.
-            env={
-                **os.environ,
-                "OPENAI_API_KEY": KEY,
-                "OPENAI_BASE_URL": server.url,
-                "ANTHROPIC_API_KEY": KEY,
-                "ANTHROPIC_BASE_URL": server.root,
-                "GEMINI_API_KEY": KEY,
-                "GOOGLE_GEMINI_BASE_URL": server.root,
-            },
-        )
+        # The vendor's own host would be given the key of the environment; a server of this machine is not.
+        environment = {
+            "OPENAI_API_KEY": KEY,
+            "OPENAI_BASE_URL": server.url,
+            "ANTHROPIC_API_KEY": KEY,
+            "ANTHROPIC_BASE_URL": server.root,
+            "GEMINI_API_KEY": KEY,
+            "GOOGLE_GEMINI_BASE_URL": server.root,
+        }
+        run = run_program(EXAMPLES / example.name, tmp_path, environment)
     assert (run.stdout, run.stderr) == (example.prints, "")
     assert server.paths == [example.path] * 2
     assert example.result in json.dumps(server.requests[1], separators=(",", ":"))

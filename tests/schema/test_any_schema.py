@@ -97,7 +97,7 @@ def _check(schema: dict[str, Any], text: str) -> None:
 
 
 @given(schema=_schemas(SCHEMAS), value=TEXTS)
-@settings(max_examples=50, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=20, deadline=None, suppress_health_check=SLOW)
 def test_any_text_against_any_schema_gives_a_result(schema: dict[str, Any], value: str) -> None:
     _check({**schema, "type": "object"}, value)
 
@@ -123,7 +123,7 @@ def careless(
 @given(
     value=TEXTS | VALUES.map(lambda value: json.dumps({"name": value})) | VALUES.map(lambda v: json.dumps({"other": v}))
 )
-@settings(max_examples=50, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=20, deadline=None, suppress_health_check=SLOW)
 def test_any_text_against_careless_validators_gives_a_result(value: str) -> None:
     prepared = result_of(tool_from_function(careless), value)
     assert isinstance(prepared, Ready) or prepared.result.text

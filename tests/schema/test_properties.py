@@ -128,7 +128,7 @@ def _check(fields: dict[str, Sample], data: st.DataObject) -> None:
 
 
 @given(fields=FIELDS, data=st.data())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_values_come_through_and_mutations_are_refused_by_their_path(
     fields: dict[str, Sample], data: st.DataObject
 ) -> None:
@@ -160,7 +160,7 @@ JSON_VALUES = st.recursive(
 
 
 @given(fields=FIELDS, value=JSON_VALUES)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_whatever_a_model_sends_is_taken_or_refused_in_words(fields: dict[str, Sample], value: Any) -> None:
     parser = function_schema(function_of(fields)).arguments
     for sent in (value, dict.fromkeys(fields, value)):
@@ -169,7 +169,7 @@ def test_whatever_a_model_sends_is_taken_or_refused_in_words(fields: dict[str, S
 
 
 @given(text=st.text(max_size=30))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_whatever_text_comes_is_taken_or_refused_in_words(text: str) -> None:
     parser = function_schema(function_of({"a": Sample(int, INTEGERS, "")})).arguments
     with pytest.raises(InvalidArgumentsError, match=r"^The arguments "):
@@ -177,7 +177,7 @@ def test_whatever_text_comes_is_taken_or_refused_in_words(text: str) -> None:
 
 
 @given(fields=FIELDS)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_projections_are_schemas(fields: dict[str, Sample]) -> None:
     parameters = function_schema(function_of(fields)).parameters
     projected: Any = None
