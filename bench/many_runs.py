@@ -68,16 +68,21 @@ def fill(url: str, count: int) -> None:
     engine.dispose()
 
 
-async def measure(name: str, work: Callable[[], Awaitable[Any]]) -> None:
-    """Print the median of five."""
+async def measure(name: str, work: Callable[[], Awaitable[list[Any] | dict[Any, int] | int]]) -> None:
+    """Print the median and the longest of five."""
     seconds: list[float] = []
-    found: Any = None
+    size = 0
     for _ in range(5):
         began = time.perf_counter()
-        found = await work()
+        match await work():
+            case list(found):
+                size = len(found)
+            case dict(counts):
+                size = sum(counts.values())
+            case number:
+                size = number
         seconds.append(time.perf_counter() - began)
-    size = len(found) if isinstance(found, list) else sum(found.values()) if isinstance(found, dict) else found
-    print(f"| {name} | {sorted(seconds)[2] * 1_000:,.0f} ms | {max(seconds) * 1_000:,.0f} ms | {size} |", flush=True)
+    print(f"| {name} | {sorted(seconds)[2] * 1_000:,.0f} ms | {max(seconds) * 1_000:,.0f} ms | {size:,} |", flush=True)
 
 
 async def main(url: str, count: int) -> None:

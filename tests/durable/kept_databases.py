@@ -6,9 +6,7 @@
 from __future__ import annotations
 
 import gzip
-import shutil
 import sqlite3
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -127,11 +125,7 @@ def _save_postgres(folder: Path) -> None:
     try:
         url = server.make_database()
         anyio.run(_make_runs, folder, url, make_desk(folder))
-        program = shutil.which("pg_dump") or str(server.programs / "pg_dump")
-        dumped = subprocess.run([program, "--no-owner", url], check=True, capture_output=True, text=True).stdout
-        # Commands of psql that are newer than some servers' psql, and no part of the database.
-        lines = [line for line in dumped.splitlines(keepends=True) if not line.startswith(("\\restrict", "\\unrestr"))]
-        _save(f"v{TABLES_VERSION}.sql.gz", "".join(lines).encode())
+        _save(f"v{TABLES_VERSION}.sql.gz", server.dump(url).encode())
     finally:
         server.stop()
 

@@ -98,6 +98,13 @@ class PostgresServer:
         file.write_text(dump)
         self._run([*self._psql, "-v", "ON_ERROR_STOP=1", "-d", url.rpartition("/")[2], "-f", file])
 
+    def dump(self, url: str) -> str:
+        """Return a database as SQL, without commands of psql that are newer than some servers' psql."""
+        command = [self.programs / "pg_dump", "--no-owner", url]
+        dumped = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        lines = [line for line in dumped.splitlines(keepends=True) if not line.startswith(("\\restrict", "\\unrestr"))]
+        return "".join(lines)
+
     @property
     def _psql(self) -> list[str | Path]:
         return [self.programs / "psql", "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", "-q"]

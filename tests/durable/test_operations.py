@@ -1,7 +1,9 @@
 """Runs are found, counted, tried again, cancelled and deleted by what they are, many at a time."""
 
 import re
+import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,10 +15,11 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from tests.durable.desk import Desk, make_desk, read_notes
+from tests.durable.postgres import PostgresServer
 from tests.durable.serving import worker_beside
 from tests.durable.test_retention import read_rows
 from tests.durable.test_workers_limits import flip, wait_for_notes, wait_for_state
-from toolkit import Deny, Modify
+from toolkit import Deny, Modify, ToolResult
 from toolkit.durable import DurableError, DurableLoop, DurableRun, DurableRuns, Encryption, RunFilters, RunPlace
 from toolkit.errors import ConfigurationError
 
@@ -364,3 +367,34 @@ def read_metrics(reader: InMemoryMetricReader) -> dict[str, dict[str, float]]:
         for metric in metrics
         if metric.data.data_points
     }
+
+
+@pytest.mark.full
+async def test_a_backup_that_is_made_while_runs_move_is_restored_and_they_go_on(
+    runs: DurableRuns, url: str, desk: DurableLoop[Desk, None], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with worker_beside(url, desk, grace=0):
+        await wait_for_state(await runs.start(desk, "add refund", run_id="waiting"), "waiting")
+        moving = await runs.start(desk, "add wait add", run_id="moving")
+        while "wait c1" not in read_notes(tmp_path, "moving"):  # noqa: ASYNC110 - of another thread
+            await anyio.sleep(0.02)
+        if url.startswith("sqlite"):
+            with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
+                connection.execute("VACUUM INTO ?", (str(tmp_path / "copy.db"),))
+            restored = f"sqlite:///{tmp_path / 'copy.db'}"
+        else:
+            server: PostgresServer = request.getfixturevalue("postgres")
+            restored = server.make_database()
+            server.load(restored, server.dump(url))
+        (tmp_path / "go-moving").touch()
+        await moving.result(timeout=60)
+    async with DurableRuns(restored) as copies:
+        assert (await copies.count())["running"] == 1
+        with worker_beside(restored, desk, lease=0.5):
+            copy, waiting = await copies.get("moving"), await copies.get("waiting")
+            result = await copy.result(timeout=60)
+            assert "may have taken effect" in [each.text for each in result.messages if isinstance(each, ToolResult)][1]
+            [pending] = (await waiting.status()).pending
+            await waiting.decide(pending.call_id, decision=True, binding=pending.binding)
+            await wait_for_state(waiting, "done")
+    assert read_notes(tmp_path, "moving").count("add c2") == 2, "what was done after the backup is done again"

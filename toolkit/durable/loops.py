@@ -202,8 +202,8 @@ def durable_loop(
         max_lost: How many workers in a row may end without a word while they move a run, and before a call of it comes
             to its end, until the run fails as one that ends them. A worker that is stopped by a signal does not count.
             With the default a run outlives a machine that fails and a neighbour's crashes; None sets no limit.
-        events: The events that are stored: ``ends`` are replies, and the ends of calls and of runs, about a third of
-            the bytes of ``all``; nobody sees text while it comes then.
+        events: The events that are stored: ``ends`` are replies, and the ends of calls and of runs, about half of the
+            bytes of ``all``; nobody sees text while it comes then.
 
     Raises:
         ConfigurationError: A part of it can't work durably; the message names it, and what to do instead.
