@@ -388,7 +388,7 @@ def test_a_keyword_that_settings_do_not_have_is_answered_with_what_to_write(case
     [
         (ToolLoopConfig, [3], "ToolLoopConfig takes its settings by name: on_tool_call=..., "),
         (OutputLimits, [3], "takes its settings by name: max_chars=..., keep=..., store=..."),
-        (AnswerFormat, [int, "native"], "by name: mode=..., max_retries=..., forces_calls=..."),
+        (AnswerFormat, [int, "native"], "by name: check=..., mode=..., max_retries=..., forces_calls=..."),
     ],
 )
 def test_settings_without_their_names_are_refused_with_the_names(kind: Any, values: list[Any], message: str) -> None:

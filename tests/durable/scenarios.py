@@ -26,7 +26,7 @@ from toolkit import (
 from toolkit.agents import sub_agent_tool
 from toolkit.chat import ChatRequest, ToolResult, Usage
 from toolkit.durable import Journal
-from toolkit.errors import ProviderError
+from toolkit.errors import ProviderError, ToolFailedError
 from toolkit.policies import (
     Approval,
     ApprovalRequest,
@@ -259,6 +259,15 @@ def _follow_up_at_the_answer() -> ToolLoopConfig[Any]:
     return ToolLoopConfig(steering=steering, stop_when=follow_up, answer=AnswerFormat(int))
 
 
+def _check_once(right: int) -> Callable[[int], str]:
+    def check(answer: int) -> str:
+        if answer != right:
+            raise ToolFailedError(f"not {answer}")
+        return f"sum {answer}"
+
+    return check
+
+
 def _fail_later() -> FunctionProvider:
     def model(request: ChatRequest) -> AssistantMessage:
         turn = sum(isinstance(message, AssistantMessage) for message in request.messages)
@@ -320,6 +329,25 @@ SCENARIOS: Mapping[str, Scenario] = {
                 [call("f2", "final_answer", answer=7)],
             ),
             config=lambda: ToolLoopConfig(answer=AnswerFormat(int)),
+        ),
+        Scenario(
+            name="checked answer",
+            plan=(
+                [call("f1", "final_answer", answer=6)],
+                [call("c1"), call("f2", "final_answer", answer=8)],
+                [call("f3", "final_answer", answer=7)],
+            ),
+            config=lambda: ToolLoopConfig(answer=AnswerFormat(int, check=_check_once(7))),
+        ),
+        Scenario(
+            name="checked answer in words",
+            plan=([call("c1")], '{"answer": 6}', '{"answer": 7}'),
+            config=lambda: ToolLoopConfig(answer=AnswerFormat(int, check=_check_once(7), mode="native")),
+        ),
+        Scenario(
+            name="too many checked answers",
+            plan=([call("f1", "final_answer", answer=6), call("c1")], [call("f2", "final_answer", answer=8)], "x"),
+            config=lambda: ToolLoopConfig(answer=AnswerFormat(int, check=_check_once(7), max_retries=1)),
         ),
         Scenario(
             name="said during the answer",

@@ -13,6 +13,7 @@ import pytest
 from tests.durable.memory_journal import CrashError, CrashPlan, Memory, MemoryJournal
 from tests.durable.scenarios import SCENARIOS, World, append, call, find_faults, plan_provider
 from toolkit import (
+    AnswerFormat,
     Message,
     ToolCall,
     ToolContext,
@@ -489,3 +490,22 @@ async def test_a_restored_loop_that_had_no_limit_of_time_may_be_given_one(anyio_
         await handle.decide(pending.call_id, approval=True, binding=pending.binding)
     await handle.run()
     assert all("Infinity" not in text for _, text in memory.runs["run"].values())
+
+
+@pytest.mark.parametrize("mode", ["tool", "native"])
+async def test_a_check_is_not_asked_again_about_an_answer_that_the_log_has(mode: Any, anyio_backend: str) -> None:
+    del anyio_backend
+    asked: list[int] = []
+
+    def double(answer: int) -> float:
+        asked.append(answer)
+        return answer * 2.0
+
+    def config(memory: Memory) -> ToolLoopConfig[float]:
+        return ToolLoopConfig(answer=AnswerFormat(int, check=double, mode=mode), journal=MemoryJournal(memory))
+
+    memory = Memory()
+    said: Any = call("f1", "final_answer", answer=7) if mode == "tool" else '{"answer": 7}'
+    first = await tool_loop(ScriptedProvider([said]), ToolRegistry(), "go", config=config(memory))
+    again = await tool_loop(ScriptedProvider([]), ToolRegistry(), "go", config=config(memory))
+    assert (first.output, again.output, asked) == (14.0, 14.0, [7])

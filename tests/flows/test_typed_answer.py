@@ -92,19 +92,20 @@ async def test_an_answer_in_words_is_asked_for_as_a_call_a_few_times() -> None:
 
 
 async def test_the_provider_can_be_asked_to_hold_to_the_type() -> None:
-    provider = ScriptedProvider(
-        ["so", '{"answer": {"name": "Ada"}}', '```json\n{"answer": {"name": "Ada", "age": 36}}\n```']
-    )
+    provider = ScriptedProvider(["so", '{"name": "Ada"}', '```json\n{"name": "Ada", "age": 36}\n```'])
     config = ToolLoopConfig(
         answer=AnswerFormat(Person, mode="native"),
     )
     result = await tool_loop(provider, TOOLS, "Who?", config=config)
     assert result.output == Person(name="Ada", age=36)
     assert result.reason == TypedAnswer()
-    assert provider.requests[0].response_format is not None
+    held_to = provider.requests[0].response_format
+    assert held_to is not None
+    assert list(held_to.schema["properties"]) == ["name", "age"]
     assert [definition.name for definition in provider.requests[0].tools or ()] == ["look"]
     assert result.messages[2].text.startswith("That answer can't be used.")
-    assert "answer.age: required, but missing" in result.messages[4].text
+    assert "\n- age: required, but missing" in result.messages[4].text
+    assert 'for example with: {"name": "Ada", "age": 1}' in result.messages[4].text
     for message in result.messages[2:6:2]:
         assert "argument" not in message.text
         assert "call" not in message.text.lower()
@@ -158,7 +159,7 @@ async def test_the_count_of_wrong_answers_and_the_answer_itself_survive_saving(m
         answer=AnswerFormat(Person, mode=mode, max_retries=1),
     )
     wrong: Any = answer("3") if mode == "tool" else "so"
-    right: Any = answer('{"name": "Ada", "age": 36}', "b") if mode == "tool" else '{"answer": {"name": "A", "age": 1}}'
+    right: Any = answer('{"name": "Ada", "age": 36}', "b") if mode == "tool" else '{"name": "A", "age": 1}'
     for last in (right, wrong):
         handle = ToolLoopHandle(ScriptedProvider([wrong, last]), TOOLS, "Who?", config=config)
         provider = ScriptedProvider([last])

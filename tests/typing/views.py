@@ -56,6 +56,35 @@ listener(ToolExecutionEnd, lambda event: print(event.duration))
 listener(ToolExecutionStart, take_end)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
+def check(answer: App) -> Admin:
+    raise NotImplementedError
+
+
+async def check_with_ctx(ctx: App, answer: App) -> Admin:
+    raise NotImplementedError
+
+
+def end_as_app(name: str) -> App:
+    raise NotImplementedError
+
+
+async def end_as_admin(name: str) -> Admin:
+    raise NotImplementedError
+
+
+assert_type(AnswerFormat(), AnswerFormat[None])
+assert_type(AnswerFormat(App, check=check), AnswerFormat[Admin])
+assert_type(AnswerFormat(App, check=check_with_ctx, mode="native"), AnswerFormat[Admin])
+assert_type(AnswerFormat(list[App], keep_valid=True), AnswerFormat[list[App]])
+assert_type(AnswerFormat([end_as_app]), AnswerFormat[App])
+assert_type(AnswerFormat([end_as_admin]), AnswerFormat[Admin])
+# Pyright infers the union by itself; mypy needs it to be written.
+endings: AnswerFormat[App | Admin] = AnswerFormat([end_as_app, end_as_admin])
+assert_type(ToolLoopConfig(answer=endings), ToolLoopConfig[App | Admin])
+AnswerFormat([end_as_app], mode="native")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+AnswerFormat(int, check=check)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
 async def durable(runs: DurableRuns, run_id: str) -> None:
     loop = durable_loop("typed", provider=ScriptedProvider([]), registry=simple, config=typed)
     assert_type(await runs.start(loop, "go"), DurableRun[int])

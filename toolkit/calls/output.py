@@ -67,7 +67,8 @@ def shape_result(
         details=output.details,
         time=time.time(),
     )
-    most = registration.max_output_chars or policy.config.output.max_chars
+    # An answer is for the application, which wants all of it; a limit of the tool's own is its author's wish.
+    most = registration.max_output_chars or (None if result.result_as_answer else policy.config.output.max_chars)
     limited = result
     if most is not None and not (len(result.content) <= most and isinstance(result.content, str)):
         part = registration.options.keep_output or policy.config.output.keep
@@ -321,9 +322,10 @@ class RunMemory:
         run_scope: The cancel scope that ends the run; None before it runs.
         loop_id: The id of the loop; empty before it runs.
         children: The sub-agents that go on in calls of this run, by the ids of the calls; None where none can wait.
+        answers: The objects that tools returned as the answer of the run, by the ids of the calls.
     """
 
-    __slots__ = ("__weakref__", "_store", "children", "find_reader", "loop_id", "names", "run_scope")
+    __slots__ = ("__weakref__", "_store", "answers", "children", "find_reader", "loop_id", "names", "run_scope")
 
     def __init__(self, store: ResultStore | Literal[False] | None) -> None:
         self._store: ResultStore | Literal[False] | None = store
@@ -332,6 +334,7 @@ class RunMemory:
         self.run_scope: CancelScope | None = None
         self.loop_id: str = ""
         self.children: dict[str, WaitingChild] | None = None
+        self.answers: dict[str, Any] = {}
 
     def put(self, text: str) -> str | None:
         """Store a text and return its id; None where it is not stored."""

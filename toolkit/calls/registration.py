@@ -442,6 +442,8 @@ class Registration(Generic[Ctx_contra]):
 
     def _set_options(self, options: ToolOptions) -> None:
         self.options: ToolOptions = options
+        if options.result_as_answer:
+            self.execute = getattr(self.tool, "answering_runner", self.execute)
         self.max_output_chars: int | None = options.max_output_chars
         guards = (options.retry, options.concurrency, options.lock, options.max_usage_count)
         # Whether a run needs more than awaiting the tool for a time.

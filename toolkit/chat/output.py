@@ -84,6 +84,11 @@ def to_output(value: object) -> ToolOutput:
     return _write_value(value) if blocks is None else ToolOutput(blocks)
 
 
+def is_nothing(content: object) -> bool:
+    """Return whether the content of an output stands for None, also where it was stored and read again."""
+    return content == _NOTHING
+
+
 def is_content(hint: Any) -> bool:
     """Return whether a return hint means content for a model, and not data."""
     if hint in (ToolOutput, *_BLOCKS):

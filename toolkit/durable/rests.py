@@ -32,14 +32,13 @@ from toolkit.durable.errors import DurableError
 from toolkit.durable.loops import DurableLoop, RunPlace
 from toolkit.errors import ConfigurationError, LoopUsageError, ProviderError, ToolkitError, TranscriptError
 from toolkit.foreign_text import replace_surrogates
-from toolkit.json_text import write_json
+from toolkit.loop.answers import ExpectedAnswer
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.event_json import dump_result, load_result
 from toolkit.loop.handle import ToolLoopHandle
 from toolkit.loop.journal import Journal
 from toolkit.loop.outcome import AwaitingApproval, Cancelled, Out, Snapshot, ToolLoopResult, TypedAnswer
-from toolkit.loop.requests import ExpectedAnswer
 from toolkit.redaction import without_keys
 
 _logger = logging.getLogger("toolkit.durable")
@@ -183,19 +182,19 @@ def read_rest(output: object) -> Rest:
 
 
 def read_answer(loop: DurableLoop[Any, Out], result: ToolLoopResult[Any]) -> Out | None:
-    """Return the answer of a result, of the loop's type; None where it has none.
+    """Return the answer of a result, of the loop's type; without one, the output of a tool as JSON values, or None.
 
     Raises:
         DurableError: It is of another type, as after a release that changed the type.
     """
     answer = loop.config.answer
     if answer is None or not isinstance(result.reason, TypedAnswer):
-        return None
-    expected = ExpectedAnswer(answer)
-    problem = expected.read(write_json({"answer": result.output}))
-    if problem is not None:
-        raise DurableError(f"the answer of the run is not of the type that loop '{loop.name}' has now: {problem}")
-    value: Out | None = expected.value
+        return cast("Out | None", result.output)
+    try:
+        value: Out = ExpectedAnswer(answer).load(result)
+    except ValueError as error:
+        problem = f"the answer of the run is not of the type that loop '{loop.name}' has now: {error}"
+        raise DurableError(problem) from error
     return value
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, Literal
@@ -242,10 +242,10 @@ class Approvals(Generic[Ctx]):
         entry.prepared = prepared
         return prepared
 
-    def refusal_of(self, tool_name: str) -> str | None:
-        """Return why all calls of a tool are refused, as they were prepared; None where one may run."""
+    def refusal_of(self, tool_names: Collection[str]) -> str | None:
+        """Return why all calls of some tools are refused, as they were prepared; None where one may run."""
         prepared = [entry.prepared for entry in self._run.state.calls_to_prepare]
-        calls = [each for each in prepared if each is not None and each.call.name == tool_name]
+        calls = [each for each in prepared if each is not None and each.call.name in tool_names]
         refused = [each for each in calls if isinstance(each, Refused)]
         return refused[-1].result.text if calls and len(refused) == len(calls) else None
 

@@ -7,9 +7,9 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, field, fields, replace
-from typing import Any, ClassVar, Generic, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, cast, get_origin, overload
 
-from typing_extensions import TypedDict, TypeForm
+from typing_extensions import TypedDict, TypeForm, TypeVar
 
 from toolkit.backoff import backoff_pause
 from toolkit.calls.approval import Approval
@@ -46,7 +46,11 @@ from toolkit.settings import (
     describe_value,
 )
 from toolkit.suggestions import ask_whether_meant, find_similar
+from toolkit.tools.decorators import tool_from_function
+from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.registry import ToolRegistry
+
+Wanted = TypeVar("Wanted")
 
 
 class Steering:
@@ -218,40 +222,166 @@ class LoopLimits(Settings):
         check_fields(self, "limits.{}")
 
 
+AnswerCheck: TypeAlias = Callable[[Any], Any] | Callable[[Any, Any], Any]
+"""Judges an answer: ``check(answer)`` or ``check(ctx, answer)``, sync or async; what it returns is the answer."""
+
+
 @dataclass(frozen=True, slots=True)
 class AnswerFormat(Settings, Generic[Out]):
     """How the answer is given: by a call of a tool, so that no text is taken for it, or as a value of a type.
 
-    ``AnswerFormat(Model)`` has the answer checked, and given as `ToolLoopResult.output`. ``AnswerFormat()`` has it
-    given as text, in a call of ``final_answer``: a model that loses its thread and writes words instead of calls is
-    asked to go on, and what it wrote is not the answer. `ToolLoopResult.text` is, and the reason `ResultAsAnswer`.
+    ``AnswerFormat(Model)`` has the answer checked, and given as `ToolLoopResult.output`. With functions, such as
+    ``AnswerFormat([book, refuse])``, the model ends the run by calling one of them, and the output is what it returned.
+    ``AnswerFormat()`` has the answer given as text, in a call of ``final_answer``: a model that loses its thread and
+    writes words instead of calls is asked to go on, and what it wrote is not the answer. `ToolLoopResult.text` is, and
+    the reason `ResultAsAnswer`.
 
     Args:
-        type: The type, also a union such as ``A | B`` or a ``Literal``; left out for text.
+        type: The type, also a union such as ``A | B`` or a ``Literal``; or the functions of which the model calls one,
+            plain ones or tools; left out for text.
+        check: Judges an answer that is of the type: ``check(answer)`` or ``check(ctx, answer)``, sync (in a worker
+            thread) or async. It returns the answer, or another in its place; a `ToolError` that it raises is what the
+            model reads. Anything else that it raises, and a check that outlasts ``timeouts.tool``, is a wrong answer
+            too.
         mode: ``tool`` has the model call a tool named ``final_answer``; ``native`` sets the request's
             `response_format`, and needs a type.
-        max_retries: How often the model is asked again after a reply without a valid answer: one in words, or a
-            wrong call of ``final_answer``; then the loop ends as `NoValidAnswer`, without an `output`.
+        max_retries: How often the model is asked again after a reply without a valid answer: one in words, a wrong
+            call of ``final_answer``, or one that the check refused; then the loop ends as `NoValidAnswer`, without an
+            `output`.
         forces_calls: True where each request sets ``tool_choice="required"``, so that the model can't reply in words
             where its server obeys. It is off by default, since some models can't think and be forced at once.
+        keep_valid: For a list: True where the items that are valid are the answer, if there are any, and the problems
+            of the others are `ToolLoopResult.answer_problems`; else one wrong item makes the answer a wrong one.
+
+    Attributes:
+        functions: The functions as tools.
+        tool_names: The tools by which the model answers; none in mode ``native``.
     """
 
     type: TypeForm[Out] = cast("TypeForm[Out]", None)
     _: KW_ONLY
+    check: AnswerCheck | None = None
     mode: Literal["tool", "native"] = "tool"
     max_retries: NonNegativeInt = 2
     forces_calls: bool = False
+    keep_valid: bool = False
+    functions: tuple[FunctionTool[Any, ..., Any], ...] = field(default=(), init=False, repr=False, compare=False)
+    tool_names: tuple[str, ...] = field(default=(), init=False, repr=False, compare=False)
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self: AnswerFormat[None],
+            *,
+            mode: Literal["tool"] = "tool",
+            max_retries: int = 2,
+            forces_calls: bool = False,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self,
+            type: TypeForm[Wanted],
+            *,
+            check: Callable[[Wanted], Awaitable[Out]] | Callable[[Any, Wanted], Awaitable[Out]],
+            mode: Literal["tool", "native"] = "tool",
+            max_retries: int = 2,
+            forces_calls: bool = False,
+            keep_valid: bool = False,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self,
+            type: TypeForm[Wanted],
+            *,
+            check: Callable[[Wanted], Out] | Callable[[Any, Wanted], Out],
+            mode: Literal["tool", "native"] = "tool",
+            max_retries: int = 2,
+            forces_calls: bool = False,
+            keep_valid: bool = False,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self,
+            type: Sequence[Callable[..., Awaitable[Out]]],
+            *,
+            mode: Literal["tool"] = "tool",
+            max_retries: int = 2,
+            forces_calls: bool = False,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self,
+            type: Sequence[Callable[..., Out | Awaitable[Out]]],
+            *,
+            mode: Literal["tool"] = "tool",
+            max_retries: int = 2,
+            forces_calls: bool = False,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self,
+            type: TypeForm[Out],
+            *,
+            mode: Literal["tool", "native"] = "tool",
+            max_retries: int = 2,
+            forces_calls: bool = False,
+            keep_valid: bool = False,
+        ) -> None: ...
+        def __init__(self, *values: Any, **keywords: Any) -> None: ...
 
     def __post_init__(self) -> None:
         check_fields(self, "answer.{}")
+        given: object = self.type
+        if isinstance(given, (list, tuple)):
+            functions = _read_functions(cast("Sequence[object]", given), self)
+            object.__setattr__(self, "functions", functions)
         if self.mode == "native" and (not self.has_type or self.forces_calls):
             wrong = "needs a type" if not self.has_type else "is no call, and forces_calls would never let it come"
             raise ConfigurationError(f"an answer in mode='native' {wrong}: use AnswerFormat(mode='tool')")
+        if self.check is not None and not self.has_type:
+            raise ConfigurationError("check judges an answer of a type: give the type, such as AnswerFormat(str, ...)")
+        if self.keep_valid and get_origin(given) is not list:
+            raise ConfigurationError("keep_valid is for a list: give its type, such as AnswerFormat(list[Item], ...)")
+        if self.mode == "tool":
+            names = tuple([tool.definition.name for tool in self.functions])
+            object.__setattr__(self, "tool_names", names or (ANSWER_TOOL,))
 
     @property
     def has_type(self) -> bool:
         """True where the answer is to be of a type, and not text."""
         return cast("object", self.type) is not None
+
+
+def _read_functions(given: Sequence[object], answer: AnswerFormat[Any]) -> tuple[FunctionTool[Any, ..., Any], ...]:
+    """Return the functions by which an answer is given, as tools."""
+    if not given or not all(map(callable, given)):
+        raise ConfigurationError(
+            "a list as the answer's type names the functions of which the model calls one, such as [book, refuse]; "
+            "for one of several types write a union, such as A | B"
+        )
+    if answer.mode == "native" or answer.check is not None:
+        what = "mode='native'" if answer.mode == "native" else "check"
+        raise ConfigurationError(
+            f"functions as answers are called, and judge by themselves: leave {what} out, and raise a ToolError"
+        )
+    functions = tuple([_read_function(each) for each in cast("Sequence[Callable[..., Any]]", given)])
+    names = [tool.definition.name for tool in functions]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigurationError(f"two functions of the answer are named '{name}': give one another name")
+    return functions
+
+
+def _read_function(function: Callable[..., Any]) -> FunctionTool[Any, ..., Any]:
+    if isinstance(function, FunctionTool):
+        return cast("FunctionTool[Any, ..., Any]", function)
+    if isinstance(function, type):
+        raise ConfigurationError(
+            f"{function.__name__} in the list of AnswerFormat is a class: write a union of types, such as A | B, or "
+            "a function that returns one"
+        )
+    return tool_from_function(function)
 
 
 # What is often given to a loop or its settings by another name, or one level too high or too low.
@@ -382,7 +512,12 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
     @property
     def asks_by_tool(self) -> bool:
         """True where the model is to give its answer by calling a tool."""
-        return self.answer is not None and self.answer.mode == "tool"
+        return bool(self.answer_tools)
+
+    @property
+    def answer_tools(self) -> tuple[str, ...]:
+        """The names of the tools by which the model is to give its answer."""
+        return () if self.answer is None else self.answer.tool_names
 
     def __post_init__(self) -> None:
         CallConfig.__post_init__(self)  # checks the fields of both
@@ -547,7 +682,7 @@ def warn_of_unmatched_names(registry: ToolRegistry[Any], config: ToolLoopConfig[
     for finding in registry.findings.unmatched:
         _logger.warning("run %s: %s", run_id, finding)
     if config.loop_detection is not None and config.loop_detection.exempt:
-        known = (*registry.names, *registry.hidden_names, ANSWER_TOOL, READER)
+        known = (*registry.names, *registry.hidden_names, *(config.answer_tools or (ANSWER_TOOL,)), READER)
         for name in config.loop_detection.exempt:
             if name not in known:
                 meant = ask_whether_meant(find_similar(name, known, most=1))

@@ -182,9 +182,15 @@ class CallStarted:
 
 @dataclass(frozen=True, slots=True)
 class AnswerJudged:
-    """The verdict on the reply that completed the loop; a message asks for another reply."""
+    """The verdict on the reply that completed the loop.
 
-    judgement: TypedAnswer | NoValidAnswer | UserMessage
+    Args:
+        judgement: A message asks for another reply; None where judging was cut off.
+        checked: The value of the answer's check as `to_output` writes it; None where the reply says the answer itself.
+    """
+
+    judgement: TypedAnswer | NoValidAnswer | UserMessage | None
+    checked: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +325,7 @@ _FORMS: Mapping[type[Feed], tuple[str, tuple[Any, ...]]] = {
     CallStarted: ("tool_started", (str,)),
     CallReturned: ("tool_returned", (str, ToolResult)),
     CallCut: ("tool_cut", (str, CutCall)),
-    AnswerJudged: ("answer_judged", (TypedAnswer | NoValidAnswer | UserMessage,)),
+    AnswerJudged: ("answer_judged", (TypedAnswer | NoValidAnswer | UserMessage | None, str | None)),
     UsageSpent: ("spent", (Usage,)),
     MessagesSteered: ("steered", (list[Message],)),
     TranscriptCompacted: ("compacted", (list[Message | tuple[int, int]],)),

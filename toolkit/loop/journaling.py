@@ -256,8 +256,7 @@ class RunJournal(Generic[Ctx]):
                 ready = await self._find_ready(entry)
                 if isinstance(ready, Refused):
                     raise LoopUsageError(f"the call '{entry.call.id}' can't be restored: {ready.result.text}")
-        if run.answer is not None:
-            run.restore_answer(run.answer)
+        run.restore_answer()
         await self._journal.finish()
 
     async def go_live(self) -> None:

@@ -223,7 +223,10 @@ class ToolLoopResult(OtherWords, Generic[Out]):
 
     Args:
         text: The answer: the last response's text, or the tool's output where that is the answer.
-        output: The validated answer, where an output type was asked for and the model gave one.
+        output: The validated answer, where an output type was asked for and the model gave one; where none was, the
+            object that a tool with ``result_as_answer=True`` returned as the answer; no checker knows its type.
+        answer_problems: With ``AnswerFormat(list[T], keep_valid=True)``: what was wrong with the items that are not in
+            `output`, a sentence each, with the place in the list that the model gave.
         response: The last response; None when the model never answered.
         messages: The whole transcript: valid, each call with its result.
         usage: The sum over all requests.
@@ -235,6 +238,7 @@ class ToolLoopResult(OtherWords, Generic[Out]):
 
     text: str
     output: Out | None = None
+    answer_problems: tuple[str, ...] = ()
     response: ChatResponse | None = field(repr=False)
     messages: list[Message] = field(repr=False)  # so that a repr does not grow with it
     usage: Usage

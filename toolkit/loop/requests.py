@@ -1,50 +1,39 @@
-"""Asks the model: offers tools, makes a loop's requests, retries them, and checks the answers of a type."""
+"""Asks the model: offers tools, makes a loop's requests, retries them, and has its answers judged."""
 
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import AsyncIterator, Awaitable, Container, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, cast
+from typing import TYPE_CHECKING, Any, Generic
 
 import anyio
 
 from toolkit.backoff import run_again
 from toolkit.calls.output import READER, ResultStore, RunMemory
-from toolkit.calls.prepare import Ready, Scope
+from toolkit.calls.prepare import Scope
 from toolkit.calls.registration import Ctx, Registration
+from toolkit.calls.run import CallCut, CallReturned, CallSuspended
 from toolkit.chat import (
     ChatRequest,
     ChatResponse,
     Provider,
     ResponseDone,
-    ResponseFormat,
     StreamEvent,
     TextDelta,
     ToolDefinition,
     Usage,
-    UserMessage,
 )
 from toolkit.chat.provider import Delta
 from toolkit.dataclass import maker_of
-from toolkit.errors import (
-    BadResponseError,
-    ConfigurationError,
-    InvalidArgumentsError,
-    ProviderError,
-    RunStoppedError,
-    SchemaError,
-)
-from toolkit.loop.config import ANSWER_TOOL, AnswerFormat
+from toolkit.errors import BadResponseError, ProviderError, RunStoppedError
+from toolkit.loop.answers import ExpectedAnswer
 from toolkit.loop.events import IterationStart, ProviderRetried
 from toolkit.loop.feeds import AnswerJudged, ReplyCutOff, RequestRefused, RunWoundUp, UsageSpent
 from toolkit.loop.listener import EventFeed, Listener
 from toolkit.loop.middleware import DeltaTaker, MiddlewareChain, RequestInfo
-from toolkit.loop.outcome import Complete, NoValidAnswer, Out, TypedAnswer
-from toolkit.schema import MalformedJsonError
+from toolkit.loop.outcome import Complete
 from toolkit.tool_names import is_legal_name
-from toolkit.tools.decorators import tool_from_function
 from toolkit.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
@@ -57,7 +46,7 @@ class Offer(Generic[Ctx]):
     Args:
         registry: The tools.
         fixed_tools: The definitions that the caller wants offered; None offers those of the registry.
-        answer: The tool by which the model gives its answer; None where there is none.
+        answers: The tools by which the model gives its answer, by name; none where it answers in words.
         memory: The state that the run keeps between its calls.
 
     Attributes:
@@ -66,7 +55,7 @@ class Offer(Generic[Ctx]):
     """
 
     __slots__ = (
-        "_answer",
+        "_answers",
         "_memory",
         "_reader",
         "_registry",
@@ -81,13 +70,13 @@ class Offer(Generic[Ctx]):
         self,
         registry: ToolRegistry[Ctx],
         fixed_tools: Sequence[ToolDefinition] | None,
-        answer: Registration[Ctx] | None,
+        answers: Mapping[str, Registration[Ctx]],
         memory: RunMemory,
     ) -> None:
         self._registry = registry
         self._memory = memory
         memory.find_reader = self._find_reader
-        self._answer = answer
+        self._answers = answers
         self._reader: Registration[object] | None = None
         self._scope: tuple[object, Scope[Ctx]] | None = None
         self._with_reader: tuple[object, tuple[ToolDefinition, ...]] | None = None
@@ -104,7 +93,7 @@ class Offer(Generic[Ctx]):
         return self.known_tools() if self.chosen_tools is None else self.chosen_tools
 
     def next_tools(self) -> Sequence[ToolDefinition]:
-        """Return the tools of the next request, except that of the answer; the same object until anything changes."""
+        """Return the tools of the next request, except those of the answer; the same object until anything changes."""
         if self._memory.names:
             return self._with_reading_tool()
         if self.chosen_tools is not None:
@@ -141,7 +130,7 @@ class Offer(Generic[Ctx]):
             if is_reader(registration.options):
                 return name
         for name in (f"{registry.prefix}{READER}", READER, f"{READER}_of_run"):
-            if name not in registry and name != ANSWER_TOOL and is_legal_name(name):
+            if name not in registry and name not in self._answers and is_legal_name(name):
                 return name
         return READER
 
@@ -162,7 +151,7 @@ class Offer(Generic[Ctx]):
     def _make_scope(self, offered: Sequence[ToolDefinition] | None) -> Scope[Ctx]:
         """Return the scope of what was offered, and of the loop's own tools; None stands for all of the registry."""
         registry, shown = self._registry, self.shown_tools
-        if offered is None and self._reader is None and self._answer is None:
+        if offered is None and self._reader is None and not self._answers:
             return registry.scope
         registrations, hidden = registry.registrations, registry.hidden_names
         if offered is not None:
@@ -171,8 +160,8 @@ class Offer(Generic[Ctx]):
             registrations = {name: registrations[name] for name in registrations if name in names}
         if self._reader is not None and shown is not None and shown[-1:] == (self._reader.definition,):
             registrations = {**registrations, self._reader.name: self._reader}
-        if self._answer is not None:
-            registrations = {**registrations, ANSWER_TOOL: self._answer}
+        if self._answers:
+            registrations = {**registrations, **self._answers}
         return Scope(registrations, permissions=registry.permissions, hidden_names=hidden)
 
 
@@ -449,33 +438,51 @@ class ModelRequests:
         if config.mode == "native":
             self.request = replace(self.request, response_format=answer.format)
         else:
-            answer.check_name(self._run.registry)
+            answer.check_tools(self._run.registry)
             own = self._run.offer.own_tools()
             added = tools[len(own) :]  # which stays the last: what was shown before is the same up to there
-            self.request = replace(self.request, tools=(*own, answer.registration.definition, *added))
+            answers = [each.definition for each in answer.registrations.values()]
+            self.request = replace(self.request, tools=(*own, *answers, *added))
             if config.forces_calls and self.request.tool_choice == "auto":
                 self.request = replace(self.request, tool_choice="required")
 
-    def judge_reply(self, response: ChatResponse, *, has_calls: bool) -> None:
+    async def judge_reply(self, response: ChatResponse, *, has_calls: bool) -> None:
         """Have a reply judged as an answer of a type, and followed by what others have sent meanwhile."""
         run = self._run
         state, answer, steering = run.state, run.answer, run.config.steering
-        if answer is not None and has_calls and not state.is_finished:
-            self._count_wrong_calls(answer)
+        names = run.config.answer_tools
+        if answer is not None and names and has_calls and not state.is_finished:
+            self._count_wrong_calls(answer, names)
         if steering is not None and isinstance(state.reason, Complete):
             run.steer(steering.take_steered() or steering.take_follow_up())
         if answer is not None and isinstance(state.reason, Complete):
-            run.feed(AnswerJudged(answer.judge(response.text)))
+            try:
+                judged = await answer.judge(response.text, run)
+            except BaseException:  # the loop was completed by a reply that nobody has judged
+                run.feed(AnswerJudged(None))
+                raise
+            run.feed(judged)
 
-    def _count_wrong_calls(self, answer: ExpectedAnswer[Any]) -> None:
-        """Let a reply in which the answer's tool was called wrongly count as a wrong answer."""
+    def _count_wrong_calls(self, answer: ExpectedAnswer[Any], names: Sequence[str]) -> None:
+        """Let a reply in which the answer's tools were called wrongly count as a wrong answer."""
         run = self._run
-        problem = run.approvals.refusal_of(ANSWER_TOOL) or run.state.refusal_of(ANSWER_TOOL)
-        if problem is None or not run.config.asks_by_tool or run.state.is_too_early(ANSWER_TOOL):
+        problem = run.approvals.refusal_of(names) or run.state.refusal_of(names)
+        if problem is None or run.state.is_too_early(names[0]):
             return  # one that comes too early is counted as that
-        end = answer.count_wrong_call(problem)
+        end = answer.count_wrong(problem)
         if end is not None:
             run.feed(RunWoundUp(end))
+
+    def report_call(self, report: CallReturned | CallCut | CallSuspended) -> None:
+        """Feed the machine what is known of a call, and count the failed call of an answer's tool as a wrong answer."""
+        run = self._run
+        if run.answer is not None and isinstance(report, CallReturned) and not run.state.is_finished:
+            result = report.result
+            if result.is_error and result.tool_name in run.config.answer_tools:
+                end = run.answer.count_wrong(result.text)
+                if end is not None:
+                    run.feed(RunWoundUp(end))
+        run.feed(report)
 
 
 def _asked_pause(error: BaseException) -> float:
@@ -489,116 +496,3 @@ async def _close_stream(events: AsyncIterator[StreamEvent]) -> None:
     if close is not None:
         with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):
             await close()
-
-
-# The words about the arguments of a call, and those about an answer.
-_OF_ANSWERS = [
-    (re.compile(r"^The arguments have", re.MULTILINE), "Your answer has"),
-    (re.compile(r"^The arguments are", re.MULTILINE), "Your answer is"),
-    (re.compile(r"(?<=complete JSON: )they end", re.MULTILINE), "it ends"),
-    (re.compile(r"^- arguments: ", re.MULTILINE), "- the answer: "),
-    (re.compile(r"^Call it again", re.MULTILINE), "Answer again"),
-]
-
-
-class ExpectedAnswer(Generic[Out]):
-    """Knows what the answer must look like, and holds it once it was given.
-
-    Args:
-        wanted: The settings.
-
-    Attributes:
-        registration: The tool by which the model gives its answer.
-        retries_left: How often the model may be asked again.
-        value: The answer.
-    """
-
-    __slots__ = ("_asks_by_tool", "registration", "retries_left", "value")
-
-    def __init__(self, wanted: AnswerFormat[Out]) -> None:
-        self.value: Out | None = None
-        self.retries_left: int = wanted.max_retries
-        self._asks_by_tool = wanted.mode == "tool"
-
-        def final_answer(answer: Any) -> Any:
-            self.value = answer
-            return answer
-
-        final_answer.__annotations__ = {"answer": wanted.type if wanted.has_type else str}
-        try:
-            tool = tool_from_function(
-                final_answer,
-                name=ANSWER_TOOL,
-                description="Give the final answer. Call this once, when you have it, and nothing else with it.",
-                result_as_answer=True,
-                run_in_thread=False,
-            )
-        except SchemaError as error:
-            raise SchemaError("the type of AnswerFormat", error.reason) from error
-        self.registration: Registration[Any] = Registration(tool)
-        self.registration.is_offered_by_loop = True
-
-    def check_name(self, names: Container[object]) -> None:
-        """Check that no other tool has the answer's name.
-
-        Raises:
-            ConfigurationError: One has.
-        """
-        if ANSWER_TOOL in names:
-            raise ConfigurationError(
-                f"a tool is named '{ANSWER_TOOL}', which AnswerFormat needs for itself: rename it, or use "
-                "AnswerFormat(..., mode='native')"
-            )
-
-    @property
-    def format(self) -> ResponseFormat:
-        """The schema that the provider is to hold the answer to."""
-        return ResponseFormat(self.registration.definition.parameters)
-
-    def judge(self, text: str) -> TypedAnswer | NoValidAnswer | UserMessage:
-        """Return the consequence of a reply in words: the answer, the end, or the message that asks once more."""
-        if self._asks_by_tool:
-            problem = f"Give your answer by calling the tool {ANSWER_TOOL}."
-        else:
-            found = self.read(text)
-            if found is None:
-                return TypedAnswer()
-            problem = f"That answer can't be used. {found}"
-        if self.retries_left == 0:
-            return NoValidAnswer(problem)
-        self.retries_left -= 1
-        return UserMessage(problem)
-
-    def count_wrong_call(self, problem: str) -> NoValidAnswer | None:
-        """Count a wrong call of the answer's tool as a wrong answer; return the end where it was one too many."""
-        if self.retries_left == 0:
-            return NoValidAnswer(problem)
-        self.retries_left -= 1
-        return None
-
-    def restore(self, call: Ready[Any] | None, text: str) -> None:
-        """Read an answer again that was given in another process: by a call, or in words."""
-        if self._asks_by_tool:
-            self.value = None if call is None else call.arguments["answer"]
-        else:
-            self.read(text)
-
-    def read(self, text: str) -> str | None:
-        """Take the answer from a reply in words; return what is wrong with it, in words that speak of it, or None."""
-        try:
-            try:
-                arguments = self.registration.parse_json(text)
-            except MalformedJsonError as error:
-                from toolkit.calls.argument_repair import repair_arguments  # noqa: PLC0415 - slow to import, and rarely needed
-
-                mended = repair_arguments(text)
-                if mended is None:
-                    raise error from None
-                arguments = self.registration.parse_json(mended)
-        except InvalidArgumentsError as error:
-            message = error.message
-            for pattern, words in _OF_ANSWERS:
-                message = pattern.sub(words, message)
-            return message
-        self.value = cast("Out", arguments["answer"])
-        return None

@@ -28,6 +28,7 @@ from toolkit.chat import ChatRequest, Message, Provider, ToolResult, Usage, text
 from toolkit.chat.output import copy_result
 from toolkit.dataclass import maker_of
 from toolkit.errors import ConfigurationError, LoopError, LoopUsageError, ProviderError
+from toolkit.loop.answers import ExpectedAnswer
 from toolkit.loop.approvals import Approvals, describe_call_end, describe_refusal
 from toolkit.loop.compaction import ask_compaction
 from toolkit.loop.config import ToolLoopConfig, transcript_of, warn_of_unmatched_names
@@ -73,7 +74,7 @@ from toolkit.loop.outcome import (
     ToolLoopResult,
     TypedAnswer,
 )
-from toolkit.loop.requests import ExpectedAnswer, ModelRequests, Offer
+from toolkit.loop.requests import ModelRequests, Offer
 from toolkit.loop.state import LoopState
 from toolkit.runtime.backend import (
     CallClock,
@@ -85,6 +86,7 @@ from toolkit.runtime.backend import (
     read_loop_time,
     run_in_own_context,
 )
+from toolkit.tools.function_tool import read_value
 from toolkit.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
@@ -240,8 +242,8 @@ class Run(Generic[Ctx, Out]):
         self.frame: LoopFrame
         self.budget: RunBudget | None = None if config.limits.usage is None else RunBudget(config.limits.usage)
         self.answer: ExpectedAnswer[Any] | None = None if config.answer is None else ExpectedAnswer(config.answer)
-        answer_tool = None if self.answer is None or not config.asks_by_tool else self.answer.registration
-        self.offer: Offer[Ctx] = Offer(registry, fixed_tools, answer_tool, self.memory)
+        answer_tools = {} if self.answer is None else self.answer.list_tools(ctx)
+        self.offer: Offer[Ctx] = Offer(registry, fixed_tools, answer_tools, self.memory)
         if self.log is None and (seat is None or seat.can_wait):
             self.memory.children = {}
         self.listener: Listener | None = None
@@ -310,21 +312,41 @@ class Run(Generic[Ctx, Out]):
         if self.budget is not None:
             self.budget.restore(saved.requests, saved.tool_calls, saved.state.usage)
         self.approvals.restore(saved)
-        if self.answer is not None:
-            if not is_resumed:
-                self.answer.retries_left = min(self.answer.retries_left, saved.answer_retries)
-            self.restore_answer(self.answer)
+        if self.answer is not None and not is_resumed:
+            self.answer.retries_left = min(self.answer.retries_left, saved.answer_retries)
+        self.restore_answer()
         self.restore_uses(saved.uses)
 
-    def restore_answer(self, answer: ExpectedAnswer[Any]) -> None:
-        """Read the answer of a type again where the loop has ended with one in another process."""
-        response = self.state.response
-        if not isinstance(self.state.reason, TypedAnswer) or response is None:
+    def restore_answer(self) -> None:
+        """Read the object that is the answer again, where the loop has ended with one in another process."""
+        state, answer, answers = self.state, self.answer, self.memory.answers
+        if state.response is None or not isinstance(state.reason, (TypedAnswer, ResultAsAnswer)):
             return
-        calls = self.approvals.prepare(response.tool_calls)
-        name = answer.registration.name
-        given = [each for each in calls if isinstance(each, Ready) and each.call.name == name]
-        answer.restore(given[0] if given else None, response.text)
+        result = self._find_answer_result()
+        if result is None:
+            if answer is not None and answer.value is None:
+                answer.restore_words(state.response.text, state.checked_answer)
+        elif result.call_id not in answers and answer is None:
+            registration = self.registry.registrations.get(result.tool_name)
+            schema = None if registration is None else getattr(registration.tool, "schema", None)
+            answers[result.call_id] = read_value(result.content, getattr(schema, "return_hint", None))
+        elif result.call_id not in answers and isinstance(state.reason, TypedAnswer) and answer is not None:
+            for ready in self._prepare_answer(result):
+                answers[result.call_id] = answer.restore_call(ready, result)
+
+    def _prepare_answer(self, result: ToolResult) -> list[Ready[Ctx]]:
+        """Return the call that gave the answer, prepared again; empty where it can't be."""
+        calls = () if self.state.response is None else self.state.response.tool_calls
+        prepared = self.approvals.prepare([call for call in calls if call.id == result.call_id])
+        return [each for each in prepared if isinstance(each, Ready)]
+
+    def _find_answer_result(self) -> ToolResult | None:
+        """Return the result that is the answer of a loop that has ended with one; None where that is in words."""
+        state = self.state
+        if state.response is None or not state.response.tool_calls:
+            return None
+        answers = [result for result in state.results if result.result_as_answer and not result.is_error]
+        return answers[0] if answers else None
 
     def count_uses(self) -> dict[str, int]:
         """Return how often this run has used each tool that has a limit."""
@@ -544,16 +566,19 @@ class Run(Generic[Ctx, Out]):
 
     def result(self) -> ToolLoopResult[Out]:
         """Return the result of the loop."""
-        state, answer = self.state, self.answer
+        state = self.state
         if state.reason is None:
             raise LoopUsageError("the loop has not ended yet")
         text = "" if state.response is None else text_of(state.response.message.content)
+        output, problems = None, ()
         if isinstance(state.reason, (ResultAsAnswer, TypedAnswer)):
-            answers = [result.text for result in state.results if result.result_as_answer and not result.is_error]
-            text = answers[0] if answers and state.response is not None and state.response.tool_calls else text
+            given = self._find_answer_result()
+            text = text if given is None else given.text
+            output, problems = self._find_output(given), self._find_answer_problems(given)
         return _make_result(
             text=text,
-            output=None if answer is None or not isinstance(state.reason, TypedAnswer) else answer.value,
+            output=output,
+            answer_problems=problems,
             response=state.response,
             messages=state.settled_messages(),
             usage=state.usage,
@@ -562,6 +587,23 @@ class Run(Generic[Ctx, Out]):
             reason=state.reason,
             snapshot=self.save() if isinstance(state.reason, AwaitingApproval) else None,
         )
+
+    def _find_output(self, given: ToolResult | None) -> Any:
+        """Return the object that is the answer: of the type that was asked for, or what a tool returned."""
+        if self.answer is not None and not isinstance(self.state.reason, TypedAnswer):
+            return None
+        if given is not None:
+            return self.memory.answers.get(given.call_id)
+        return None if self.answer is None else self.answer.value
+
+    def _find_answer_problems(self, given: ToolResult | None) -> tuple[str, ...]:
+        """Return the problems of the items that the answer was left without."""
+        wanted, answer = self.config.answer, self.answer
+        if wanted is None or answer is None or not wanted.keep_valid or not isinstance(self.state.reason, TypedAnswer):
+            return ()
+        if given is None:
+            return answer.problems
+        return tuple([each for ready in self._prepare_answer(given) for each in answer.list_problems(ready.arguments)])
 
     def save(self) -> Snapshot:
         """Return the loop as plain JSON; see `ToolLoopHandle.snapshot`."""
@@ -645,7 +687,8 @@ class Run(Generic[Ctx, Out]):
         if self.listener is None or is_new_reader:
             self._set_listener(feed)
         self._host = host = CallHost(self.ctx, self.policy)
-        host.depth, host.memory, host.report = self.frame.depth, self.memory, self.feed
+        host.depth, host.memory = self.frame.depth, self.memory
+        host.report = self.feed if self.answer is None else self.requests.report_call
         host.begin = partial(self._begin_call, self.frame)
         if not self._is_logged:
             self._is_logged = True
@@ -816,7 +859,7 @@ class Run(Generic[Ctx, Out]):
             prepared = self.approvals.prepare_lone(calls)
             self.feed(prepared or await self.approvals.prepare_turn(calls, is_long=len(calls) == 1))
         if self.answer is not None or steering is not None:
-            self.requests.judge_reply(response, has_calls=has_calls)
+            await self.requests.judge_reply(response, has_calls=has_calls)
         if self.listener is not None:
             if ResponseReceived in self.listener.kinds:
                 # As the machine took it: ids of calls may have been mended.

@@ -34,7 +34,7 @@ A feed that does not fit raises `LoopUsageError` and changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field, fields, replace
 from typing import Any, ClassVar, Literal, Self, cast
 
@@ -55,7 +55,7 @@ from toolkit.chat import (
 from toolkit.chat.output import copy_result
 from toolkit.dataclass import dataclass
 from toolkit.errors import LoopUsageError, TranscriptError
-from toolkit.loop.config import ANSWER_TOOL, ToolLoopConfig
+from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.feeds import (
     ALLOWED_PHASES,
     PHASES,
@@ -188,6 +188,7 @@ class FrozenState:
     detector: dict[str, Any] | None
     policies: dict[str, Any] = field(default_factory=dict[str, Any])
     left_ids: list[str] = field(default_factory=list[str])
+    checked_answer: str | None = None
 
 
 _CONVERTED = ("usage", "reason", "open_calls", "detector", "policies", "left_ids")
@@ -221,6 +222,7 @@ class LoopState:
         command: The caller's wish for the next turn.
         watches_calls: True where the calls of `CallsPrepared` are looked at.
         wound_up: Why the loop ends when this turn's results are in.
+        checked_answer: The value of the answer's check on an answer in words, as `to_output` writes it.
         is_last: True where the limit of turns allows no request after this one, which offers no tools.
         hold: The tool that the reply must call, or `ANY_TOOL`; empty leaves the choice to the model.
     """
@@ -234,6 +236,7 @@ class LoopState:
         "_policies",
         "_spent",
         "calls_to_prepare",
+        "checked_answer",
         "command",
         "detected",
         "hold",
@@ -277,6 +280,7 @@ class LoopState:
         self.warnings: list[Message] = []
         self.command: Command | None = None
         self.wound_up: UsageLimit | NoValidAnswer | MissingSteps | Aborted | None = None
+        self.checked_answer: str | None = None
         self.is_last: bool = False
         self._config = config
         self._compacts = compacts
@@ -324,9 +328,9 @@ class LoopState:
             return self.messages
         return [*self.messages, *[entry.result or _write_awaited(entry) for entry in entries]]
 
-    def refusal_of(self, tool_name: str) -> str | None:
-        """Return the result of a call of a tool that the machine answered in this turn without asking anybody."""
-        texts = [result.text for result, _ in self.turn.closed if result.tool_name == tool_name]
+    def refusal_of(self, tool_names: Collection[str]) -> str | None:
+        """Return the result of a call of some tools that the machine answered in this turn without asking anybody."""
+        texts = [result.text for result, _ in self.turn.closed if result.tool_name in tool_names]
         return texts[0] if texts else None
 
     def is_too_early(self, tool_name: str) -> bool:
@@ -675,7 +679,7 @@ class LoopState:
         return next(filter(None, holds), "")
 
     def _is_answer(self, tool_name: str) -> bool:
-        return tool_name == ANSWER_TOOL and self._config.asks_by_tool
+        return tool_name in self._config.answer_tools
 
     def _report_results(self) -> None:
         """Give policies the results of the turn that were not written by the loop itself."""
@@ -786,8 +790,7 @@ class LoopState:
         if self._send_back():
             return
         answer = self._config.answer
-        is_typed = self._config.asks_by_tool and result.tool_name == ANSWER_TOOL
-        if is_typed and answer is not None and answer.has_type:
+        if answer is not None and answer.has_type and self._is_answer(result.tool_name):
             self._end_loop(TypedAnswer())
         else:
             self._end_loop(ResultAsAnswer(result.call_id, result.tool_name))
@@ -795,13 +798,15 @@ class LoopState:
     def _judge_answer(self, feed: AnswerJudged) -> None:
         if not isinstance(self.reason, Complete):
             raise LoopUsageError("AnswerJudged does not fit here: the loop was not completed by a reply")
-        if isinstance(feed.judgement, UserMessage):
+        if feed.judgement is None:
+            self.reason, self.phase = None, "ready"
+        elif isinstance(feed.judgement, UserMessage):
             self.messages.append(feed.judgement)
             if self._config.asks_by_tool:
                 self._expect_call(ANY_TOOL)
             self.reason, self.phase = None, "ready"
         else:
-            self.reason = feed.judgement
+            self.reason, self.checked_answer = feed.judgement, feed.checked
 
     def _wind_up(self, feed: RunWoundUp) -> None:
         """End the loop when this turn's results are in, or now where each call was answered without being run."""

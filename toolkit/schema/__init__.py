@@ -9,7 +9,7 @@ from toolkit.schema.projections import (
     project_openai_strict,
 )
 from toolkit.schema.raw import raw_arguments
-from toolkit.schema.signature import find_local_names, kind_of
+from toolkit.schema.signature import find_local_names, kind_of, read_signature
 
 __all__ = [
     "ArgumentsParser",
@@ -23,4 +23,5 @@ __all__ = [
     "project_gemini",
     "project_openai_strict",
     "raw_arguments",
+    "read_signature",
 ]

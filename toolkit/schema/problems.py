@@ -94,6 +94,20 @@ def explain(
     return message if len(message) <= _LONGEST_EXPLANATION else f"{message[:_LONGEST_EXPLANATION]}..."
 
 
+def describe_errors(details: Sequence[ErrorDetails], value: Any, nodes: Nodes) -> list[str]:
+    """Return one line about each error of a validator, with its place; secrets struck.
+
+    Args:
+        details: The errors.
+        value: The arguments as they came, decoded.
+        nodes: The schema that was wanted.
+    """
+    problems = read_validation_errors(details, value, nodes)
+    meant = _find_meant_names(problems, value, nodes)
+    lines = [_write_line(problem, meant, value, nodes).removeprefix("- ") for problem in problems]
+    return [_strike_out_secrets(line, value, nodes) for line in lines] if nodes.may_take_secrets else lines
+
+
 def example_line(nodes: Nodes, accepts: Callable[[Any], bool]) -> str:
     """Return a line with an example of what is wanted; nothing where none is found or none is needed."""
     example = _find_example(lambda attempt: make_example(nodes, nodes.root, attempt=attempt), accepts)

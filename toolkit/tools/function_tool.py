@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial, update_wrapper
 from types import MethodType, NoneType, UnionType
 from typing import (
@@ -33,7 +33,7 @@ from toolkit.calls.context import ToolContext
 from toolkit.calls.registration import Ctx_contra, Registration, ToolOptions, UsageCounter, refuse_timeout
 from toolkit.calls.run import run_directly
 from toolkit.chat import ToolDefinition
-from toolkit.chat.output import ToolOutput, is_content, to_output
+from toolkit.chat.output import ToolOutput, is_content, is_nothing, to_output
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, SchemaError, ToolFailedError
 from toolkit.runtime.backend import is_in_event_loop, run_in_own_context
@@ -233,6 +233,11 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
     def runner(self) -> Execute:
         """The function that `execute` calls."""
         return self._composed_function.execute
+
+    @property
+    def answering_runner(self) -> Execute:
+        """The same for a tool whose output ends a run: the run holds the object that the function returned, too."""
+        return _compose_answering(self._composed_function)
 
     def execute(self, arguments: dict[str, Any], context: ToolContext[Ctx_contra]) -> Awaitable[ToolOutput]:
         """Run the function with validated arguments; whatever it returns becomes a `ToolOutput`."""
@@ -613,6 +618,22 @@ def _compose_execute(
             return _compose_inline(call, convert)
 
 
+def _compose_answering(composed: ComposedFunction) -> Execute:
+    """Return a function that runs the tool's to its end, and leaves the value with the run of the call."""
+    if composed.schema.kind in ("generator", "async_generator"):
+        return composed.execute  # its value is read from its output
+
+    async def execute(arguments: _Arguments, context: ToolContext[Any]) -> ToolOutput:
+        value = (await composed.execute_raw(arguments, context)).details
+        output = to_output(value)
+        if context.memory is not None and not output.is_error:
+            context.memory.answers[context.call_id] = value
+        return output
+
+    vars(execute).update(vars(composed.execute))
+    return execute
+
+
 def _compose_plain(function: Callable[..., Any], convert: _Convert) -> Execute:
     async def execute(arguments: _Arguments, _: ToolContext[Any]) -> ToolOutput:
         return convert(await function(**arguments))
@@ -707,13 +728,23 @@ def _read_output(output: ToolOutput, hint: Any) -> Any:
     """Return the value of a function in another process, read from its JSON by the type of its return hint."""
     if output.is_error:
         raise ToolFailedError(output.text)
-    if hint is str or hint is ToolOutput or not isinstance(output.content, str):
-        return output if hint is ToolOutput else output.content
-    if hint is NoneType or output.is_nothing:
+    return output if hint is ToolOutput else read_value(output.content, hint)
+
+
+def read_value(content: str | Sequence[Any], hint: Any) -> Any:
+    """Return the value of a function, read from what `to_output` made of it by the type of its return hint.
+
+    Text that is not of the type is returned as it is.
+    """
+    if hint is ToolOutput:
+        return to_output(content)
+    if hint is str or not isinstance(content, str):
+        return content
+    if hint is NoneType or is_nothing(content):
         return None
     from pydantic import TypeAdapter  # noqa: PLC0415 - as slow to import as it is rarely needed here
 
     try:
-        return TypeAdapter(hint or Any).validate_json(output.content)
-    except ValueError:
-        return output.content
+        return TypeAdapter(Any if hint in (None, inspect.Parameter.empty) else hint).validate_json(content)
+    except (ValueError, TypeError):  # of another type, or of one that only the application knows
+        return content

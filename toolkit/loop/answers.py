@@ -1,0 +1,396 @@
+"""The answer that a run is to give: the tools by which it is given, and the judge of one that is given in words."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Generic, cast
+
+from toolkit.calls.output import RunMemory
+from toolkit.calls.prepare import Ready, Scope
+from toolkit.calls.registration import Registration, ToolOptions
+from toolkit.calls.run import CallHost, run as run_call
+from toolkit.chat import ResponseFormat, ToolCall, ToolResult, UserMessage
+from toolkit.errors import ConfigurationError, InvalidArgumentsError, SchemaError
+from toolkit.json_text import write_json
+from toolkit.loop.config import ANSWER_TOOL, AnswerCheck, AnswerFormat
+from toolkit.loop.feeds import AnswerJudged
+from toolkit.loop.outcome import NoValidAnswer, Out, ToolLoopResult, TypedAnswer
+from toolkit.schema import MalformedJsonError, find_local_names, kind_of, read_signature
+from toolkit.settings import describe_value
+from toolkit.tools.function_tool import FunctionTool, describe_function, read_value
+from toolkit.tools.registry import ToolRegistry
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+    from toolkit.loop.run import Run
+
+_DESCRIPTION = "Give the final answer. Call this once, when you have it, and nothing else with it."
+
+# The words about the arguments of a call, and those about an answer.
+_OF_ANSWERS = [
+    (re.compile(r"^The arguments have", re.MULTILINE), "Your answer has"),
+    (re.compile(r"^The arguments are", re.MULTILINE), "Your answer is"),
+    (re.compile(r"(?<=complete JSON: )they end", re.MULTILINE), "it ends"),
+    (re.compile(r"^- arguments: ", re.MULTILINE), "- the answer: "),
+    (re.compile(r"^Call it again", re.MULTILINE), "Answer again"),
+]
+# The same where the reply is the answer itself, and not an object with it.
+_OF_BARE_ANSWERS = [
+    (re.compile(r"^- answer: ", re.MULTILINE), "- the answer: "),
+    (re.compile(r"^- answer\.?", re.MULTILINE), "- "),
+    (re.compile(r'(?<=for example with: )\{"answer": (.*)\}$', re.MULTILINE), r"\1"),
+]
+
+
+class ExpectedAnswer(Generic[Out]):
+    """Knows what the answer must look like, and reads one.
+
+    Args:
+        wanted: The settings.
+
+    Attributes:
+        registrations: The tools by which the model gives its answer, by name; in mode ``native`` the one that reads it.
+        retries_left: How often the model may be asked again.
+        value: The answer that was given in words.
+        problems: Of an answer in words, those of the items that were left out.
+    """
+
+    __slots__ = ("_is_wrapped", "_reader", "_wanted", "problems", "registrations", "retries_left", "value")
+
+    def __init__(self, wanted: AnswerFormat[Out]) -> None:
+        self.value: Out | None = None
+        self.retries_left: int = wanted.max_retries
+        self._wanted = wanted
+        tools = wanted.functions or (_make_answer_tool(wanted),)
+        self.registrations: Mapping[str, Registration[Any]] = {
+            tool.definition.name: _register_answer(tool) for tool in tools
+        }
+        self.problems: tuple[str, ...] = ()
+        self._reader = next(iter(self.registrations.values()))
+        self._is_wrapped = wanted.mode == "tool" or _find_object(self._reader) is None
+
+    def check_tools(self, registry: ToolRegistry[Any]) -> None:
+        """Check that no tool of the registry is one of the answer, or has the name of one.
+
+        Raises:
+            ConfigurationError: One is, or has.
+        """
+        for name, mine in self.registrations.items():
+            if name in registry and not self._wanted.functions:
+                raise ConfigurationError(
+                    f"a tool is named '{name}', which AnswerFormat needs for itself: rename it, or use "
+                    "AnswerFormat(..., mode='native')"
+                )
+            if name in registry:
+                raise ConfigurationError(
+                    f"'{name}' is an answer of AnswerFormat and the name of a tool of the registry too: a call of it "
+                    "would be both. Leave it out of one of them"
+                )
+            same = [each.name for each in registry.registrations.values() if _is_same_function(each, mine)]
+            if same:
+                raise ConfigurationError(
+                    f"'{name}' is an answer of AnswerFormat, and as '{same[0]}' a tool of the registry too: a model "
+                    "could not know which of them ends the run. Leave it out of one of them"
+                )
+
+    def list_tools(self, ctx: object) -> Mapping[str, Registration[Any]]:
+        """Return the tools by which the model gives its answer; none in mode ``native``.
+
+        Raises:
+            ConfigurationError: There is no context, and a function or the check can't do without one.
+        """
+        for name, registration in self.registrations.items():
+            if ctx is None and registration.needs_context is not None:
+                who = f"'{name}'" if self._wanted.functions else "the check"
+                raise ConfigurationError(
+                    f"{who} of AnswerFormat needs a context of type {registration.needs_context}: pass it as ctx"
+                )
+        return self.registrations if self._wanted.mode == "tool" else {}
+
+    @property
+    def format(self) -> ResponseFormat:
+        """The schema that the provider is to hold the answer to: an object by itself, all else in one."""
+        return ResponseFormat(_find_object(self._reader) or self._reader.definition.parameters)
+
+    async def judge(self, text: str, run: Run[Any, Any]) -> AnswerJudged:
+        """Return the consequence of a reply in words: the answer, the end, or the message that asks once more.
+
+        Raises:
+            ToolCrashedError: The check raised what is no `ToolError`, and the configuration wants the run to end.
+        """
+        if self._wanted.mode == "tool":
+            names = ", ".join(self.registrations)
+            which = f"the tool {names}" if len(self.registrations) == 1 else f"one of the tools {names}"
+            return self._ask_again(f"Give your answer by calling {which}.")
+        problem = self.read(text)
+        if problem is None and self._wanted.check is None:
+            return AnswerJudged(TypedAnswer())
+        if problem is None:
+            result = await self._run_check(cast("Out", self.value), text, run)
+            if not result.is_error:
+                return AnswerJudged(TypedAnswer(), result.text)
+            problem = result.text
+        return self._ask_again(f"That answer can't be used. {problem}")
+
+    def _ask_again(self, problem: str) -> AnswerJudged:
+        return AnswerJudged(self.count_wrong(problem) or UserMessage(problem))
+
+    async def _run_check(self, answer: Out, text: str, run: Run[Any, Any]) -> ToolResult:
+        """Have the check judge an answer in words, as the call of a tool is run."""
+        reader, memory = self._reader, RunMemory(False)
+        call = ToolCall(ANSWER_TOOL, ANSWER_TOOL, text)
+        ready: Ready[Any] = Ready(call, reader, {"answer": answer}, call, Scope(self.registrations))
+        host = CallHost(run.ctx, replace(run.policy, observer=None, around=None), memory=memory)
+        result = await run_call(ready, host)
+        self.value = memory.answers.get(call.id)
+        return result
+
+    def count_wrong(self, problem: str) -> NoValidAnswer | None:
+        """Count a wrong answer; return the end where it was one too many."""
+        if self.retries_left == 0:
+            return NoValidAnswer(problem)
+        self.retries_left -= 1
+        return None
+
+    def restore_words(self, text: str, checked: str | None) -> None:
+        """Read an answer again that was given in words in another process."""
+        if checked is None:
+            self.read(text)
+        else:
+            self.value = read_value(checked, self._find_hint(ANSWER_TOOL))
+
+    def restore_call(self, ready: Ready[Any], result: ToolResult) -> Any:
+        """Return the answer that was given by a call in another process."""
+        if self._wanted.functions or self._wanted.check is not None:
+            return read_value(result.content, self._find_hint(result.tool_name))
+        return _plain_items(ready.arguments["answer"])
+
+    def load(self, result: ToolLoopResult[Any]) -> Any:
+        """Return the answer of a result whose output was read as JSON values.
+
+        Raises:
+            ValueError: It is not of the type; says why.
+        """
+        if not self._wanted.functions and self._wanted.check is None:
+            try:
+                arguments = self._reader.parse_json(write_json({"answer": result.output}))
+            except InvalidArgumentsError as error:
+                raise ValueError(_speak_of_answer(error.message)) from error
+            return _plain_items(arguments["answer"])
+        called = [each.tool_name for each in result.messages if isinstance(each, ToolResult)]
+        given = [name for name in reversed(called) if name in self.registrations]
+        hint = self._find_hint(given[0] if given else next(iter(self.registrations)))
+        from pydantic import TypeAdapter  # noqa: PLC0415 - slow to import
+
+        return TypeAdapter(hint).validate_json(write_json(result.output))
+
+    def _find_hint(self, name: str) -> Any:
+        tool: Any = self.registrations[name].tool
+        hint = tool.schema.return_hint
+        return Any if hint is inspect.Parameter.empty else hint
+
+    def read(self, text: str) -> str | None:
+        """Take the answer from a reply in words; return what is wrong with it, in words that speak of it, or None."""
+        try:
+            try:
+                arguments = self._parse_words(text)
+            except MalformedJsonError as error:
+                from toolkit.calls.argument_repair import repair_arguments  # noqa: PLC0415 - slow to import, and rarely needed
+
+                mended = repair_arguments(text)
+                if mended is None:
+                    raise error from None
+                arguments = self._parse_words(mended)
+        except InvalidArgumentsError as error:
+            return _speak_of_answer(error.message, is_bare=not self._is_wrapped)
+        self.problems = self.list_problems(arguments)
+        self.value = cast("Out", _plain_items(arguments["answer"]))
+        return None
+
+    def _parse_words(self, text: str) -> dict[str, Any]:
+        if self._is_wrapped or not _is_json(text):
+            return self._reader.parse_json(text)
+        return self._reader.parse_json(f'{{"answer": {text}}}')
+
+    def list_problems(self, arguments: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the problems of the items that were left out of an answer, one sentence for each, with its place."""
+        answer = arguments.get("answer")
+        if not isinstance(answer, _ValidItems):
+            return ()
+        from toolkit.schema.problems import describe_errors  # noqa: PLC0415 - it takes Pydantic's errors
+
+        details: list[Any] = [{**detail, "loc": ("answer", *detail["loc"])} for detail in answer.errors]
+        lines = describe_errors(details, {"answer": answer.given}, self._reader.arguments.nodes)
+        return tuple([line.removeprefix("answer") for line in lines])
+
+
+def _speak_of_answer(message: str, *, is_bare: bool = False) -> str:
+    """Return what is wrong with the arguments of a call, in words about an answer."""
+    for pattern, words in [*_OF_ANSWERS, *(_OF_BARE_ANSWERS if is_bare else ())]:
+        message = pattern.sub(words, message)
+    return message
+
+
+def _find_object(reader: Registration[Any]) -> dict[str, Any] | None:
+    """Return the schema of the answer where that is an object; None for anything else, a union too."""
+    parameters = reader.definition.parameters
+    wanted = reader.arguments.nodes.resolve(parameters["properties"].get("answer"))
+    if wanted.get("type") != "object":
+        return None
+    return {**wanted, "$defs": parameters["$defs"]} if "$defs" in parameters else dict(wanted)
+
+
+class _ValidItems(list[Any]):
+    """The items of a list that are valid, with the list as it was given and the errors of the others."""
+
+    __slots__ = ("errors", "given")
+
+    def __init__(self, items: list[Any], given: list[Any], errors: list[ErrorDetails]) -> None:
+        super().__init__(items)
+        self.given = given
+        self.errors = errors
+
+
+def _keep_valid(value: Any, validate: Callable[[Any], Any]) -> Any:
+    """Validate a list; where some of its items are valid, leave the others out."""
+    from pydantic import ValidationError  # noqa: PLC0415 - slow to import
+
+    try:
+        return validate(value)
+    except ValidationError as error:
+        errors = error.errors(include_url=False)
+        wrong = {detail["loc"][0] for detail in errors if detail["loc"]}
+        given: list[Any] = [*cast("Sequence[Any]", value)] if isinstance(value, list) else []
+        valid = [item for place, item in enumerate(given) if place not in wrong]
+        if not valid or not wrong:
+            raise
+        return _ValidItems(validate(valid), given, errors)
+
+
+def _plain_items(answer: Any) -> Any:
+    return list(answer) if isinstance(answer, _ValidItems) else answer
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _register_answer(tool: FunctionTool[Any, ..., Any]) -> Registration[Any]:
+    """Return a tool whose output is the answer."""
+    registration = Registration[Any](tool)
+    if not registration.options.result_as_answer:
+        registration = registration.configured(replace(registration.options, result_as_answer=True))
+    registration.is_offered_by_loop = True
+    return registration
+
+
+def _is_same_function(other: Registration[Any], mine: Registration[Any]) -> bool:
+    function = getattr(mine.tool, "function", None)
+    return other.is_same_tool(mine) or (function is not None and getattr(other.tool, "function", None) is function)
+
+
+def _make_answer_tool(wanted: AnswerFormat[Any]) -> FunctionTool[Any, ..., Any]:
+    """Return the tool that takes an answer of a type, and has it checked.
+
+    Raises:
+        SchemaError: JSON can't carry the type.
+        ConfigurationError: The check takes other parameters than an answer, or a context and an answer.
+    """
+    check = wanted.check
+    hint: Any = wanted.type if wanted.has_type else str
+    if check is None:
+
+        def final_answer(answer: Any) -> Any:
+            return _plain_items(answer)
+
+        final_answer.__annotations__ = {"answer": hint, "return": hint}
+        function: Callable[..., Any] = final_answer
+    else:
+        function = _compose_check(check, hint)
+    if wanted.keep_valid:
+        from pydantic import WrapValidator  # noqa: PLC0415 - slow to import
+
+        function.__annotations__["answer"] = Annotated[hint, WrapValidator(_keep_valid)]
+    is_threaded = check is not None and kind_of(function) == "sync"
+    options = ToolOptions(result_as_answer=True, run_in_thread=is_threaded)
+    try:
+        return FunctionTool(
+            function, context=check is not None, name=ANSWER_TOOL, description=_DESCRIPTION, options=options
+        )
+    except SchemaError as error:
+        raise SchemaError("the type of AnswerFormat", error.reason) from error
+
+
+def _compose_check(check: AnswerCheck, hint: Any) -> Callable[..., Any]:
+    """Return a function of the context and the answer that returns what the check does."""
+    kind, count = kind_of(check), _count_parameters(check)
+    if kind not in ("sync", "coroutine") or count not in (1, 2):
+        raise ConfigurationError(
+            f"the check of AnswerFormat, {describe_function(check)}, can't judge an answer: it takes the answer, or "
+            "the context and the answer, and returns the answer"
+        )
+    ask = cast("Callable[..., Any]", check)
+    places = slice(2 - count, 2)  # of the context and the answer
+    first = next(iter(inspect.signature(check).parameters.values()))
+    is_typed = count == 2 and first.annotation is not inspect.Parameter.empty
+    read = read_signature(check, context=is_typed, receiver=False, localns=find_local_names(check))
+    is_sure = read.return_hint is not inspect.Parameter.empty
+    returned = read.return_hint if is_sure else hint
+    require = partial(_require_type, hint=returned, is_sure=is_sure)
+
+    async def await_check(ctx: Any, answer: Any) -> Any:
+        return require(await ask(*(ctx, _plain_items(answer))[places]))
+
+    def call_check(ctx: Any, answer: Any) -> Any:
+        value = ask(*(ctx, _plain_items(answer))[places])
+        return value if inspect.isawaitable(value) else require(value)
+
+    function: Callable[..., Any] = await_check if kind == "coroutine" else call_check
+    function.__annotations__ = {"ctx": read.context_hint if is_typed else object, "answer": hint, "return": returned}
+    return function
+
+
+def _count_parameters(check: AnswerCheck) -> int:
+    """Return how many parameters a check is called with."""
+    try:
+        parameters = inspect.signature(check).parameters.values()
+    except (TypeError, ValueError):  # of a builtin
+        return 1
+    places = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    needed = [each for each in places if each.default is each.empty]
+    if any(each.kind is each.KEYWORD_ONLY and each.default is each.empty for each in parameters):
+        return 0
+    takes_any = any(each.kind is each.VAR_POSITIONAL for each in parameters)
+    return len(needed) or (1 if places or takes_any else 0)
+
+
+def _require_type(value: Any, *, hint: Any, is_sure: bool) -> Any:
+    """Return the value of a check, where it is of the type that the check is to return.
+
+    Raises:
+        TypeError: It is not; a check without a return hint may return anything but nothing.
+    """
+    if not is_sure and value is not None:
+        return value
+    from pydantic import PydanticUserError, TypeAdapter, ValidationError  # noqa: PLC0415 - slow to import
+
+    try:
+        TypeAdapter(hint).validate_python(value, strict=True)
+    except ValidationError:
+        name = getattr(hint, "__name__", None) or str(hint)
+        raise TypeError(
+            f"the check of AnswerFormat returned {describe_value(value)}: it must return the answer, of type {name}"
+        ) from None
+    except PydanticUserError:  # a type of the application's own, which only it knows
+        pass
+    return value
