@@ -7,11 +7,12 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 __all__ = ["browser"]
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_MOST_MILLISECONDS = 120_000  # of a machine that others keep busy
 _HINT = "no browser: 'apt-get install chromium', or any Chromium or Chrome on the PATH"
 
 
@@ -35,6 +36,7 @@ def browser() -> Iterator[Browser]:
     path = _find_browser()
     if path is None:
         pytest.skip(_HINT)
+    expect.set_options(timeout=_MOST_MILLISECONDS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield browser

@@ -24,9 +24,15 @@ def pytest_xdist_auto_num_workers() -> int:
     return cores + cores // 2
 
 
-def pytest_collection_finish() -> None:
-    """Spare each collection of garbage the half of a million things that are there to the end."""
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Spare each collection of garbage the half of a million things that are made here, and are there to the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

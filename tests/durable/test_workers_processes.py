@@ -116,6 +116,15 @@ async def test_what_a_frozen_worker_writes_late_is_refused(runs: DurableRuns, ur
     assert read_notes(tmp_path, run.id) == ["wait c0", "add c1"]
 
 
+async def test_a_connection_that_is_returned_after_the_end_is_closed(postgres: PostgresServer) -> None:
+    storage = await to_thread.run_sync(Storage, postgres.make_database())
+    late = storage.engine.raw_connection()
+    connection: Any = late.driver_connection
+    storage.close()
+    late.close()
+    assert connection.closed
+
+
 _FREEZES_IN_A_TRANSACTION = """
 import os
 import signal

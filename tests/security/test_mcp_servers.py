@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, cast
 
@@ -325,7 +326,10 @@ async def test_an_answer_without_what_its_schema_is_about_is_an_error() -> None:
     assert result.text.endswith("its answer does not fit its output schema: it has no structured content")
 
 
-BOMB = gzip.compress(b'{"jsonrpc": "2.0", "id": 1, "result": {"x": "' + b"a" * 200_000_000 + b'"}}')
+@cache
+def make_bomb() -> bytes:
+    """Pack a result of two hundred megabytes; not where the module is imported, which each process does."""
+    return gzip.compress(b'{"jsonrpc": "2.0", "id": 1, "result": {"x": "' + b"a" * 200_000_000 + b'"}}', 1)
 
 
 @contextmanager
@@ -341,9 +345,9 @@ def hostile_server(kind: str) -> Generator[str]:
             self.send_header("content-type", "text/event-stream" if kind == "an event" else "application/json")
             if kind in ("a bomb", "an error"):
                 self.send_header("content-encoding", "gzip")
-                self.send_header("content-length", str(len(BOMB)))
+                self.send_header("content-length", str(len(make_bomb())))
                 self.end_headers()
-                self.wfile.write(BOMB)
+                self.wfile.write(make_bomb())
                 return
             self.send_header("connection", "close")
             self.end_headers()

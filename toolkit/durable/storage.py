@@ -320,8 +320,9 @@ class Storage:
             pause = min(_LONGEST_PAUSE, pause * 2)
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections, those that threads still have when they return them."""
         self.client.destroy()
+        event.listen(self.engine.pool, "checkin", _close_connection)
         self.engine.dispose()
 
 
@@ -453,6 +454,11 @@ def _execute_each(
     for each in parameters:
         cursor.execute(statement, each)
     return True
+
+
+def _close_connection(connection: Any, record: object) -> None:  # noqa: ARG001 - as SQLAlchemy calls it
+    if connection is not None:
+        connection.close()
 
 
 def _set_up_sqlite(connection: sqlite3.Connection, record: object) -> None:  # noqa: ARG001 - as SQLAlchemy calls it
