@@ -15,6 +15,7 @@ from toolkit import (
     Deny,
     LoopLimits,
     Modify,
+    Steering,
     ToolCall,
     ToolLoopConfig,
     ToolLoopHandle,
@@ -29,6 +30,7 @@ from toolkit.agents import SubAgent, coworker_tools, sub_agent_tool
 from toolkit.chat import ChatResponse, validate_transcript
 from toolkit.endings import Aborted, AwaitingApproval, Cancelled, Complete, UsageLimit
 from toolkit.events import Done, RunStart, ToolExecutionEnd, ToolExecutionStart
+from toolkit.policies import Sequential
 from toolkit.testing import EventCollector, ScriptedProvider
 
 pytestmark = pytest.mark.anyio
@@ -243,6 +245,73 @@ async def test_a_budget_counts_over_the_wait(depth: int) -> None:
     result = await office.go_on(first.snapshot, {"p": True}, config)
     assert result.reason == UsageLimit("requests", depth + 1, depth + 1)
     assert office.runs == ["look", "pay 5"]
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("more", [0, 1])
+async def test_a_budget_of_calls_counts_each_once_over_the_wait_at_every_level(depth: int, more: int) -> None:
+    limit = depth + 1 + more  # the calls of the sub-agents, `look`, and then `pay`
+    config: ToolLoopConfig = ToolLoopConfig(
+        on_tool_call=put_off_pay, limits=LoopLimits(usage=UsageLimits(tool_calls=limit))
+    )
+    office = Office(depth)
+    first = await office.begin(config)
+    assert isinstance(first.reason, AwaitingApproval)
+    result = await office.go_on(first.snapshot, {"p": True}, config)
+    validate_transcript(result.messages)
+    assert office.runs == ["look", "pay 5"][: more + 1]
+    assert result.reason == Complete()
+    if depth == 1 and not more:
+        assert f"was stopped by the limit of {limit} tool calls: this may be incomplete" in result.messages[-2].text
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+async def test_a_budget_of_a_sub_agent_counts_over_the_wait(depth: int) -> None:
+    office = Office(depth, settings={"limits": LoopLimits(usage=UsageLimits(requests=depth))})
+    first = await office.begin()
+    assert isinstance(first.reason, AwaitingApproval)
+    result = await office.go_on(first.snapshot, {"p": True})
+    assert result.reason == Complete()
+    assert office.runs == ["look", "pay 5"]
+    words = f"[Sub-agent 'clerk{depth - 1}' was stopped by the limit of {depth} requests: this may be incomplete]"
+    assert words in result.messages[-2].text
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+async def test_a_message_that_comes_while_a_decision_is_awaited_is_read_first(depth: int) -> None:
+    office, steering = Office(depth), Steering()
+    config: ToolLoopConfig = ToolLoopConfig(on_tool_call=put_off_pay, steering=steering)
+    first = await office.begin(config)
+    steering.steer("Don't pay!")
+    result = await office.go_on(first.snapshot, {"p": True}, config)
+    assert result.reason == Complete()
+    assert office.runs == ["look"]
+    skipped, message, _ = [each.text for each in result.messages[-3:]]
+    assert skipped == ("Interrupted: skipped because of a new message. The tool was running and may have taken effect.")
+    assert message == "Don't pay!"
+    assert steering.is_empty
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("to", ["boss", "clerk0"])
+async def test_a_message_reaches_the_level_that_it_is_for_once(depth: int, to: str) -> None:
+    office, steering = Office(depth, calls=(ToolCall("l", "look", "{}"), ToolCall("p", "pay", '{"n": 5}'))), Steering()
+
+    def speak(event: object) -> None:
+        if isinstance(event, ToolExecutionEnd) and event.tool_name == "look":
+            steering.steer("Don't pay!")
+
+    office.settings = {"on_event": speak, "execution": Sequential()}
+    if to == "clerk0":
+        office.settings["steering"] = steering
+    config: ToolLoopConfig = ToolLoopConfig(steering=steering if to == "boss" else None)
+    result = await office.begin(config)
+    assert result.reason == Complete()
+    assert office.runs == (["look", "pay 5"] if to == "boss" else ["look"])
+    texts = [[each.text for each in model.requests[-1].messages] for model in office.providers]
+    assert ("Don't pay!" in texts[0]) == (to == "clerk0")
+    assert [each.text for each in result.messages].count("Don't pay!") == (to == "boss")
+    assert steering.is_empty
 
 
 async def test_an_approver_of_the_sub_agent_itself_may_decide_later() -> None:

@@ -293,7 +293,8 @@ class Approvals(Generic[Ctx]):
         call, run = ready.call, self._run
         match verdict:
             case Approve():
-                limit = None if run.budget is None else run.budget.reserve_tool_call()
+                budget = run.find_budget()
+                limit = None if budget is None else budget.reserve_tool_call()
                 if limit is not None:
                     run.feed(RunWoundUp(limit))
                     used_up = f"Not started: the run may make {limit.maximum:g} tool calls, and they are used up."

@@ -743,6 +743,16 @@ class Run(Generic[Ctx, Out]):
             self._gather_middleware(frame)
         self._has_begun = True
 
+    def find_budget(self) -> RunBudget | None:
+        """Return the budget that calls are reserved from; decisions on a run may come before it begins."""
+        frame = None if self._has_begun else current_frame.get()
+        if frame is None:
+            return self.budget
+        if self.budget is None:
+            return frame.budget
+        self.budget.nest_in(frame.budget)
+        return self.budget
+
     def _gather_middleware(self, frame: LoopFrame) -> None:
         """Have this run served by its own middleware, and by what it inherits."""
         members = join_middleware(frame.inherited, self.config.middleware)
