@@ -172,3 +172,9 @@ def test_the_tools_of_a_toolset_come_in_beside_others() -> None:
     assert (first.definition.name, second.definition.name) == ("delete", "add")
     assert (first.options.requires_approval, second.options.requires_approval) == (True, False)
     assert [found.definition.name for found in from_pydantic_ai(toolset)] == ["delete"]
+
+
+def test_the_timeout_of_a_toolset_is_that_of_its_tools_that_have_none() -> None:
+    toolset = FunctionToolset([Tool(add), Tool(retry, timeout=3)], timeout=7)
+    assert [found.options.timeout for found in from_pydantic_ai(toolset)] == [7, 3]
+    assert [tool.timeout for tool in toolset.tools.values()] == [None, 3]

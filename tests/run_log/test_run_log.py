@@ -36,7 +36,7 @@ from toolkit import (
 )
 from toolkit.agents import sub_agent_tool
 from toolkit.calls.caching import SqliteCache
-from toolkit.chat import ImageBlock, TextBlock, TextDelta, UserMessage
+from toolkit.chat import ChatResponse, ImageBlock, TextBlock, TextDelta, UserMessage
 from toolkit.loop.events import Done
 from toolkit.run_log import LogEntry, RunLog, Timeline
 from toolkit.run_log.stores import StoredLine, StoredRun
@@ -85,6 +85,17 @@ WHOLE_RUN = [
 
 def count_descriptors() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+async def test_an_answer_that_was_cut_off_is_listed_and_shown_as_such(path: Path) -> None:
+    log, reply = RunLog(path), ChatResponse(message=AssistantMessage("h"), stop_reason="max_tokens")
+    await tool_loop(ScriptedProvider([reply]), ToolRegistry(), "go", config=ToolLoopConfig(middleware=[log]))
+    [run] = log.runs()
+    assert (run.state, run.ending) == ("ended", "complete (max_tokens)")
+    timeline = Timeline()
+    for entry in log.read(run.id):
+        timeline.add(entry)
+    assert [step.note for step in timeline.steps] == ["complete (max_tokens)", "max_tokens"]
 
 
 async def test_many_runs_at_once_have_at_most_a_hundred_files_open_and_lose_no_line(tmp_path: Path) -> None:

@@ -245,6 +245,7 @@ async def test_a_streamed_answer_tells_when_its_first_piece_came() -> None:
 
 ENDINGS: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "complete": (["hi"], {}),
+    "complete (max_tokens)": ([ChatResponse(message=AssistantMessage("h"), stop_reason="max_tokens")], {}),
     "max_iterations": ([ADD, ADD], {"max_iterations": 1}),
     "stop_condition": ([ADD, "hi"], {"stop_when": stop_after(steps=1)}),
     "usage_limit": ([ADD, "hi"], {"limits": LoopLimits(usage=UsageLimits(requests=1))}),

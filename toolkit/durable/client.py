@@ -426,7 +426,7 @@ class DurableStatus:
         updated: When something of it was written last.
         attempts: How many workers have begun its last segment; more than 1 where one ended before it did.
         last_seq: The number of its last event.
-        ending: The `kind` of its ending, or the class of the error that it failed with; empty until its rest.
+        ending: The `ending` of its result, or the class of the error that it failed with; empty until its rest.
         error: The message of that error; in lists its first 1,000 characters.
         pending: The calls that await decisions, and those decided since the last rest, marked; empty in lists.
         metadata: The value that it was begun with.

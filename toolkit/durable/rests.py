@@ -92,7 +92,7 @@ class Rest:
 
     Args:
         state: Its state.
-        ending: The `kind` of the ending; the class of the error where it failed.
+        ending: The `ending` of the result; the class of the error where it failed.
         error: The message of the error, without secrets.
         messages: The transcript, as JSON.
         result: The result without its transcript, as JSON; None where the run failed.
@@ -285,7 +285,7 @@ class RunSegment:
         return {
             "v": _VERSION,
             "state": state,
-            "ending": result.reason.kind,
+            "ending": result.ending,
             "error": "",
             "messages": messages_to_plain(result.messages),
             "result": dump_result(replace(result, messages=[], snapshot=None)),

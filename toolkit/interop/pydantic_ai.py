@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Iterable, Mapping
+from copy import copy
 from typing import Any, cast, overload
 from uuid import uuid4
 
@@ -52,11 +53,7 @@ def from_pydantic_ai(
     """
     given: Any = [tools] if isinstance(tools, (Tool, FunctionToolset)) else tools
     if isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping, ToolRegistry)):
-        given = [
-            each
-            for one in cast("Any", given)
-            for each in (one.tools.values() if isinstance(one, FunctionToolset) else [one])
-        ]
+        given = [each for one in cast("Any", given) for each in _list_tools(one)]
     found = read_tools(given, Tool, "a tool of Pydantic AI")
     names = legal_names([tool.name for tool in found])
     return [_import_pydantic_tool(tool, name) for tool, name in zip(found, names, strict=True)]
@@ -81,6 +78,17 @@ def to_pydantic_ai(tools: OneOrMore[Any], ctx: Any = None) -> list[Tool[Any]]:
     """
     registry = read_registry(tools)
     return [_export_pydantic_tool(definition, registry, ctx) for definition in registry.definitions()]
+
+
+def _list_tools(given: Any) -> list[Any]:
+    """Return the tools of a toolset, each with the toolset's timeout where it has none; anything else as it is."""
+    if not isinstance(given, FunctionToolset):
+        return [given]
+    toolset = cast("FunctionToolset[Any]", given)
+    tools = [copy(tool) for tool in toolset.tools.values()]
+    for tool in tools:
+        tool.timeout = toolset.timeout if tool.timeout is None else tool.timeout
+    return tools
 
 
 def _import_pydantic_tool(tool: Tool[Any], name: str) -> FunctionTool[Any, ..., Any]:

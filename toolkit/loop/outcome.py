@@ -43,6 +43,11 @@ class Complete:
     kind: Literal["complete"] = field(default="complete", repr=False)
 
 
+def name_ending(kind: str, stop: str | None) -> str:
+    """Return the kind of an ending with how the answer was cut off, where it was: ``complete (max_tokens)``."""
+    return f"{kind} ({stop})" if stop else kind
+
+
 @dataclass(frozen=True, slots=True)
 class MaxIterations:
     """The limit of tool turns was reached."""
@@ -261,6 +266,11 @@ class ToolLoopResult(OtherWords, Generic[Out]):
     def __str__(self) -> str:
         """Return the answer, with a note where it was cut off."""
         return "\n\n".join([part for part in (self.text, self.cut_notice and f"[{self.cut_notice}]") if part])
+
+    @property
+    def ending(self) -> str:
+        """The kind of its reason in a line, with how the answer was cut off: ``complete (max_tokens)``."""
+        return name_ending(self.reason.kind, self.reason.stop if isinstance(self.reason, Complete) else None)
 
     @property
     def cut_notice(self) -> str:

@@ -547,7 +547,7 @@ class Run(Generic[Ctx, Out]):
         state, pending, closed = self.state, self.approvals.pending_events, self.state.turn.closed
         is_logged, self._is_logged = self._is_logged, False
         if is_logged and _logger.isEnabledFor(logging.INFO):
-            ending = outcome.reason.kind if isinstance(outcome, Completed) else type(outcome.error).__name__
+            ending = outcome.result.ending if isinstance(outcome, Completed) else type(outcome.error).__name__
             text = "run %s ended as %s: loop %s, %d requests, %d tokens"
             _logger.info(text, self.frame.run_id, ending, self.loop_id, state.iterations, state.usage.total_tokens)
         if self.listener is not None and self._is_notifying:

@@ -20,6 +20,7 @@ from toolkit.errors import ConfigurationError
 from toolkit.json_text import write_json
 from toolkit.loop.event_json import EVENT_VERSION, load_event, write_event
 from toolkit.loop.events import Done, Failed, LoopEvent
+from toolkit.loop.outcome import name_ending
 from toolkit.run_log.cleaning import EntryCleaner
 
 RUN_LOG_VERSION = 1
@@ -170,7 +171,7 @@ class RunSummary:
         agent: The name of the agent that ran, if it has one.
         model: The model that answered first.
         prompt: The start of the user's message; empty if contents are not logged.
-        ending: The `kind` of the reason for its end, or the class of the error that it failed with.
+        ending: The `ending` of its result, or the class of the error that it failed with.
         error: The message of that error.
         requests: How many requests were answered, sub-agents' among them; so are the others.
         tool_calls: How many calls ran or were refused.
@@ -261,7 +262,7 @@ def _note_state(counts: dict[str, Any], plain: Mapping[str, Any]) -> None:
             counts.update(state="running", ending="", error="")  # a run that awaited a decision continues
         case "done":
             reason = read_object(read_object(plain, "result"), "reason")
-            counts.update(state="ended", ending=reason.get("kind") or "")
+            counts.update(state="ended", ending=name_ending(reason.get("kind") or "", reason.get("stop")))
         case "failed":
             error = read_object(plain, "error")
             counts.update(state="failed", ending=error.get("type") or "", error=error.get("message") or "")

@@ -8,6 +8,7 @@ from dataclasses import field, replace
 from typing import Any, Literal, TypeAlias
 
 from toolkit.dataclass import dataclass
+from toolkit.loop.outcome import name_ending
 from toolkit.run_log.entries import LogEntry, RunState, read_object
 
 StepKind: TypeAlias = Literal["loop", "model", "tool", "retry", "note"]
@@ -269,7 +270,8 @@ class Timeline:
         result = read_object(plain, "result")
         reason = read_object(result, "reason")
         step.status, step.end = ("done" if failure is None else "error"), entry.time
-        step.note = str(reason.get("kind", "") if failure is None else failure.get("type", ""))
+        ending = name_ending(str(reason.get("kind", "")), reason.get("stop"))
+        step.note = ending if failure is None else str(failure.get("type", ""))
         _set_usage(step, read_object(plain if failure is not None else result, "usage"))
         self._end_open_steps(entry)
         return step

@@ -166,7 +166,7 @@ class _TracedRun(Middleware[object]):
         if error is not None:
             attributes[names.ERROR_TYPE] = error
         if result is not None:
-            span.set_attribute(names.ENDING, result.reason.kind)
+            span.set_attribute(names.ENDING, result.ending)
             span.set_attributes(names.describe_run(result.usage))
             if self._tracing.content != "none" and span.is_recording():
                 span.set_attribute(names.OUTPUT_MESSAGES, names.describe_messages(result.messages[-1:], self._scrubber))
