@@ -17,14 +17,17 @@ from toolkit import (
     Modify,
     Steering,
     ToolCall,
+    ToolContext,
     ToolLoopConfig,
     ToolLoopHandle,
     ToolLoopResult,
+    ToolOutput,
     ToolRegistry,
     Usage,
     UsageLimits,
     tool,
     tool_loop,
+    tool_with_ctx,
 )
 from toolkit.agents import SubAgent, coworker_tools, sub_agent_tool
 from toolkit.chat import ChatResponse, validate_transcript
@@ -344,6 +347,45 @@ async def test_each_run_of_a_waiting_call_has_one_start_and_one_end() -> None:
     assert [type(event) for event in events.events if isinstance(event, kinds)] == once
     await office.go_on(first.snapshot, {"p": True}, config)
     assert [type(event) for event in events.events if isinstance(event, kinds)] == once * 2
+
+
+@pytest.mark.parametrize(
+    ("options", "waits"), [({}, False), ({"on_crash": "resume"}, True), ({"idempotent": True}, True)]
+)
+async def test_a_sub_agent_waits_in_a_tool_that_may_be_run_again(
+    options: dict[str, Any], waits: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    runs: list[str] = []
+
+    @tool(run_in_thread=False)
+    def pay(n: int) -> str:
+        """Pay."""
+        runs.append(f"pay {n}")
+        return "paid"
+
+    def team(answers: int) -> ToolRegistry[object]:
+        model = ScriptedProvider([reply(ToolCall("p", "pay", '{"n": 5}')), reply(text="It is done.")][answers:])
+        clerk = SubAgent(name="clerk", provider=model, registry=ToolRegistry([pay]))
+
+        @tool_with_ctx(**options)
+        async def ask(context: ToolContext[object]) -> ToolOutput:
+            """Ask."""
+            runs.append("ask")
+            return await clerk.run(context, "Pay.")
+
+        return ToolRegistry([ask])
+
+    boss = [reply(ToolCall("1", "ask", "{}")), reply(text="Done.")]
+    first = await tool_loop(ScriptedProvider(boss), team(0), "Go.", config=CONFIG)
+    assert isinstance(first.reason, AwaitingApproval) == waits
+    assert ("was put off where its run can't wait" in caplog.text) == (not waits)
+    if waits:
+        decisions = {"p": True}
+        snapshot = through_json(first.snapshot)
+        result = await tool_loop(ScriptedProvider(boss[1:]), team(1), snapshot, config=CONFIG, decisions=decisions)
+        assert result.reason == Complete()
+        assert result.messages[-2].text == "It is done."
+        assert runs == ["ask", "ask", "pay 5"]
 
 
 async def test_where_no_loop_can_wait_a_deferred_call_is_denied_in_words() -> None:

@@ -327,13 +327,16 @@ def _words_for_model(error: Exception) -> str:
 def _can_wait(context: ToolContext[Any]) -> bool:
     """Return whether a sub-agent may await decisions in a call: that is made again when they are there.
 
-    So the call must do nothing but run this sub-agent, in a loop that can be saved with it.
+    So the call must do nothing but run this sub-agent, or nothing that must not happen twice, in a loop that can be
+    saved with it.
     """
     memory, scope = context.memory, context.scope
     if memory is None or memory.children is None or scope is None or context.left_by_child[0] is not None:
         return False
     registration = scope.registrations.get(context.tool_name)
-    return registration is not None and bool(getattr(registration.tool, "inner_registries", ()))
+    if registration is None:
+        return False
+    return bool(getattr(registration.tool, "inner_registries", ())) or registration.options.after_crash != "tell"
 
 
 def _judge_result(name: str, result: ToolLoopResult[Any]) -> tuple[str, bool]:

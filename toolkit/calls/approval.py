@@ -234,6 +234,10 @@ async def authorize(ready: Ready[Any], policy: ExecutionPolicy) -> Verdict:
 def _end_callers(verdict: Verdict, passed: Sequence[Caller]) -> Verdict:
     """Return what the answer of a caller's approver is for its sub-agent; an abort ends the callers' runs as well."""
     if isinstance(verdict, Defer) and passed and not passed[0].can_wait:
+        _logger.warning(
+            "a decision on a call of a sub-agent was put off where its run can't wait, so the call is denied: in a "
+            "durable run, or in a tool that runs it without on_crash='resume'"
+        )
         return Deny(_DEFERRED)
     if isinstance(verdict, Abort):
         for caller in passed:

@@ -179,6 +179,7 @@ class ToolOptions(Settings):
             model read that it may have taken effect; ``rerun`` runs it again, and so perhaps twice; ``resume`` does
             too, and the loops that it runs go on from the log: for what does nothing else that must not happen twice.
             None is ``rerun`` for a tool that is `idempotent` or has the tag ``read`` or ``idempotent``, else ``tell``.
+            A sub-agent that it runs may await decisions where this is not ``tell``: the call runs again with them.
         result_as_answer: True where the loop ends with its output as the answer.
         max_usage_count: How many calls may run; None sets no limit.
         usage_scope: ``run`` counts the calls of each run of a loop, ``process`` those of the tool as long as the
