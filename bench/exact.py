@@ -46,8 +46,11 @@ PEERS = {
     "pydantic_ai_run": "one_run",
     "pydantic_ai_turns_50": "turns_50",
     "pydantic_ai_calls_100": "calls_100",
+    "mirascope_run": "one_run",
+    "mirascope_turns_50": "turns_50",
+    "mirascope_calls_100": "calls_100",
 }
-"""The same by another library; counted where it is asked for."""
+"""The same by other libraries; counted where it is asked for."""
 
 _ROOT = Path(__file__).parents[1]
 

@@ -21,6 +21,9 @@ _ASIDE = {
     "pydantic_ai_run": "bench.peers",
     "pydantic_ai_turns_50": "bench.peers",
     "pydantic_ai_calls_100": "bench.peers",
+    "mirascope_run": "bench.mirascope_peer",
+    "mirascope_turns_50": "bench.mirascope_peer",
+    "mirascope_calls_100": "bench.mirascope_peer",
 }
 
 

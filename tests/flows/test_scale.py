@@ -83,6 +83,17 @@ async def test_ten_thousand_turns_run_without_recursion_or_growth() -> None:
     assert 0 < late <= early * 1.01
 
 
+@pytest.mark.full
+async def test_a_turn_costs_the_same_with_five_thousand_tools_that_nobody_calls() -> None:
+    counted: list[int] = []
+    for idle in (0, 5_000):
+        registry = ToolRegistry([add, *[tool(name=f"idle_{number}")(add.__wrapped__) for number in range(idle)]])
+        provider = Counting(400)
+        await tool_loop(provider, registry, "count", config=ToolLoopConfig(max_iterations=500))
+        counted += provider.counted
+    assert 0 < max(counted) <= min(counted) * 1.01
+
+
 async def test_a_thousand_loops_run_at_once() -> None:
     finished = 0
 
@@ -159,8 +170,9 @@ class Counted(Talkative):
         self.counted[-1] += event in ("call", "c_call")
 
 
-async def test_a_streamed_delta_costs_no_more_late_than_early_and_few_wait_for_a_slow_reader() -> None:
-    provider, read = Counted(20_000), 0
+@pytest.mark.parametrize("words", [20_000, pytest.param(200_000, marks=pytest.mark.full)])
+async def test_a_streamed_delta_costs_no_more_late_than_early_and_few_wait_for_a_slow_reader(words: int) -> None:
+    provider, read = Counted(words), 0
     async with tool_loop_stream(provider, TOOLS, "talk", config=ToolLoopConfig(keep_partial=True)) as events:
         async for event in events:
             read += isinstance(event, TextDelta)
