@@ -55,7 +55,7 @@ async def _work(folder: Path, url: str) -> None:
 
 async def _wait_for_state(runs: DurableRuns, run_id: str, state: str) -> None:
     run = await runs.get(run_id)
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         while (await run.status()).state != state:  # noqa: ASYNC110 - of another process
             await anyio.sleep(0.02)
 
@@ -77,7 +77,7 @@ async def _make_runs(folder: Path, url: str, desk: DurableLoop[Desk, Any]) -> No
             both = await runs.get("both")
             pending = (await both.status()).pending[0]
             await both.decide(pending.call_id, Approve(), binding=pending.binding)
-            with anyio.fail_after(60):
+            with anyio.fail_after(120):
                 while len((await both.status()).pending) != 1:  # noqa: ASYNC110 - of another process
                     await anyio.sleep(0.02)
                 while "wait c1" not in read_notes(folder, "moving"):  # noqa: ASYNC110 - of another process

@@ -108,7 +108,7 @@ class RestateServer:
         body = {"uri": f"http://127.0.0.1:{port}", "force": True, "use_http_11": use_http_11}
         self._post("admin", "/deployments", body)
 
-    def call(self, path: str, body: object = None, *, timeout: float = 60) -> Any:
+    def call(self, path: str, body: object = None, *, timeout: float = 180) -> Any:
         """Call a handler and return what it returns.
 
         Raises:
@@ -139,7 +139,7 @@ class RestateServer:
             return False
         return True
 
-    def _post(self, port: str, path: str, body: object, *, timeout: float = 120, method: str = "POST") -> Any:
+    def _post(self, port: str, path: str, body: object, *, timeout: float = 180, method: str = "POST") -> Any:
         headers = {"Accept": "application/json"} | ({} if body is None else {"Content-Type": "application/json"})
         data = None if body is None else json.dumps(body).encode()
         url = f"http://127.0.0.1:{self._ports[port]}{path}"

@@ -111,7 +111,7 @@ async def test_runs_of_each_version_go_on_after_the_migration(
             made = {run_id: await runs.get(run_id) for run_id in PROMPTS}
             for run_id in ("moving", "queued"):
                 await wait_for_state(made[run_id], "done")
-            with anyio.fail_after(60):
+            with anyio.fail_after(120):
                 while any(not each.ending for each in await runs.list()):  # noqa: ASYNC110 - of another thread
                     await anyio.sleep(0.05)
             listed = {each.run_id: each for each in await runs.list()}

@@ -239,7 +239,7 @@ async def test_runs_begin_by_a_schedule_until_it_is_deleted(
 ) -> None:
     for cron in ("0 3 * * *", "* * * * * *"):  # the second one replaces the first
         await runs.schedule(desk, "add", name="tick", cron=cron, tenant="acme", metadata={"customer": 1})
-    with worker_beside(url, desk), anyio.fail_after(60):
+    with worker_beside(url, desk), anyio.fail_after(120):
         while len(await runs.list(tenant="acme", state="done")) < 2:  # noqa: ASYNC110 - of another thread
             await anyio.sleep(0.05)
         [schedule] = await runs.list_schedules()
@@ -340,7 +340,7 @@ async def test_figures_of_the_runs_and_of_the_worker_are_measured(
         await start_all(runs, desk)
         moving = await runs.start(desk, "wait", run_id="moving")
         await wait_for_notes(tmp_path, [moving], 1)
-        with anyio.fail_after(30):
+        with anyio.fail_after(120):
             while "runs" not in read_metrics(reader):  # noqa: ASYNC110 - until the worker has looked for others
                 await anyio.sleep(0.05)
         found = read_metrics(reader)

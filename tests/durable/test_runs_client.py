@@ -247,7 +247,7 @@ async def test_a_call_that_runs_is_told_that_the_run_was_cancelled(
     run = await runs.start(desk, "wait")
     await wait_for_note(folder, run, "wait c0")
     await run.cancel("enough")
-    with anyio.fail_after(5):
+    with anyio.fail_after(120):
         result = await run.result()
     assert (result.reason.kind, (await run.status()).state) == ("cancelled", "cancelled")
     assert any(note.startswith("told c0") for note in read_notes(folder, run.id))
@@ -264,7 +264,7 @@ async def test_a_request_that_is_under_way_ends_with_the_run_that_is_cancelled(
         while not (folder / "thinking").exists():  # noqa: ASYNC110 - of another thread
             await anyio.sleep(0.01)
     await run.cancel("enough")
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         result = await run.result()
     (folder / "thinking").unlink()
     assert (result.reason.kind, read_notes(folder, run.id)) == ("cancelled", ["add c0"])

@@ -64,7 +64,7 @@ def worker_that_ends_at_the_rest(
 
 async def end_worker_at(url: str, desk: DurableLoop[Desk, None], patch: pytest.MonkeyPatch, run: DurableRun) -> None:
     """Have a worker end as the run has come to rest."""
-    with worker_that_ends_at_the_rest(url, desk, patch), anyio.fail_after(60):
+    with worker_that_ends_at_the_rest(url, desk, patch), anyio.fail_after(120):
         async with DurableRuns(url) as runs:
             while (await runs.list())[0].state in ("queued", "running"):  # noqa: ASYNC110 - of another thread
                 await anyio.sleep(0.02)
@@ -236,7 +236,7 @@ async def test_what_was_said_by_a_client_that_ended_in_mid_word_is_taken_by_an_i
             with monkeypatch.context() as patch:
                 patch.setattr(RunRows, "begin_next", begin_nothing)
                 await run.say("add add")
-            with anyio.fail_after(60):
+            with anyio.fail_after(120):
                 while (await run.result()).text != "Done after 3 turns: add add add.":  # noqa: ASYNC110 - of a thread
                     await anyio.sleep(0.02)
     assert read_notes(tmp_path, "r") == ["add c0", "add c2"]
@@ -257,7 +257,7 @@ async def test_a_worker_with_nothing_to_do_looks_for_messages_at_a_pace_of_its_o
     monkeypatch.setattr(RunRows, "find_called", find_and_note)
     monkeypatch.setattr(worker_module, "_LOOK_SECONDS", 0.001)
     monkeypatch.setattr(worker_module, "_IDLE_LOOK_SECONDS", 3_600)
-    with worker_beside(url, make_desk(tmp_path), lease=0.1), counted_rows() as statements, anyio.fail_after(60):
+    with worker_beside(url, make_desk(tmp_path), lease=0.1), counted_rows() as statements, anyio.fail_after(120):
         while len([each for each in statements if "toolkit_workers" in each]) < 20:  # noqa: ASYNC110 - of a thread
             await anyio.sleep(0.02)
     assert len(looks) <= 2, "at its start and its end"
@@ -333,7 +333,7 @@ async def test_a_run_that_goes_on_after_its_end_has_its_limits_and_the_state_of_
             usage, endings = (await run.result()).usage, list[str]()
             for count, words in enumerate(("x add", "x add", "more"), 2):
                 await run.say(words)
-                with anyio.fail_after(60):
+                with anyio.fail_after(120):
                     while await count_said(run) < count:  # noqa: ASYNC110 - of another thread
                         await anyio.sleep(0.02)
                 endings.append((await run.result()).reason.kind)

@@ -57,7 +57,7 @@ async def test_a_call_that_takes_longer_than_the_lease_is_not_taken_over(
     workers = start_workers(2, app, url, lease=2)
     try:
         run = await runs.start(desk, "wait add", run_id="r")
-        with anyio.fail_after(60):
+        with anyio.fail_after(120):
             while not read_notes(tmp_path, "r"):  # noqa: ASYNC110 - of another process
                 await anyio.sleep(0.01)
         await anyio.sleep(5)
@@ -119,7 +119,7 @@ async def test_a_worker_whose_disk_is_full_goes_on_when_there_is_space(tmp_path:
         [worker] = start_workers(1, app, url, lease=1)
         try:
             run = await runs.start(desk, "wait slow pair add", run_id="r")
-            with anyio.fail_after(60):
+            with anyio.fail_after(120):
                 while not read_notes(tmp_path, "r"):  # noqa: ASYNC110 - of another process
                     await anyio.sleep(0.01)
             full = (64_000, resource.RLIM_INFINITY)  # of each file: less than the database has

@@ -107,7 +107,7 @@ async def test_what_a_frozen_worker_writes_late_is_refused(runs: DurableRuns, ur
         (tmp_path / f"go-{run.id}").touch()  # the frozen one finds that its call has ended, and goes on
         frozen.send(signal.SIGCONT)
         await anyio.sleep(2)
-        assert (await run.result(timeout=5)).messages == result.messages
+        assert (await run.result(timeout=120)).messages == result.messages
         assert [event async for event in run.events()] == told
     finally:
         frozen.kill()
