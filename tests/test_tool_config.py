@@ -151,7 +151,7 @@ def test_a_plugin_takes_every_option_of_the_call_but_functions() -> None:
     call = {*inspect.signature(plugin_tools).parameters} - {"options"}
     options = ToolOptionKeywords.__optional_keys__
     assert options > {"requires_approval", "strict"}
-    assert set(PluginConfig.model_fields) == (call | options | {"prefix"}) - {"preview", "cache_key"}
+    assert set(PluginConfig.model_fields) == (call | options | {"prefix"}) - {"available", "preview", "cache_key"}
 
 
 @pytest.mark.anyio

@@ -24,11 +24,14 @@ from toolkit.loop.config import (
     Compaction,
     Decisions,
     Execution,
+    Instructions,
     LoopLimits,
     Parallel,
     ProviderRetryConfig,
     Sequential,
     Steering,
+    SystemPrompt,
+    prompt_template,
 )
 from toolkit.loop.feeds import InjectMessages
 from toolkit.loop.limits import LoopDepth, UsageLimits
@@ -96,6 +99,7 @@ __all__ = [
     "Execution",
     "Finding",
     "InjectMessages",
+    "Instructions",
     "LoopDepth",
     "LoopDetectionConfig",
     "LoopLimits",
@@ -128,6 +132,7 @@ __all__ = [
     "StopContext",
     "StopDecision",
     "StopWhen",
+    "SystemPrompt",
     "Timeouts",
     "ToolExecutionHooks",
     "ToolOrder",
@@ -142,6 +147,7 @@ __all__ = [
     "keep_last",
     "mask_old_results",
     "or_",
+    "prompt_template",
     "stop_after",
     "summarize",
     "token_budget",

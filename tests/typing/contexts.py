@@ -82,6 +82,23 @@ def sync_loops(provider: ScriptedProvider) -> Any:
     tool_loop_sync(provider, registry, "go")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
+# What a context decides is a function of it.
+def greet(app: App) -> str:
+    return app.user
+
+
+async def greet_admin(admin: Admin) -> str:
+    return str(admin.rights)
+
+
+async def prompts(provider: ScriptedProvider) -> None:
+    assert_type(await tool_loop(provider, registry, "go", ctx=App(), system_prompt=greet), ToolLoopResult[None])
+    assert_type(await tool_loop(provider, registry, "go", ctx=Admin(), system_prompt=greet), ToolLoopResult[None])
+    await tool_loop(provider, registry, "go", ctx=App(), system_prompt=lambda app: app.user)
+    await tool_loop(provider, registry, "go", ctx=App(), system_prompt=greet_admin)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    assert_type(registry.for_context(App()), ToolRegistry[App])
+
+
 # A served registry gets its context, or a function that makes it, also by a context manager.
 def find_app(request: McpRequest) -> App:
     return App()

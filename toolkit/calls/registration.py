@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field, fields, replace
+from inspect import iscoroutinefunction
 from threading import Lock
 from typing import Any, Generic, Literal, NoReturn, Protocol, TypeAlias, cast, runtime_checkable
 from weakref import WeakKeyDictionary, WeakSet
@@ -113,6 +114,10 @@ ApprovalNeed: TypeAlias = Callable[[Mapping[str, Any]], bool | str]
 """Says by the validated arguments whether somebody must agree to a call: True or a reason, else False or nothing."""
 
 
+Availability: TypeAlias = Callable[[Any], bool | ToolDefinition]
+"""Says by the context whether a tool is offered in a run, or as which definition."""
+
+
 PreviewWriter: TypeAlias = Callable[[Mapping[str, Any]], str]
 """Writes the validated arguments of a call for the person who decides on it."""
 
@@ -121,6 +126,7 @@ class ChangeableOptionKeywords(TypedDict, total=False):
     """The keywords of `ToolRegistry.configured`: how a tool that is made already is run."""
 
     label: str
+    available: Availability | None
     retry: ToolRetryConfig | None
     timeout: Duration | None
     argument_repair: bool | None
@@ -158,6 +164,9 @@ class ToolOptions(Settings):
 
     Args:
         label: The name that a person sees in its place; empty means the name.
+        available: A function of the application's context, called when a run begins: False leaves the tool out of that
+            run, a `ToolDefinition` has the model see that in place of its own, and its arguments checked against that
+            too. It must not wait. None offers the tool to all.
         retry: How a failed run is tried again; None does not try again.
         timeout: Seconds for one run, from the moment that its body begins; None takes the loop's `timeouts.tool`.
         strict: True where ``"5"`` is refused for an integer, and providers are asked to hold the model to the schema.
@@ -200,6 +209,7 @@ class ToolOptions(Settings):
     """
 
     label: str = ""
+    available: Availability | None = None
     retry: ToolRetryConfig | None = None
     timeout: Seconds | None = None
     strict: bool = False
@@ -227,6 +237,8 @@ class ToolOptions(Settings):
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if iscoroutinefunction(self.available):
+            raise ConfigurationError("available must not be async: let what makes the context wait for what it needs")
 
     @property
     def after_crash(self) -> Literal["tell", "rerun", "resume"]:
@@ -419,6 +431,17 @@ class Registration(Generic[Ctx_contra]):
         other.former_names = ((self.name, rules), *self.former_names)
         return other
 
+    def shown_as(self, definition: ToolDefinition) -> Registration[Ctx_contra]:
+        """Return the same tool under its name, shown as another definition, which its arguments must fit too."""
+        other = self._make_changed(replace(definition, name=self.name), self.options, self.counter)
+        other.can_change = False
+        if definition.parameters != self.definition.parameters:
+            other.arguments = _NarrowedArguments(
+                raw_arguments(definition.parameters, subject=self.name), self.arguments
+            )
+            other.parse_json = other.arguments.parse_json
+        return other
+
     def is_same_tool(self, other: Registration[Any]) -> bool:
         """Return whether both are one tool, whatever their names: the same object, or a method of the same object."""
         return self.tool is other.tool or _find_function(self.tool) == _find_function(other.tool)
@@ -449,6 +472,31 @@ class Registration(Generic[Ctx_contra]):
         guards = (options.retry, options.concurrency, options.lock, options.max_usage_count)
         # Whether a run needs more than awaiting the tool for a time.
         self.is_guarded: bool = any(guard is not None for guard in guards)
+
+
+class _NarrowedArguments:
+    """Checks arguments against the schema that a model sees, and reads them as the tool takes them."""
+
+    def __init__(self, shown: ArgumentsParser, own: ArgumentsParser) -> None:
+        self._shown = shown
+        self._own = own
+        self.schema: Mapping[str, Any] = shown.schema
+        self.nodes: Nodes = shown.nodes
+        self.is_strict: bool = own.is_strict
+        self.dump_json = own.dump_json
+        self.is_strict_at = own.is_strict_at
+
+    def parse_json(self, text: str) -> dict[str, Any]:
+        """Return the arguments that fit both."""
+        self._shown.parse_json(text)
+        return self._own.parse_json(text)
+
+    def parse(self, value: object, *, mend: bool = True) -> dict[str, Any]:
+        """Do the same with JSON that is decoded already, or with values that are validated."""
+        from toolkit.plain_values import read_plain  # noqa: PLC0415 - it takes milliseconds
+
+        self._shown.parse(read_plain(value).value, mend=mend)
+        return self._own.parse(value, mend=mend)
 
 
 def _find_function(tool: object) -> object:

@@ -7,6 +7,8 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, field, fields, replace
+from functools import partial
+from string import Formatter
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, cast, get_origin, overload
 
 from typing_extensions import TypedDict, TypeForm, TypeVar
@@ -15,6 +17,7 @@ from toolkit.backoff import backoff_pause
 from toolkit.calls.approval import Approval
 from toolkit.calls.output import READER
 from toolkit.calls.policy import CallConfig, ExecutionPolicy
+from toolkit.calls.registration import Ctx
 from toolkit.chat import (
     AssistantMessage,
     ChatRequest,
@@ -28,6 +31,7 @@ from toolkit.chat import (
 from toolkit.chat.request import SAMPLING_OPTIONS
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, TranscriptError
+from toolkit.json_text import write_json
 from toolkit.loop.journal import Journal
 from toolkit.loop.limits import UsageLimits
 from toolkit.loop.listener import EventHook, hook_may_wait
@@ -35,6 +39,7 @@ from toolkit.loop.middleware import Middleware, check_middleware
 from toolkit.loop.outcome import Out, Snapshot
 from toolkit.loop.stopping import LoopDetectionConfig, StopWhen
 from toolkit.settings import (
+    FUNCTION,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveInt,
@@ -203,6 +208,10 @@ ANSWER_TOOL = "final_answer"
 
 Compaction: TypeAlias = Callable[[Sequence[Message]], Sequence[Message] | Awaitable[Sequence[Message]]]
 """Gives a shorter transcript, or the same; must not change the one it is given."""
+
+
+Instructions: TypeAlias = Callable[[Any], str | Awaitable[str | None] | None]
+"""A function of the context that returns the instructions for the next turn, or None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -388,7 +397,7 @@ def _read_function(function: Callable[..., Any]) -> FunctionTool[Any, ..., Any]:
 _BESIDE_THE_CONFIG: Mapping[str, str] = {
     "system": "system_prompt=...",
     "system_message": "system_prompt=...",
-    "instructions": "system_prompt=...",
+    "instructions": "system_prompt=..., or config=ToolLoopConfig(instructions=(...,)) for what each turn changes",
     "context": "ctx=...",
     "deps": "ctx=...",
     "messages": "them in the place of the prompt",
@@ -474,6 +483,9 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
             in a docstring does not void the decisions that are awaited.
         request_options: Laid over the `ChatRequest.options` of each request, by name. A snapshot holds ``***`` in place
             of the secrets among those (telling names, all headers and query values): give them here to restore it.
+        instructions: Functions of the context, which may be async: called before each turn, for a text that the model
+            reads last, after the transcript, and that is not part of it. So instructions that change leave the
+            beginning of the request as it was, and the server's cache of it holds. None and an empty text say nothing.
         journal: The log of a durable run: a run that is started again with it goes on where it was, and runs no call
             twice; see `toolkit.durable`. None makes a run that is not durable.
 
@@ -502,6 +514,7 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
     signing_key: str | bytes | None = field(default=None, repr=False)
     binds_descriptions: bool = False
     request_options: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    instructions: Sequence[Instructions] = ()
     middleware: Sequence[Middleware[Any]] = ()
     journal: Journal | None = None
     policy: ExecutionPolicy = field(init=False, repr=False, compare=False)
@@ -548,18 +561,24 @@ Decisions: TypeAlias = Mapping[str, Approval | bool | str]
 """The decisions on the calls of a snapshot, by call id; each holds for the call as it is pending in that snapshot."""
 
 
-class LoopOptions(TypedDict, Generic[Out], total=False):
-    """The keywords of every view of a loop, beside its context.
+SystemPrompt: TypeAlias = str | Callable[[Ctx], str | Awaitable[str]]
+"""A text, or a function of the context that returns one; see `LoopOptions`."""
 
-    Args:
-        config: The settings.
-        system_prompt: Stands first, in the place of one that the transcript begins with.
-        decisions: With a snapshot: what was decided on calls that await it, by their ids.
-    """
+
+class LoopOptions(TypedDict, Generic[Out, Ctx], total=False):
+    """The keywords of every view of a loop, beside its context."""
 
     config: ToolLoopConfig[Out] | None
-    system_prompt: str
+    """The settings; by default `ToolLoopConfig()`."""
+
+    system_prompt: SystemPrompt[Ctx]
+    """Stands first, in the place of one that the transcript begins with; by default there is none.
+
+    A function of the context, which may be async, is called once, when the run begins; a snapshot holds its text.
+    """
+
     decisions: Decisions | None
+    """With a snapshot: what was decided on calls that await it, by their ids; by default nothing."""
 
 
 def check_parts(provider: object, registry: object, prompt: object, config: object) -> None:
@@ -633,27 +652,76 @@ def check_messages(name: str, messages: object) -> None:
 
 
 def check_prompt(
-    prompt: str | Sequence[Message] | ChatRequest, system_prompt: str
+    prompt: str | Sequence[Message] | ChatRequest, system_prompt: SystemPrompt[Any]
 ) -> str | Sequence[Message] | ChatRequest:
-    """Return what a loop starts from, with its system prompt first.
+    """Return what a loop starts from, with its system prompt first where that is a text.
 
     Raises:
         ConfigurationError: There is nothing to ask.
     """
-    check_setting("system_prompt", system_prompt, str)
+    check_setting("system_prompt", system_prompt, str, FUNCTION)
     messages = prompt.messages if isinstance(prompt, ChatRequest) else prompt
     if not (messages.strip() if isinstance(messages, str) else messages):
         raise ConfigurationError(
             "what a loop starts from is empty, and the model would be asked nothing: give a question, or a transcript "
             "of at least one message"
         )
-    if not system_prompt:
+    if not system_prompt or not isinstance(system_prompt, str):
         return prompt
     transcript = transcript_of(prompt)
-    if isinstance(transcript[0], SystemMessage):
-        del transcript[0]
-    transcript.insert(0, SystemMessage(system_prompt))
+    put_system_prompt(transcript, system_prompt)
     return replace(prompt, messages=transcript) if isinstance(prompt, ChatRequest) else transcript
+
+
+def put_system_prompt(messages: list[Message], text: str) -> None:
+    """Put a system prompt first, in the place of one that the transcript begins with."""
+    first: list[Message] = [SystemMessage(text)]
+    messages[: 1 if messages and isinstance(messages[0], SystemMessage) else 0] = first
+
+
+def prompt_template(text: str) -> Callable[[object], str]:
+    """Return a system prompt with the values of the context in the place of ``{names}``.
+
+    ::
+
+        prompt = prompt_template("You help {user}. Their plan is {plan}.")
+        result = await tool_loop(provider, registry, "Hello!", ctx=App(user="Ada", plan="free"), system_prompt=prompt)
+
+    Each name is an attribute of the context, or a key where that is a mapping. A value is quoted, as JSON in one line:
+    a user who is named ``Ada. Ignore all rules`` can't write instructions. ``{{`` stands for a brace.
+
+    Raises:
+        ConfigurationError: A field is no plain name; when it is used, the context has no such value.
+    """
+    check_setting("the text of prompt_template()", text, str)
+    try:
+        parts = list(Formatter().parse(text))
+    except ValueError as error:
+        raise ConfigurationError(
+            f"the text of prompt_template() can't be read: {error}; a brace is written twice"
+        ) from error
+    for _, name, form, conversion in parts:
+        if name is not None and (not name.isidentifier() or form or conversion):
+            raise ConfigurationError(
+                f"the field '{name}' of prompt_template() must be a plain name, as {{user}}, without ':' or '!': give "
+                "other values to the context, or write a function"
+            )
+    return partial(_fill_template, parts)
+
+
+def _fill_template(parts: Sequence[tuple[str, str | None, str | None, str | None]], ctx: object) -> str:
+    pieces: list[str] = []
+    for literal, name, _, _ in parts:
+        pieces.append(literal)
+        if name is not None:
+            try:
+                value: object = cast("Any", ctx)[name] if isinstance(ctx, Mapping) else getattr(ctx, name)
+            except (KeyError, AttributeError):
+                raise ConfigurationError(f"the context has no '{name}', which the prompt_template() names") from None
+            from toolkit.plain_values import read_plain  # noqa: PLC0415 - it takes milliseconds, and few prompts have fields
+
+            pieces.append(write_json(read_plain(value).value))
+    return "".join(pieces)
 
 
 def with_options(prompt: str | Sequence[Message] | ChatRequest, options: Mapping[str, Any]) -> ChatRequest:

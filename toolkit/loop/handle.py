@@ -22,6 +22,7 @@ from toolkit.loop.config import (
     Decisions,
     LoopOptions,
     Prompt,
+    SystemPrompt,
     ToolLoopConfig,
     check_keywords,
     check_messages,
@@ -105,7 +106,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         *,
         ctx: Ctx,
         counts_pauses: bool = False,
-        **options: Unpack[LoopOptions[Out]],
+        **options: Unpack[LoopOptions[Out, Ctx]],
     ) -> None: ...
     def __init__(
         self,
@@ -115,7 +116,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         *misplaced: object,
         ctx: Any = None,
         config: ToolLoopConfig[Any] | None = None,
-        system_prompt: str = "",
+        system_prompt: SystemPrompt[Any] = "",
         decisions: Decisions | None = None,
         counts_pauses: bool = False,
         **misspelled: object,
@@ -135,6 +136,8 @@ class ToolLoopHandle(Generic[Ctx, Out]):
             if config.request_options:
                 request = with_options(request, config.request_options)
             self._run = Run(provider, registry, request, ctx, config, counts_pauses=counts_pauses)
+            if not isinstance(system_prompt, str):
+                self._run.prompt_function = system_prompt
         if decisions:
             asked: list[dict[str, str]] = prompt["pending_approvals"] if isinstance(prompt, dict) else []
             self._run.approvals.decide_saved(decisions, {each["call_id"]: each["binding"] for each in asked})
@@ -502,7 +505,7 @@ async def tool_loop(
     prompt: Prompt,
     *,
     ctx: Ctx,
-    **options: Unpack[LoopOptions[Out]],
+    **options: Unpack[LoopOptions[Out, Ctx]],
 ) -> ToolLoopResult[Out]: ...
 async def tool_loop(
     provider: Provider, registry: ToolRegistry[Any], prompt: Prompt, *_misplaced: Any, **options: Any
@@ -523,8 +526,9 @@ async def tool_loop(
         prompt: A question, a transcript, or a `ChatRequest` with its settings. It is copied, never changed; a
             transcript with calls that have no result is repaired. Or a snapshot, with which a saved loop goes on.
         options: ``ctx``, what the tools get as their context, which may be left out only where they need none;
-            ``config``, the settings; ``system_prompt``, which stands first, in the place of one that the transcript
-            begins with; ``decisions``, with a snapshot: what was decided on calls that await it, by their ids.
+            ``config``, the settings; ``system_prompt``, a text or a function of the context, which stands first, in the
+            place of one that the transcript begins with; ``decisions``, with a snapshot: what was decided on calls that
+            await it, by their ids. `LoopOptions` has them with their types.
 
     Raises:
         ProviderError: The model could not be reached after retries; carries the transcript.
@@ -549,7 +553,7 @@ def tool_loop_sync(
     prompt: Prompt,
     *,
     ctx: Ctx,
-    **options: Unpack[LoopOptions[Out]],
+    **options: Unpack[LoopOptions[Out, Ctx]],
 ) -> ToolLoopResult[Out]: ...
 def tool_loop_sync(
     provider: Provider, registry: ToolRegistry[Any], prompt: Prompt, *_misplaced: Any, **options: Any
@@ -587,7 +591,7 @@ def tool_loop_stream(
     prompt: Prompt,
     *,
     ctx: Ctx,
-    **options: Unpack[LoopOptions[Out]],
+    **options: Unpack[LoopOptions[Out, Ctx]],
 ) -> EventStream[Out]: ...
 def tool_loop_stream(
     provider: Provider, registry: ToolRegistry[Any], prompt: Prompt, *_misplaced: Any, **options: Any
@@ -630,7 +634,7 @@ def tool_loop_channel(
     *,
     ctx: Ctx,
     buffer_size: int = 32,
-    **options: Unpack[LoopOptions[Out]],
+    **options: Unpack[LoopOptions[Out, Ctx]],
 ) -> EventChannel[Out]: ...
 def tool_loop_channel(
     provider: Provider,

@@ -228,6 +228,8 @@ class RunJournal(Generic[Ctx]):
 
         async def begin() -> JournalValue:
             value = {"format": _FORMAT, "run": run.loop_id, "prompt": prompt, "salt": approvals.salt}
+            if run.prompt_function is not None:
+                value["system"] = await run.find_system_prompt()
             trace: dict[str, str] = {}
             inject_trace_context(trace)
             return {**value, "trace": trace} if trace else value
@@ -245,6 +247,8 @@ class RunJournal(Generic[Ctx]):
                     f"and this one's is {_shorten_repr(mine)}"
                 )
         approvals.salt = value["salt"]
+        if "system" in value:
+            run.take_system_prompt(value["system"])
         link_trace_context(value.get("trace", _NO_MAPPING))
 
     async def _settle_rest(self) -> None:

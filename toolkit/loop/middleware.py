@@ -26,6 +26,7 @@ from toolkit.chat import (
     ChatResponse,
     Message,
     ResponseDone,
+    SystemMessage,
     ToolCall,
     ToolDefinition,
     ToolResult,
@@ -117,6 +118,14 @@ class RequestInfo(Generic[Ctx]):
     attempt: int = 1
     is_streamed: bool = False
 
+    @property
+    def question(self) -> str:
+        """The text of the user's message that is asked about; empty where the last message is none of the user's.
+
+        Instructions of the turn, which stand after it, don't count.
+        """
+        return message.text if (message := find_question(self.chat.messages)) is not None else ""
+
 
 @dataclass(frozen=True, slots=True)
 class CallInfo(Generic[Ctx]):
@@ -168,6 +177,12 @@ class CallInfo(Generic[Ctx]):
     def tags(self) -> frozenset[str]:
         """The tool's tags."""
         return self._ready.registration.options.tags
+
+
+def find_question(messages: Sequence[Message]) -> UserMessage | None:
+    """Return the last message where that is the user's, instructions of the turn apart; else None."""
+    last = next((message for message in reversed(messages) if not isinstance(message, SystemMessage)), None)
+    return last if isinstance(last, UserMessage) else None
 
 
 RunProceed: TypeAlias = Callable[[], Awaitable[ToolLoopResult[Any] | None]]
@@ -504,7 +519,7 @@ def guard_input(
     ::
 
         async def no_secrets(request: RequestInfo[App]) -> str | None:
-            is_bad = await moderate(request.chat.messages[-1].text)
+            is_bad = await moderate(request.question)
             return "this question can't be answered here" if is_bad else None
 
         config = ToolLoopConfig(middleware=(guard_input(no_secrets),))
@@ -549,7 +564,7 @@ class _InputGuard(Middleware[Any]):
 
     async def around_request(self, request: RequestInfo[Any], proceed: RequestProceed) -> ChatResponse:
         """Make a request that passes the check."""
-        if not isinstance(request.chat.messages[-1], UserMessage):
+        if find_question(request.chat.messages) is None:
             return await proceed()
         if self._beside:
             return await self._ask_beside(request, proceed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from dataclasses import replace
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Generic
 
 import anyio
@@ -20,6 +21,7 @@ from toolkit.chat import (
     Provider,
     ResponseDone,
     StreamEvent,
+    SystemMessage,
     TextDelta,
     ToolDefinition,
     Usage,
@@ -33,6 +35,7 @@ from toolkit.loop.feeds import AnswerJudged, ReplyCutOff, RequestRefused, RunWou
 from toolkit.loop.listener import EventFeed, Listener
 from toolkit.loop.middleware import DeltaTaker, MiddlewareChain, RequestInfo
 from toolkit.loop.outcome import Complete
+from toolkit.settings import check_setting
 from toolkit.tool_names import is_legal_name
 from toolkit.tools.registry import ToolRegistry
 
@@ -225,6 +228,8 @@ class ModelRequests:
             request = self.request if tools is run.offer.shown_tools else self._show_tools(tools)
             if state.hold:
                 request = self._hold_reply(state.hold)
+        if run.config.instructions:
+            request = await self._add_instructions(request)
         response: ChatResponse | None = None
         failure: ProviderError | None = None
         try:
@@ -325,6 +330,18 @@ class ModelRequests:
             pause=lambda number, error: max(retry.pause(number, random.random()), _asked_pause(error)),  # noqa: S311
             before_pause=tell_retry,
         )
+
+    async def _add_instructions(self, request: ChatRequest) -> ChatRequest:
+        """Return a request with the instructions of this turn last, after the transcript."""
+        texts: list[str] = []
+        for function in self._run.config.instructions:
+            given = function(self._run.ctx)
+            text = await given if isawaitable(given) else given
+            check_setting("what a function of instructions returns", text, str, None)
+            texts += [text] if text else []
+        if not texts:
+            return request
+        return replace(request, messages=(*request.messages, SystemMessage("\n\n".join(texts))))
 
     def _keep_partial(self) -> None:
         text = "".join(self._partial)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from functools import partial
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Generic
 
 import anyio
@@ -31,7 +32,7 @@ from toolkit.errors import ConfigurationError, LoopError, LoopUsageError, Provid
 from toolkit.loop.answers import ExpectedAnswer
 from toolkit.loop.approvals import Approvals, describe_call_end, describe_refusal
 from toolkit.loop.compaction import ask_compaction
-from toolkit.loop.config import ToolLoopConfig, transcript_of, warn_of_unmatched_names
+from toolkit.loop.config import ToolLoopConfig, put_system_prompt, transcript_of, warn_of_unmatched_names
 from toolkit.loop.events import LOOP_EVENTS, Compacted, Done, Failed, LoopEvent, ResponseReceived, RunStart
 from toolkit.loop.feeds import (
     TURN_BEGUN,
@@ -86,6 +87,7 @@ from toolkit.runtime.backend import (
     read_loop_time,
     run_in_own_context,
 )
+from toolkit.settings import check_setting
 from toolkit.tools.function_tool import read_value
 from toolkit.tools.registry import ToolRegistry
 
@@ -160,6 +162,7 @@ class Run(Generic[Ctx, Out]):
         loop_id: The id that the run's events carry.
         ctx: The context of the tools.
         policy: The settings for every call.
+        prompt_function: Returns the system prompt, when the run begins; None where that is a text, or was found.
         frame: The place of the run, and the limits that loops inside its tools inherit; set once it has begun.
         budget: The budget; None without limits.
         answer: The typed answer, where one is asked for.
@@ -207,6 +210,7 @@ class Run(Generic[Ctx, Out]):
         "offer",
         "outcome",
         "policy",
+        "prompt_function",
         "registry",
         "requests",
         "state",
@@ -226,7 +230,7 @@ class Run(Generic[Ctx, Out]):
         saved: SavedLoop | None = None,
         messages: Sequence[Message] | None = None,
     ) -> None:
-        _check_context(registry, ctx)
+        registry = _fit_context(registry, ctx)
         fixed_tools = prompt.tools if isinstance(prompt, ChatRequest) else None
         self.config: ToolLoopConfig[Out] = config
         self.registry: ToolRegistry[Ctx] = registry
@@ -277,6 +281,7 @@ class Run(Generic[Ctx, Out]):
 
     def _open_machine(self, prompt: str | Sequence[Message] | ChatRequest, saved: SavedLoop | None) -> None:
         """Make the machine, or thaw it, and open the log of a run that has one."""
+        self.prompt_function: Callable[[Ctx], str | Awaitable[str]] | None = None
         config, journal = self.config, _find_journal(self.config)
         self.log: RunJournal[Ctx] | None = None if journal is None else _open_log(journal, self)
         decides, now = (config, time.time) if self.log is None else (self.log.config, self.log.read_time)
@@ -606,7 +611,13 @@ class Run(Generic[Ctx, Out]):
         return tuple([each for ready in self._prepare_answer(given) for each in answer.list_problems(ready.arguments)])
 
     def save(self) -> Snapshot:
-        """Return the loop as plain JSON; see `ToolLoopHandle.snapshot`."""
+        """Return the loop as plain JSON; see `ToolLoopHandle.snapshot`.
+
+        Raises:
+            LoopUsageError: Its system prompt is not known yet.
+        """
+        if self.prompt_function is not None:
+            raise LoopUsageError("system_prompt is a function, which is called when the run begins: save it after that")
         from toolkit.loop.snapshot import SavedLoop, dump_snapshot, save_request  # noqa: PLC0415 - few loops are saved
 
         chain, budget, approvals = self.middleware, self.budget, self.approvals
@@ -683,6 +694,8 @@ class Run(Generic[Ctx, Out]):
         self.memory.run_scope, self.memory.loop_id = scope, self.loop_id
         if not self._has_begun:
             self._take_place()
+        if self.prompt_function is not None and self.log is None:
+            self.take_system_prompt(await self.find_system_prompt())
         is_new_reader = feed is not self._feed_of_events
         if self.listener is None or is_new_reader:
             self._set_listener(feed)
@@ -720,6 +733,20 @@ class Run(Generic[Ctx, Out]):
         return RunStart(
             depth=frame.depth - 1, parent_loop_id=frame.parent_loop_id, message_count=len(self.state.messages)
         )
+
+    async def find_system_prompt(self) -> str:
+        """Return the system prompt that a function of the context gives."""
+        assert self.prompt_function is not None
+        given = self.prompt_function(self._user_ctx)
+        text = await given if isawaitable(given) else given
+        check_setting("what the function of system_prompt returns", text, str)
+        return text
+
+    def take_system_prompt(self, text: str) -> None:
+        """Put a system prompt before the transcript; an empty one is none."""
+        self.prompt_function = None
+        if text:
+            put_system_prompt(self.state.messages, text)
 
     def _take_place(self) -> None:
         """Take a place under the loops round this one, where the run begins.
@@ -971,10 +998,16 @@ class Run(Generic[Ctx, Out]):
             raise next(error for error in group.exceptions if not isinstance(error, cancelled)) from None
 
 
-def _check_context(registry: ToolRegistry[Any], ctx: object) -> None:
+def _fit_context(registry: ToolRegistry[Ctx], ctx: Ctx) -> ToolRegistry[Ctx]:
+    """Return the tools that are available in a context.
+
+    Raises:
+        ConfigurationError: A tool needs a context, and there is none.
+    """
     need = registry.find_context_need() if ctx is None else None
     if need is not None:
         raise ConfigurationError(f"{need}: pass it as ctx")
+    return registry.for_context(ctx) if registry.depends_on_context else registry
 
 
 def _find_journal(config: ToolLoopConfig[Any]) -> Journal | None:

@@ -100,6 +100,7 @@ class ToolRegistry(Generic[Ctx]):
         self._definitions: tuple[ToolDefinition, ...] | None = None
         self._context_needs: list[Registration[Ctx]] | None = None  # with those that have tools inside
         self._can_change = False
+        self.depends_on_context: bool = False  # whether a tool is offered in some contexts alone
         self._watchers: tuple[Callable[[], object], ...] = ()
         # Names that tools had here or in what this is a scope of: where none has them, no repair takes them.
         self.hidden_names: frozenset[str] = frozenset()
@@ -151,6 +152,7 @@ class ToolRegistry(Generic[Ctx]):
             variable.read(name)
         self._registrations[name] = registration
         self._can_change |= registration.can_change
+        self.depends_on_context |= registration.options.available is not None
         self._note_change()
         return tool
 
@@ -414,6 +416,26 @@ class ToolRegistry(Generic[Ctx]):
         check_setting("the predicate of where()", predicate, FUNCTION)
         return self._make_scope(each for each in self._registrations.values() if predicate(each))
 
+    def for_context(self, ctx: Ctx) -> Self:
+        """Return a registry of the tools that are available in a context, each as it is shown there.
+
+        A loop and a served registry do this by themselves: a loop once, when it is made, so that a tool that is
+        registered while it runs is not seen where some tool is only `available` in some contexts.
+
+        Raises:
+            ConfigurationError: A tool's `available` returns neither a bool nor a `ToolDefinition`.
+        """
+        if not self.depends_on_context:
+            return self
+        shown: list[Registration[Ctx]] = []
+        for name, registration in self.registrations.items():
+            available = registration.options.available
+            given: object = True if available is None else available(ctx)
+            check_setting(f"what available of tool '{name}' returns", given, bool, ToolDefinition)
+            if given:
+                shown.append(registration.shown_as(given) if isinstance(given, ToolDefinition) else registration)
+        return self._make_scope(shown)
+
     def tagged(self, *tags: str) -> Self:
         """Return a registry of the tools that have all of these tags."""
         for tag in tags:
@@ -511,6 +533,7 @@ class ToolRegistry(Generic[Ctx]):
                 raise DuplicateToolError(registration.name)
             scope._registrations[registration.name] = registration
             scope._can_change |= registration.can_change
+            scope.depends_on_context |= registration.options.available is not None
         return scope
 
 

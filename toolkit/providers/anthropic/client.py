@@ -108,6 +108,8 @@ class AnthropicProvider(Adapter):
         cache: Lets the server cache the request for five minutes or an hour, so that the next request of the same
             conversation costs a tenth for it: marks the end of the tools, of the system text, and of the messages.
             None marks nothing, which is right where no second request follows.
+        takes_system_messages: True where the model takes a system message after the user's, as those from Claude Opus
+            4.8 on do: the instructions of a turn are one. Else they are text of the user's, marked as the system's.
         max_connections: The most connections of one event loop; more requests wait for one.
         name: The name in errors.
         client: A client of your own, for a proxy or other credentials; it is not closed, and `api_key`, `base_url` and
@@ -128,6 +130,7 @@ class AnthropicProvider(Adapter):
         options: Mapping[str, Any] | None = None,
         max_tokens: int = 16_384,
         cache: CacheTime | None = None,
+        takes_system_messages: bool = False,
         max_connections: int = MOST_CONNECTIONS,
         name: str = "anthropic",
         client: AsyncAnthropic | None = None,
@@ -156,18 +159,12 @@ class AnthropicProvider(Adapter):
         )
         self._api_key = checked_key(key, name)
         self._request_headers = dict[str, Any](_ANTHROPIC_HEADERS)
+        variable, given = "ANTHROPIC_CUSTOM_HEADERS", self._headers
         if client is None:
-            variable, given = "ANTHROPIC_CUSTOM_HEADERS", self._headers
             withheld = withheld_headers(self._base_url, variable, _ANTHROPIC_HOSTS, given=given)
             self._request_headers |= dict.fromkeys(withheld, omit)
         self._clients = LoopLocal(
-            partial(
-                _make_client,
-                self._limits,
-                api_key=self._api_key,
-                base_url=self._base_url,
-                default_headers=self._headers,
-            ),
+            partial(_make_client, self._limits, api_key=self._api_key, base_url=self._base_url, default_headers=given),
             AsyncAnthropic.close,
         )
         self._encoder = MessagesEncoder(
@@ -176,6 +173,7 @@ class AnthropicProvider(Adapter):
             max_tokens=max_tokens,
             cache=cache,
             takes_temperature=_takes_temperature(self._base_url, headers),
+            takes_system_messages=takes_system_messages,
         )
 
     async def generate(self, request: ChatRequest) -> ChatResponse:

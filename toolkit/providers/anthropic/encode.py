@@ -84,6 +84,7 @@ class MessagesEncoder:
         max_tokens: The limit for requests that have none: the format wants one.
         cache: How long the server caches the prefix; None marks nothing.
         takes_temperature: True where the server knows such a field.
+        takes_system_messages: True where the model takes system messages after the first message.
     """
 
     def __init__(
@@ -94,12 +95,14 @@ class MessagesEncoder:
         max_tokens: int = 16_384,
         cache: CacheTime | None = None,
         takes_temperature: bool = False,
+        takes_system_messages: bool = False,
     ) -> None:
         self._model = model
         self._defaults = dict(defaults)
         self._max_tokens = max_tokens
         self._mark: JsonObject = {"cache_control": {"type": "ephemeral", "ttl": cache}} if cache else {}
         self._takes_temperature = takes_temperature
+        self._takes_system_messages = takes_system_messages
         self._messages = EncodedOnce(_encode_turn, size_of=lambda encoded: len(encoded[1]))
         self._tools = encode_tools_once(encode_anthropic_tool)
 
@@ -120,7 +123,12 @@ class MessagesEncoder:
         encoded = self._messages.all_of(messages)
         if container := _find_container(encoded):
             _keep_container(container, body)
-        members = {"messages": self._join_messages([(role, blocks) for role, blocks, _ in encoded])}
+        spoken = [(role, blocks) for role, blocks, _ in encoded]
+        latest = _count_latest_instructions(messages)
+        if latest and self._takes_system_messages:
+            given = [to_bytes(_make_text(message.text), "the instructions") for message in messages[-latest:]]
+            spoken[-latest:] = [(b"system", blocks) for blocks in given]
+        members = {"messages": self._join_messages(spoken, latest)}
         tools = self._encode_tools(request, body.pop("tools", None) or ())
         if tools:
             if "system" not in settings:
@@ -149,10 +157,11 @@ class MessagesEncoder:
         """Return the tools of the options, which the server has itself, and those of the request."""
         return [to_bytes(tool, "a tool") for tool in own_tools] + self._tools.all_of(request.tools or ())
 
-    def _join_messages(self, spoken: list[tuple[bytes, bytes]]) -> bytes:
-        """Join the messages; the mark stands after all that the next request has too."""
+    def _join_messages(self, spoken: list[tuple[bytes, bytes]], latest: int) -> bytes:
+        """Join the messages; the mark stands after all that the next request has, too: not in the instructions."""
         if self._mark:
-            by_user = (place for place in reversed(range(len(spoken))) if spoken[place][0] == USER and spoken[place][1])
+            places = reversed(range(len(spoken) - latest))
+            by_user = (place for place in places if spoken[place][0] == USER and spoken[place][1])
             last = next(by_user, None)
             if last is not None:
                 spoken[last] = (USER, self._add_mark(spoken[last][1]))
@@ -213,6 +222,12 @@ def _encode_turn(message: Message) -> tuple[bytes, bytes, str]:
             if isinstance(block, ReasoningBlock) and block.encrypted is not None:
                 container = as_text((unsealed(ANTHROPIC_SEAL, block.encrypted) or {}).get("container")) or container
     return role, to_bytes(encode_anthropic_message(message), f"the {message.role} message")[1:-1], container
+
+
+def _count_latest_instructions(messages: Sequence[Message]) -> int:
+    """Return how many system messages stand at the end, after others."""
+    spoken = next((count for count, each in enumerate(reversed(messages)) if not isinstance(each, SystemMessage)), None)
+    return spoken or 0
 
 
 def _find_container(encoded: Sequence[tuple[bytes, bytes, str]]) -> str:

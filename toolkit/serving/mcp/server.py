@@ -292,7 +292,8 @@ class RegistryServing:
         async with AsyncExitStack() as stack:
             try:
                 ctx = await _open_context(self._make_context(_read_request(context)), stack)
-                registry = self._registry if self._tools_for is None else _check_tools(self._tools_for(ctx))
+                tools = self._registry if self._tools_for is None else _check_tools(self._tools_for(ctx))
+                registry = tools.for_context(ctx)
             except ToolError as error:
                 raise MCPError(wire.INVALID_REQUEST, str(error)) from error
             except Exception as error:
