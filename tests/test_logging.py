@@ -19,6 +19,7 @@ from toolkit import (
     tool,
     tool_loop_sync,
 )
+from toolkit.policies import RunFacts
 from toolkit.testing import ScriptedProvider
 
 PACKAGE = Path(toolkit.__file__).parent
@@ -97,3 +98,26 @@ def test_a_tool_that_crashes_is_an_error_with_its_traceback(caplog: pytest.LogCa
     tool_loop_sync(ScriptedProvider([ToolCall("1", "crash", "{}"), "Oh."]), ToolRegistry([crash]), "Go")
     (record,) = caplog.records
     assert (record.name, record.levelname, record.exc_info is not None) == ("toolkit.calls", "ERROR", True)
+
+
+def test_records_have_the_run_the_call_and_the_tool_that_they_are_about(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.handler.addFilter(RunFacts())
+
+    @tool
+    def crash() -> str:
+        """Crash."""
+        logging.getLogger("shop").warning("about to")
+        raise ValueError
+
+    caplog.set_level(logging.INFO, "toolkit.loop")
+    config: ToolLoopConfig[None] = ToolLoopConfig(metadata={"user": "ada"})
+    provider = ScriptedProvider([ToolCall("call_1", "crash", "{}"), "Sorry."])
+    tool_loop_sync(provider, ToolRegistry([crash]), "Go.", config=config)
+    records = {record.getMessage().split()[0]: vars(record) for record in caplog.records}
+    run_id = caplog.records[0].getMessage().split()[1]
+    assert {name: record["run_id"] for name, record in records.items()} == dict.fromkeys(records, run_id)
+    assert {record["run_metadata"]["user"] for record in records.values()} == {"ada"}
+    assert [records[name]["call_id"] for name in ("about", "tool")] == ["call_1", "call_1"]
+    assert records["tool"]["tool"] == "crash"
+    logging.getLogger("toolkit.loop").warning("from outside")
+    assert not hasattr(caplog.records[-1], "run_id")

@@ -5,7 +5,7 @@ from toolkit.calls.caching import Cache, MemoryCache, SqliteCache
 from toolkit.calls.output import ResultStore
 from toolkit.calls.permissions import Decision, Permissions, Rule, allow, ask, deny
 from toolkit.calls.policy import CallConfig, OutputLimits, Timeouts
-from toolkit.calls.registration import ToolRetryConfig
+from toolkit.calls.registration import Registration, ToolRetryConfig
 from toolkit.chat.provider import Delta
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.budgets import (
@@ -34,7 +34,7 @@ from toolkit.loop.config import (
     prompt_template,
 )
 from toolkit.loop.feeds import InjectMessages
-from toolkit.loop.limits import LoopDepth, UsageLimits
+from toolkit.loop.limits import LoopDepth, RunFacts, UsageLimits
 from toolkit.loop.middleware import (
     AfterToolExecution,
     AfterToolExecutionUpdate,
@@ -114,12 +114,14 @@ __all__ = [
     "ProviderRetryConfig",
     "RateLimit",
     "Refusal",
+    "Registration",
     "ReplyPolicy",
     "RequestInfo",
     "RequestProceed",
     "Reservation",
     "ResultStore",
     "Rule",
+    "RunFacts",
     "RunInfo",
     "RunLimit",
     "RunProceed",

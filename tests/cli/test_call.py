@@ -54,7 +54,7 @@ def test_a_wrong_call_is_told_in_the_words_of_the_library(run: Run, file: Path) 
         (["get_weather", "Oslo"], "Oslo is not key=value"),
         (["get_weather", "city=Oslo", "--json", "{}"], "give the arguments as key=value or by --json, not both"),
         (["get_wether"], "did you mean 'get_weather'?"),
-        (["who"], "tool 'who' needs a context of type int, which a command line has not"),
+        (["who"], "tool 'who' needs a context of type int: give it by --ctx MODULE:NAME, such as app:make_context"),
     ],
 )
 def test_a_call_that_can_not_be_made_is_told_in_one_line(run: Run, file: Path, arguments: list[str], told: str) -> None:

@@ -60,7 +60,7 @@ def test_the_answer_alone_is_on_standard_output(run: Run, model: Path) -> None:
     assert (ran.code, ran.out) == (0, "It is sunny.\n")
     assert 'get_weather {"city":"Oslo","days":1,"unit":"celsius"}' in ran.err
     assert "= Sunny in Oslo, 1 days, 21 degrees celsius." in ran.err
-    assert "left out, as they need a context: who\n" in ran.err
+    assert "left out, as they need a context: who; --ctx MODULE:NAME gives one\n" in ran.err
 
 
 def test_the_question_may_come_from_standard_input(run: Run, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

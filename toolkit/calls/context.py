@@ -5,12 +5,18 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Generator, Mapping
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    contextmanager,
+    suppress,
+)
 from dataclasses import replace
 from functools import partial
 from threading import Event, get_ident
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 import anyio
 from typing_extensions import TypeVar
@@ -370,3 +376,18 @@ class Reporter:
             finally:
                 self._queue.popleft()
                 ended.set()
+
+
+async def open_context(made: object, stack: AsyncExitStack) -> Any:
+    """Return the context that a function made: awaited where it is async, entered where it is a context manager.
+
+    Args:
+        made: The value that the function returned.
+        stack: Leaves the context manager.
+    """
+    ctx: Any = await cast("Awaitable[object]", made) if isinstance(made, Awaitable) else made
+    if isinstance(ctx, AbstractAsyncContextManager):
+        return await stack.enter_async_context(cast("AbstractAsyncContextManager[Any]", ctx))
+    if isinstance(ctx, AbstractContextManager):
+        return stack.enter_context(cast("AbstractContextManager[Any]", ctx))
+    return ctx

@@ -316,7 +316,8 @@ async def _read_failure(
     output = _note_wait(ToolOutput.error(error), context)
     if isinstance(error, ToolError):
         return output, None
-    _logger.error("tool %s crashed in call %s", call.name, call.id, exc_info=error)
+    facts = {"call_id": call.id, "tool": call.name}
+    _logger.error("tool %s crashed in call %s", call.name, call.id, exc_info=error, extra=facts)
     return output, error
 
 
@@ -512,7 +513,8 @@ class _Attempts(Generic[Ctx]):
         async def log_retry(attempt: int, error: BaseException, delay: float) -> None:
             words = without_keys(f"{type(error).__name__}: {error}")
             text = "attempt %d of call %s of %s is repeated in %.1f s: %s"
-            _logger.warning(text, attempt, context.call_id, name, delay, words)
+            facts = {"call_id": context.call_id, "tool": name}
+            _logger.warning(text, attempt, context.call_id, name, delay, words, extra=facts)
 
         def is_worth_it(error: BaseException) -> bool:
             # The first failure was judged before; it is raised again where the next attempt waits in vain.

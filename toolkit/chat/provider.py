@@ -128,6 +128,11 @@ class ProviderWrapper:
         return f"{type(self).__name__}({self._provider!r})"
 
     @property
+    def name(self) -> str:
+        """The name of the provider that is asked: its own, or that of its class."""
+        return str(getattr(self._provider, "name", "") or type(self._provider).__name__)
+
+    @property
     def model(self) -> str:
         """The name of the model that is asked; empty where the provider has none."""
         return str(getattr(self._provider, "model", ""))

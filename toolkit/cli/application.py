@@ -87,6 +87,14 @@ _SOURCE_OPTIONS = (
         help="Leave out tools of servers and plugins that differ from what this file pins; see `toolkit pin`.",
     ),
 )
+_context_option = click.option(
+    "--ctx",
+    "context",
+    default="",
+    metavar="MODULE:NAME",
+    help="What makes the context that tools need: a function without parameters, sync, async or a context manager, as "
+    "in app:make_context or app.py:make_context.",
+)
 _place_option = click.option(
     "--log",
     default="runs",
@@ -335,6 +343,7 @@ def pin_command(**options: Any) -> int:
 @click.option("--json", "text", metavar="OBJECT", help="All arguments as a JSON object; '-' reads standard input.")
 @_yes_option
 @_log_option
+@_context_option
 @_source_options
 def call_command(**options: Any) -> int:
     """Call the tool NAME of SOURCE.
@@ -372,6 +381,7 @@ def call_command(**options: Any) -> int:
     metavar="NAME",
     help="A name, besides loopback, under which it is reached; may be repeated.",
 )
+@_context_option
 @_source_options
 def serve_command(host: str, port: int, **options: Any) -> int:
     """Serve the tools of each SOURCE as an MCP server."""
@@ -405,6 +415,7 @@ def serve_command(host: str, port: int, **options: Any) -> int:
 @click.option("--continue", "transcript", type=_FILE_PATH, help="Continue from a file that /save wrote.")
 @click.option("--record", "cassette", type=_FILE_PATH, help="Record the exchanges with the model, for `runs replay`.")
 @_log_option
+@_context_option
 @_source_options
 def chat_command(**options: Any) -> int:
     """Talk with a model that has the tools of each SOURCE.
@@ -451,6 +462,7 @@ def chat_command(**options: Any) -> int:
     help="The longest that a task may take.",
 )
 @click.option("--own-temperature", is_flag=True, help="Leave temperature and seed to the model: some accept no others.")
+@_context_option
 @_source_options
 def eval_command(
     runs_tools: bool, max_tokens: int, max_turns: int, task_timeout: float, own_temperature: bool, **options: Any

@@ -91,10 +91,10 @@ def chat_with_model(
 
     async def hold_conversation(tools: OpenedTools) -> int:
         approver = Approver(screen, terminal, asking, tools.own, approves_all=is_approved)
-        registry = leave_out_unusable(tools.registry, screen.note)
+        registry = leave_out_unusable(tools, screen.note)
         async with open_model(provider, tools.steps):
             with log_runs(log) as middleware:
-                conversation = _Conversation(asked, registry, screen, terminal, approver.decide, middleware)
+                conversation = _Conversation(asked, registry, screen, terminal, approver.decide, middleware, tools.ctx)
                 conversation.begin(instructions, before)
                 return await _Session(conversation, screen, terminal).run(prompt)
 
@@ -208,8 +208,9 @@ class _Conversation:
         terminal: Terminal,
         approve: ApprovalHook,
         middleware: Sequence[Middleware[Any]] = (),
+        ctx: Any = None,
     ) -> None:
-        self._provider, self.registry = provider, registry
+        self._provider, self.registry, self._ctx = provider, registry, ctx
         self._screen, self._terminal = screen, terminal
         self._config: ToolLoopConfig[None] = ToolLoopConfig(
             max_iterations=_MOST_TURNS, on_tool_call=approve, keep_partial=True, middleware=middleware
@@ -232,7 +233,7 @@ class _Conversation:
         Ctrl-C ends it; what was answered and done stays. After a failure the transcript is as before.
         """
         handle: ToolLoopHandle[Any, None] = ToolLoopHandle(
-            self._provider, self.registry, [*self.messages, UserMessage(question)], ctx=None, config=self._config
+            self._provider, self.registry, [*self.messages, UserMessage(question)], ctx=self._ctx, config=self._config
         )
         problem = ""
         try:
@@ -342,7 +343,7 @@ def replay_cassette(
 
     async def ask_again(tools: OpenedTools) -> int:
         approver = Approver(screen, terminal, "auto", tools.own, approves_all=is_approved)
-        registry = leave_out_unusable(tools.registry, screen.note)
+        registry = leave_out_unusable(tools, screen.note)
         conversation = _Conversation(provider, registry, screen, terminal, approver.decide)
         conversation.begin(instructions)
         for question in questions:

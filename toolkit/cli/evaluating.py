@@ -57,10 +57,17 @@ def evaluate_tools(
         shown.advance(done, total)
 
     async def run_tasks(tools: OpenedTools) -> int:
-        registry = leave_out_unusable(tools.registry, screen.note)
+        registry = leave_out_unusable(tools, screen.note)
         with shown:
             await run_candidates(
-                candidates, loaded, registry, how, stored=stored, outcomes=outcomes, on_progress=show_progress
+                candidates,
+                loaded,
+                registry,
+                how,
+                stored=stored,
+                outcomes=outcomes,
+                on_progress=show_progress,
+                ctx=tools.ctx,
             )
         return ExitCode.FAILED if any(outcome.problem for outcome in outcomes) else ExitCode.DONE
 

@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -29,6 +29,7 @@ from typing import Any, TypeGuard, cast
 
 import click
 
+from toolkit.calls.context import open_context
 from toolkit.calls.registration import Tool
 from toolkit.chat import Provider
 from toolkit.cli.screen import CommandError, ExitCode, Steps
@@ -65,6 +66,7 @@ class SourceSettings:
         base_url: The address of the operations of an OpenAPI document, if it is not the one in the document.
         lock: The file that pins the tools of servers and plugins; empty for none.
         approve_change: Asks about a tool that differs from what is pinned; None refuses it.
+        context: The word that names what makes the context of the tools; empty for none.
     """
 
     timeout: float = 30.0
@@ -73,6 +75,7 @@ class SourceSettings:
     base_url: str = ""
     lock: str = ""
     approve_change: Callable[[PinnedChange], bool] | None = None
+    context: str = ""
 
     def make_pins(self) -> ToolPins | None:
         """Return what pins the tools, or None."""
@@ -96,12 +99,14 @@ class OpenedTools:
         own: The names of those in the user's own Python, which declare themselves what needs approval.
         label: The names of the sources, without secrets.
         steps: Shows further long work.
+        ctx: The context of the tools; None without ``--ctx``.
     """
 
     registry: ToolRegistry[Any]
     own: Collection[str]
     label: str
     steps: Steps
+    ctx: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +118,7 @@ class _Source:
     step: str = ""
     register: Callable[[Any], ToolRegistry[Any]] = ToolRegistry
     is_own: bool = False
+    module: ModuleType | None = None
 
 
 def run_with_tools(
@@ -142,6 +148,7 @@ def run_with_tools(
     read = SourceSettings(**settings)
     steps = Steps(is_shown=is_shown)
     sources = [_read_source(word, read, steps) for word in words]
+    make_context = _read_context(read, {each.label: each.module for each in sources if each.module is not None})
 
     async def main() -> int:
         with steps:
@@ -160,16 +167,63 @@ def run_with_tools(
                 steps.end()
                 assert registry is not None
                 label = "+".join([source.label for source in sources])
-                return await work(OpenedTools(registry=registry, own=own, label=label, steps=steps))
+                ctx = None if make_context is None else await _open_context(make_context, read.context, opened)
+                return await work(OpenedTools(registry=registry, own=own, label=label, steps=steps, ctx=ctx))
 
     return (terminal or Terminal()).run(main)
 
 
-def leave_out_unusable(registry: ToolRegistry[Any], note: Callable[[str], None]) -> ToolRegistry[Any]:
-    """Return the tools that need no context, and note the names of the others."""
+def _read_context(settings: SourceSettings, modules: Mapping[str, ModuleType]) -> Callable[[], object] | None:
+    """Return the function that makes the context; None where none is named.
+
+    Args:
+        settings: Name it.
+        modules: Those of the sources, by label: such a one is not imported again.
+
+    Raises:
+        CommandError: The word names no function.
+    """
+    word = settings.context
+    if not word:
+        return None
+    found = _SOURCE_IN_PYTHON.fullmatch(word)
+    if found is None or not found["name"]:
+        raise CommandError(
+            f"--ctx {escape_in_text(word)} names no function: write --ctx MODULE:NAME, as in app:make_context",
+            ExitCode.MISUSED,
+        )
+    path = found["path"]
+    label = Path(path).stem if path.endswith(".py") else path.rpartition(".")[2]
+    module = modules.get(label) or import_module(path, settings.timeout)
+    function = find_member(module, found["name"], path)
+    if not callable(function):
+        raise CommandError(
+            f"--ctx {escape_in_text(word)} is no function: name one without parameters that returns the context",
+            ExitCode.MISUSED,
+        )
+    return cast("Callable[[], object]", function)
+
+
+async def _open_context(make: Callable[[], object], word: str, stack: AsyncExitStack) -> Any:
+    """Return the context, which is left when the command ends.
+
+    Raises:
+        CommandError: It can't be made.
+    """
+    try:
+        return await open_context(make(), stack)
+    except Exception as error:
+        raise CommandError(f"--ctx {word} made no context: {type(error).__name__}: {error}") from error
+
+
+def leave_out_unusable(tools: OpenedTools, note: Callable[[str], None]) -> ToolRegistry[Any]:
+    """Return the tools that have the context which they need, and note the names of the others."""
+    registry = tools.registry
+    if tools.ctx is not None:
+        return registry
     needy = [name for name in registry.names if registry.only([name]).find_context_need() is not None]
     if needy:
-        note(f"left out, as they need a context: {', '.join(needy)}")
+        note(f"left out, as they need a context: {', '.join(needy)}; --ctx MODULE:NAME gives one")
     return registry.without(needy) if needy else registry
 
 
@@ -219,7 +273,8 @@ def _read_python(word: str, settings: SourceSettings) -> _Source:
     path = found["path"]
     module = import_module(path, settings.timeout)
     label = Path(path).stem if path.endswith(".py") else path.rpartition(".")[2]
-    return _Source(label=label, opening=nullcontext(_find_tools(module, found["name"] or "", path)), is_own=True)
+    tools = _find_tools(module, found["name"] or "", path)
+    return _Source(label=label, opening=nullcontext(tools), is_own=True, module=module)
 
 
 def _read_openapi(place: str, settings: SourceSettings, steps: Steps) -> _Source:

@@ -252,14 +252,14 @@ def call_once(
     async def make_call(tools: OpenedTools) -> int:
         registration = _find_registration(tools.registry, name)
         registry = tools.registry.only([name])
-        need = registry.find_context_need()
+        need = registry.find_context_need() if tools.ctx is None else None
         if need is not None:
-            raise CommandError(f"{need}, which a command line has not: call it from Python", ExitCode.MISUSED)
+            raise CommandError(f"{need}: give it by --ctx MODULE:NAME, such as app:make_context", ExitCode.MISUSED)
         arguments = json.dumps(read_pairs(pairs, registration.definition.parameters)) if given is None else given
         approver = Approver(screen, terminal, "needed", approves_all=is_approved)
         call = _OneCall(screen, approver)
         with log_runs(log) as middleware:
-            result = await call.run(ToolCall("call_1", name, arguments), registry, middleware)
+            result = await call.run(ToolCall("call_1", name, arguments), registry, middleware, tools.ctx)
         return call.write_result(name, result)
 
     with redirect_stdout(sys.stderr):  # the output of a tool that prints is not the tool's result
@@ -275,7 +275,7 @@ class _OneCall:
         self._seconds: float | None = None
 
     async def run(
-        self, call: ToolCall, registry: ToolRegistry[Any], middleware: Sequence[Middleware[Any]]
+        self, call: ToolCall, registry: ToolRegistry[Any], middleware: Sequence[Middleware[Any]], ctx: Any
     ) -> ToolResult:
         config: ToolLoopConfig[None] = ToolLoopConfig(
             max_iterations=1,
@@ -285,7 +285,7 @@ class _OneCall:
             middleware=middleware,
         )
         provider = ScriptedProvider([AssistantMessage([call])])
-        run = await tool_loop(provider, registry, f"toolkit call {call.name}", ctx=None, config=config)
+        run = await tool_loop(provider, registry, f"toolkit call {call.name}", ctx=ctx, config=config)
         return next(message for message in run.messages if isinstance(message, ToolResult))
 
     def _handle_event(self, event: LoopEvent) -> None:
@@ -396,20 +396,24 @@ def serve_tools(
         screen.note("speaking MCP on standard input and output: a client starts this; --mcp http is reached by a URL")
 
     async def serve(tools: OpenedTools) -> int:
-        registry = leave_out_unusable(tools.registry, screen.note)
+        registry = leave_out_unusable(tools, screen.note)
         if transport == "http":
             token = read_variable(bearer_variable, "--bearer-env") if bearer_variable else None
-            await _serve_http(registry, screen, address, name=tools.label, auth=token, allowed_hosts=allowed_hosts)
+            await _serve_http(
+                registry, tools.ctx, screen, address, name=tools.label, auth=token, allowed_hosts=allowed_hosts
+            )
         else:
             from toolkit.serving.mcp import serve_mcp
 
-            await serve_mcp(registry, None, name=tools.label)
+            await serve_mcp(registry, tools.ctx, name=tools.label)
         return ExitCode.DONE
 
     return run_with_tools(sources, settings, serve, is_shown=sys.stderr.isatty())
 
 
-async def _serve_http(registry: ToolRegistry[Any], screen: Screen, address: tuple[str, int], **options: Any) -> None:
+async def _serve_http(
+    registry: ToolRegistry[Any], ctx: Any, screen: Screen, address: tuple[str, int], **options: Any
+) -> None:
     from toolkit.serving.mcp import serve_mcp_http
 
     class Announcement(TaskStatus[str]):
@@ -421,7 +425,7 @@ async def _serve_http(registry: ToolRegistry[Any], screen: Screen, address: tupl
 
     host, port = address
     try:
-        await serve_mcp_http(registry, None, host=host, port=port, task_status=Announcement(), **options)
+        await serve_mcp_http(registry, ctx, host=host, port=port, task_status=Announcement(), **options)
     except OSError as error:
         raise CommandError(_explain_port(error, host, port)) from error
 

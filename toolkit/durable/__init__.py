@@ -79,3 +79,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'toolkit.durable' has no attribute {name!r}")
     with naming_extra("restate" if _ON_ENGINE[name] == "restate_runs" else "durable"):
         return getattr(import_module(f"toolkit.durable.{_ON_ENGINE[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

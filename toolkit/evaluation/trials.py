@@ -199,6 +199,7 @@ async def run_trial(
     *,
     instructions: str = "",
     returns: Mapping[str, str] | None = None,
+    ctx: Any = None,
 ) -> Trial:
     """Run a task once and judge it. Errors of the model or its server are recorded in the outcome, never raised.
 
@@ -209,6 +210,7 @@ async def run_trial(
         settings: How the task is run.
         instructions: The system prompt; empty for none.
         returns: By tool, the result of a call that the task does not name, when tools do not run.
+        ctx: The context of the tools.
     """
     notes = _TrialNotes()
     began = time.monotonic()
@@ -231,7 +233,7 @@ async def run_trial(
         middleware=() if stand_in is None else (stand_in,),
     )
     try:
-        result = await tool_loop(provider, registry, request, config=config)
+        result = await tool_loop(provider, registry, request, ctx=ctx, config=config)
     except (ProviderError, LoopError) as error:
         is_unreachable = isinstance(error, ProviderError) and error.is_retryable
         text = without_keys(str(error))[:_LONGEST_TEXT]
@@ -260,6 +262,7 @@ async def run_candidates(
     stored: TrialFile | None = None,
     outcomes: list[CandidateTrials] | None = None,
     on_progress: EvaluationProgress | None = None,
+    ctx: Any = None,
 ) -> list[CandidateTrials]:
     """Run each task with each candidate, one after the other, and return the outcomes.
 
@@ -274,6 +277,7 @@ async def run_candidates(
         stored: Outcomes of earlier runs, which are not run again; new ones are added.
         outcomes: A list that is filled during the run, for a caller that may be cancelled; None creates one.
         on_progress: Called after each task.
+        ctx: The context of the tools.
 
     Raises:
         ConfigurationError: A task names a tool that does not exist, or arguments that the tool does not accept.
@@ -296,7 +300,7 @@ async def run_candidates(
         if on_progress is not None:
             on_progress(candidate, len(outcome.trials), len(tasks.tasks))
         if todo:
-            await _run_candidate(outcome, todo, tasks, registry, settings, stored, on_progress)
+            await _run_candidate(outcome, todo, tasks, registry, settings, stored, on_progress, ctx)
     return outcomes
 
 
@@ -308,13 +312,20 @@ async def _run_candidate(
     settings: TrialSettings,
     stored: TrialFile,
     on_progress: EvaluationProgress | None,
+    ctx: Any,
 ) -> None:
     failed = 0
     try:
         async with outcome.candidate.open() as provider:
             for key, task in todo:
                 trial = await run_trial(
-                    task, provider, registry, settings, instructions=tasks.instructions, returns=tasks.returns
+                    task,
+                    provider,
+                    registry,
+                    settings,
+                    instructions=tasks.instructions,
+                    returns=tasks.returns,
+                    ctx=ctx,
                 )
                 failed = failed + 1 if trial.is_unreachable else 0
                 if failed == _MOST_FAILED_IN_A_ROW:

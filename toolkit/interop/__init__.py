@@ -31,3 +31,7 @@ def __getattr__(name: str) -> Any:
     framework = name.partition("_")[2]
     with naming_extra(framework.replace("_", "-")):
         return getattr(import_module(f"{__name__}.{framework}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

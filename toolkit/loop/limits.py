@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
@@ -220,6 +221,35 @@ current_frame: ContextVar[LoopFrame | None] = ContextVar("toolkit_loop_frame", d
 
 current_call_id: ContextVar[str | None] = ContextVar("toolkit_call_id", default=None)
 """The call, of the loop whose frame that is, in which the current code runs."""
+
+
+def describe_for_log(frame: LoopFrame) -> dict[str, object]:
+    """Return the attributes that log records have of a run: its ids, and its metadata."""
+    return {"run_id": frame.run_id, "loop_id": frame.loop_id, "run_metadata": dict(frame.metadata or {})}
+
+
+class RunFacts(logging.Filter):
+    """Gives log records the run in whose call they are made: ``run_id``, ``loop_id``, ``call_id``, ``run_metadata``.
+
+    ::
+
+        handler = logging.StreamHandler()
+        handler.addFilter(RunFacts())  # so that the records of your tools have them, too
+
+    The loggers ``toolkit.loop`` and ``toolkit.calls`` have one. A record from outside of any call stays as it is.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Add the attributes that the record does not have."""
+        frame = current_frame.get()
+        if frame is not None:
+            for name, value in {**describe_for_log(frame), "call_id": current_call_id.get()}.items():
+                record.__dict__.setdefault(name, value)
+        return True
+
+
+for _name in ("toolkit.calls", "toolkit.loop"):
+    logging.getLogger(_name).addFilter(RunFacts())
 
 
 @dataclass(slots=True)

@@ -32,6 +32,7 @@ from toolkit.errors import BadResponseError, ProviderError, RunStoppedError
 from toolkit.loop.answers import ExpectedAnswer
 from toolkit.loop.events import IterationStart, ProviderRetried
 from toolkit.loop.feeds import AnswerJudged, ReplyCutOff, RequestRefused, RunWoundUp, UsageSpent
+from toolkit.loop.limits import describe_for_log
 from toolkit.loop.listener import EventFeed, Listener
 from toolkit.loop.middleware import DeltaTaker, MiddlewareChain, RequestInfo
 from toolkit.loop.outcome import Complete
@@ -316,9 +317,9 @@ class ModelRequests:
             if error.usage is not None:
                 self._run.feed(UsageSpent(error.usage))
             self._partial.clear()  # the next one says it again
-            run_id = self._run.frame.run_id
+            run_id, facts = self._run.frame.run_id, describe_for_log(self._run.frame)
             text = "request %d of run %s is made again in %.1f s: %s"
-            _logger.warning(text, attempt, run_id, delay, without_keys(str(error)))
+            _logger.warning(text, attempt, run_id, delay, without_keys(str(error)), extra=facts)
             if listener is not None:
                 await listener.emit_all([ProviderRetried(attempt=attempt, delay=delay, error=error)])
 

@@ -56,6 +56,7 @@ from toolkit.loop.limits import (
     SubAgentSeat,
     current_call_id,
     current_frame,
+    describe_for_log,
     enter_depth,
     nested_context,
     new_loop_id,
@@ -554,7 +555,8 @@ class Run(Generic[Ctx, Out]):
         if is_logged and _logger.isEnabledFor(logging.INFO):
             ending = outcome.result.ending if isinstance(outcome, Completed) else type(outcome.error).__name__
             text = "run %s ended as %s: loop %s, %d requests, %d tokens"
-            _logger.info(text, self.frame.run_id, ending, self.loop_id, state.iterations, state.usage.total_tokens)
+            run_id, tokens, facts = self.frame.run_id, state.usage.total_tokens, describe_for_log(self.frame)
+            _logger.info(text, run_id, ending, self.loop_id, state.iterations, tokens, extra=facts)
         if self.listener is not None and self._is_notifying:
             self._is_notifying = False
             closing = [self._describe_closed(*closed.pop(0)) for _ in range(len(closed))]
@@ -707,7 +709,8 @@ class Run(Generic[Ctx, Out]):
             self._is_logged = True
             frame = self.frame
             if _logger.isEnabledFor(logging.INFO):
-                _logger.info("run %s begins: loop %s at depth %d", frame.run_id, self.loop_id, frame.depth - 1)
+                text, facts = "run %s begins: loop %s at depth %d", describe_for_log(frame)
+                _logger.info(text, frame.run_id, self.loop_id, frame.depth - 1, extra=facts)
             findings = self.registry.findings
             if findings.names_to_approve and self.config.on_tool_call is None:
                 self.approvals.warn_if_nobody_is_asked()

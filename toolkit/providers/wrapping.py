@@ -146,6 +146,12 @@ class FallbackProvider:
         return f"{type(self).__name__}({', '.join(map(repr, self._providers))})"
 
     @property
+    def name(self) -> str:
+        """The names of the providers, with commas between; one that several have stands once."""
+        names = [str(getattr(each, "name", "") or type(each).__name__) for each in self._providers]
+        return ",".join(dict.fromkeys(names))
+
+    @property
     def model(self) -> str:
         """The names of the models, with commas between."""
         return ",".join([str(getattr(provider, "model", "")) for provider in self._providers])

@@ -41,6 +41,9 @@ OPERATION = "gen_ai.operation.name"
 PROVIDER = "gen_ai.provider.name"
 AGENT_NAME = "gen_ai.agent.name"
 CONVERSATION_ID = "gen_ai.conversation.id"
+SESSION_ID = "session.id"  # the same for Langfuse, Phoenix and others
+USER_ID = "user.id"
+METADATA = "toolkit.metadata."
 ERROR_TYPE = "error.type"
 REQUEST_MODEL = "gen_ai.request.model"
 RESPONSE_MODEL = "gen_ai.response.model"
@@ -117,6 +120,12 @@ def describe_reply(response: ChatResponse) -> dict[str, AttributeValue]:
             "gen_ai.usage.reasoning.output_tokens": usage.reasoning_tokens,
         }
     )
+
+
+def describe_metadata(metadata: Mapping[str, Any]) -> dict[str, AttributeValue]:
+    """Return the entries of a run's metadata that are plain values, without secrets."""
+    cleaned: Mapping[str, Any] = _SCRUBBER(dict(metadata))
+    return {f"{METADATA}{name}": each for name, each in cleaned.items() if isinstance(each, (str, int, float, bool))}
 
 
 def describe_run(usage: Usage) -> dict[str, AttributeValue]:

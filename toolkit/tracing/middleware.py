@@ -26,6 +26,7 @@ from toolkit.loop.middleware import (
     RequestProceed,
     RunInfo,
     RunProceed,
+    find_question,
 )
 from toolkit.loop.outcome import LoopDetected
 from toolkit.redaction import Scrubber
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from toolkit.loop.outcome import ToolLoopResult
 
 _SCOPE = "toolkit"
+_MOST_CHARACTERS = 1_000
 
 
 class Tracing(Middleware[object]):
@@ -59,12 +61,16 @@ class Tracing(Middleware[object]):
     A run that is stepped by hand is one span from its first turn to its end. A run that awaits a decision has ended;
     going on is a new span, with a link to the first.
 
+    One object serves all runs. The span of a run has its user, its conversation and its other metadata, which are read
+    from ``ToolLoopConfig(metadata=...)``; the first two also from attributes of the context.
+
     Args:
         content: The part of messages, arguments and results that is written: ``none``, all that the last request had
             not (``new``), or ``all`` of each request, which grows with the square of the turns. Texts that look like
             secrets, and fields whose names tell of one, are removed.
         agent: The name of an outermost run; sub-agents have their own.
-        conversation: The id of the conversation that the runs belong to; None has none.
+        conversation: The id of the conversation that the runs belong to; None takes the ``conversation`` of each run,
+            as `RunInfo.find_fact` finds it.
         tracer_provider: Makes the spans; None takes the global one.
         meter_provider: Makes the metrics; None takes the global one.
     """
@@ -111,6 +117,7 @@ class _TracedRun(Middleware[object]):
         self._context: Context | None = None
         self._links: list[Link] = []
         self._began = 0.0
+        self._has_input = False
         self._requests = self._calls = 0
         self._count_written = 0  # of messages, in the last request, where only what is new is written
         self._last_written: Message | None = None
@@ -149,9 +156,16 @@ class _TracedRun(Middleware[object]):
         }
         if self._agent:
             attributes[names.AGENT_NAME] = self._agent
-        if self._tracing.conversation is not None:
-            attributes[names.CONVERSATION_ID] = self._tracing.conversation
+        conversation = self._tracing.conversation or run.find_fact("conversation")
+        if conversation is not None:
+            attributes[names.CONVERSATION_ID] = attributes[names.SESSION_ID] = names.describe_text(conversation)
+        user = run.find_fact("user")
+        if user is not None:
+            attributes[names.USER_ID] = names.describe_text(user)
+        if run.metadata:
+            attributes |= names.describe_metadata(run.metadata)
         self._began = time.perf_counter()
+        self._has_input = False
         self._requests = self._calls = 0
         span = self._tracing.tracer.start_span(
             f"invoke_agent {self._agent}".strip(), attributes=attributes, links=self._links
@@ -232,6 +246,11 @@ class _TracedRun(Middleware[object]):
             if chat.tools:
                 span.set_attribute(names.TOOL_DEFINITIONS, names.describe_tools(chat.tools))
         span.set_attribute(names.INPUT_MESSAGES, names.describe_messages(messages[start:], self._scrubber))
+        if self._span is not None and not self._has_input:
+            self._has_input = True
+            asked = find_question(messages)
+            question = [messages[-1] if asked is None else asked]
+            self._span.set_attribute(names.INPUT_MESSAGES, names.describe_messages(question, self._scrubber))
 
     def _write_output(self, span: Span, response: ChatResponse, first: list[float]) -> None:
         span.set_attributes(names.describe_reply(response))
@@ -256,7 +275,9 @@ class _TracedRun(Middleware[object]):
         own = {**attributes, names.AGENT_NAME: self._agent} if self._agent else attributes
         began = time.perf_counter()
         try:
-            with self._open_span(f"execute_tool {call.tool_name}", own, SpanKind.INTERNAL) as span:
+            with self._open_span(
+                f"execute_tool {call.tool_name}", own, SpanKind.INTERNAL, shows_words=self._tracing.content != "none"
+            ) as span:
                 is_recorded = span.is_recording()
                 has_content = self._tracing.content != "none" and is_recorded
                 if is_recorded:
@@ -268,7 +289,8 @@ class _TracedRun(Middleware[object]):
                 if output.is_error:
                     attributes[names.ERROR_TYPE] = "tool_error"
                     span.set_attribute(names.ERROR_TYPE, "tool_error")
-                    span.set_status(Status(StatusCode.ERROR))
+                    words = names.describe_text(output.text)[:_MOST_CHARACTERS] if has_content else None
+                    span.set_status(Status(StatusCode.ERROR, words))
                 if has_content:
                     span.set_attribute(names.TOOL_RESULT, names.describe_text(output.text))
                 return output
@@ -279,15 +301,17 @@ class _TracedRun(Middleware[object]):
             self._tracing.instruments.record_call(time.perf_counter() - began, attributes)
 
     @contextmanager
-    def _open_span(self, name: str, attributes: dict[str, AttributeValue], kind: SpanKind) -> Generator[Span]:
-        """Open a span below that of the run, and make it the current one."""
+    def _open_span(
+        self, name: str, attributes: dict[str, AttributeValue], kind: SpanKind, *, shows_words: bool = True
+    ) -> Generator[Span]:
+        """Open a span below that of the run, and make it the current one; `shows_words` of an error, too."""
         span = self._tracing.tracer.start_span(name, self._context, kind=kind, attributes=attributes)
         # Not by `start_as_current_span`, whose nested context managers cost the most where nothing is recorded.
         token = contexts.attach(trace.set_span_in_context(span))
         try:
             yield span
         except BaseException as error:
-            _record_error(span, error)
+            _record_error(span, error, shows_words=shows_words)
             raise
         finally:
             contexts.detach(token)
@@ -340,7 +364,8 @@ class _TracedRun(Middleware[object]):
         span = self._tracing.tracer.start_span(
             f"execute_tool {name}", self._context, attributes=attributes, start_time=now
         )
-        span.set_status(Status(StatusCode.ERROR))
+        words = attributes.get(names.TOOL_RESULT)
+        span.set_status(Status(StatusCode.ERROR, None if words is None else str(words)[:_MOST_CHARACTERS]))
         span.end(now)
 
 
@@ -364,10 +389,14 @@ def _qualify_name(kind: type[BaseException]) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _record_error(span: Span, error: BaseException) -> None:
+def _record_error(span: Span, error: BaseException, *, shows_words: bool = True) -> None:
     """Record an error on a span, without secrets, and without the traceback, whose lines may hold some."""
     name = _classify_error(error)
     span.set_attribute(names.ERROR_TYPE, name)
-    text = names.describe_text(error.message if isinstance(error, ToolError) else str(error))
-    span.add_event("exception", {"exception.type": _qualify_name(type(error)), "exception.message": text})
+    event = {"exception.type": _qualify_name(type(error))}
+    if shows_words:
+        text = names.describe_text(error.message if isinstance(error, ToolError) else str(error))
+        event["exception.message"] = text
+        name = f"{name}: {text}"[:_MOST_CHARACTERS] if text else name
+    span.add_event("exception", event)
     span.set_status(Status(StatusCode.ERROR, name))

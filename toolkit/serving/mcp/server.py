@@ -35,6 +35,7 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from typing_extensions import Unpack
 
 from toolkit.calls.approval import Approval, ApprovalRequest, Approve, Deny
+from toolkit.calls.context import open_context
 from toolkit.calls.events import ToolCallRefused, ToolEvent, ToolExecutionEnd, ToolExecutionUpdate, ToolProgress
 from toolkit.calls.registration import Ctx, Registration
 from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBlock, ToolCall, ToolResult
@@ -291,7 +292,7 @@ class RegistryServing:
             self._older_connections.add(_find_connection(context))
         async with AsyncExitStack() as stack:
             try:
-                ctx = await _open_context(self._make_context(_read_request(context)), stack)
+                ctx = await open_context(self._make_context(_read_request(context)), stack)
                 tools = self._registry if self._tools_for is None else _check_tools(self._tools_for(ctx))
                 registry = tools.for_context(ctx)
             except ToolError as error:
@@ -377,15 +378,6 @@ def _check_tools(tools: object) -> ToolRegistry[Any]:
     if isinstance(tools, ToolRegistry):
         return tools  # pyright: ignore[reportUnknownVariableType]
     raise ConfigurationError(f"tools_for= returned {describe_value(tools)}, not a ToolRegistry")
-
-
-async def _open_context(made: object, stack: AsyncExitStack) -> Any:
-    ctx: Any = await cast("Awaitable[object]", made) if isinstance(made, Awaitable) else made
-    if isinstance(ctx, AbstractAsyncContextManager):
-        return await stack.enter_async_context(cast("AbstractAsyncContextManager[Any]", ctx))
-    if isinstance(ctx, AbstractContextManager):
-        return stack.enter_context(cast("AbstractContextManager[Any]", ctx))
-    return ctx
 
 
 class _Reports:

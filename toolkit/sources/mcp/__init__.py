@@ -59,3 +59,7 @@ def __getattr__(name: str) -> Any:
     with naming_extra("mcp"):
         modules = [import_module(f"{__name__}.{module}") for module in _LAZY_MODULES]
     return next(getattr(module, name) for module in modules if hasattr(module, name))
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

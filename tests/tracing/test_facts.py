@@ -1,0 +1,80 @@
+"""The span of a run says whose it was, what was asked and answered, and its calls say why they failed."""
+
+import logging
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+
+from tests.tracing.test_spans import Recorder
+from toolkit import ToolCall, ToolError, ToolOutput, ToolRegistry, tool, tool_loop
+from toolkit.agents import sub_agent_tool
+from toolkit.errors import ProviderError
+from toolkit.providers import CachedProvider, FallbackProvider, RateLimitedProvider
+from toolkit.testing import ScriptedProvider
+
+pytestmark = pytest.mark.anyio
+
+
+@tool
+def refuse() -> ToolOutput:
+    """Refuse."""
+    return ToolOutput.error("The shop is closed.")
+
+
+@tool
+def fail() -> str:
+    """Fail."""
+    raise ToolError("The till is locked.")
+
+
+def read(span: ReadableSpan, name: str) -> Any:
+    return (span.attributes or {}).get(name)
+
+
+async def test_the_span_of_a_run_has_its_user_its_conversation_and_its_metadata_and_so_have_its_agents() -> None:
+    recorder = Recorder()
+    helper = sub_agent_tool("helper", "Helps.", ScriptedProvider(["Done."]), ToolRegistry())
+    provider = ScriptedProvider([ToolCall("1", "helper", '{"task": "Help."}'), "Yes."])
+    metadata = {"user": "ada", "conversation": "c-7", "plan": "free", "api_key": "sk-1234567890abcdef", "tags": ["a"]}
+    await tool_loop(provider, ToolRegistry([helper]), "Hello?", config=recorder.config(metadata=metadata))
+    spans = [span for span in recorder.spans if span.name.startswith("invoke_agent")]
+    assert len(spans) == 2
+    for span in spans:
+        assert read(span, "user.id") == "ada"
+        assert [read(span, name) for name in ("gen_ai.conversation.id", "session.id")] == ["c-7", "c-7"]
+        assert read(span, "toolkit.metadata.plan") == "free"
+        assert "1234567890" not in str(read(span, "toolkit.metadata.api_key"))
+        assert read(span, "toolkit.metadata.tags") is None
+
+
+@pytest.mark.parametrize(("content", "is_there"), [("none", False), ("new", True), ("all", True)])
+async def test_the_span_of_a_run_has_the_question_and_the_answer(content: Any, is_there: bool) -> None:
+    recorder = Recorder({"content": content})
+    await tool_loop(ScriptedProvider(["Yes."]), ToolRegistry(), "Hello?", config=recorder.config())
+    run = recorder.span("invoke_agent")
+    asked, answered = read(run, "gen_ai.input.messages"), read(run, "gen_ai.output.messages")
+    assert (asked is not None, answered is not None) == (is_there, is_there)
+    if is_there:
+        assert ("Hello?" in asked, "Yes." in answered) == (True, True)
+
+
+@pytest.mark.parametrize("content", ["none", "new"])
+@pytest.mark.parametrize(("name", "words"), [("refuse", "The shop is closed."), ("fail", "The till is locked.")])
+async def test_a_failed_call_says_why_where_content_is_wanted(content: Any, name: str, words: str) -> None:
+    recorder = Recorder({"content": content})
+    provider = ScriptedProvider([ToolCall("1", name, "{}"), "Sorry."])
+    await tool_loop(provider, ToolRegistry([refuse, fail]), "Go.", config=recorder.config())
+    span = recorder.span(f"execute_tool {name}")
+    written = f"{span.status.description} {[dict(event.attributes or {}) for event in span.events]}"
+    assert (words in written) == (content == "new")
+
+
+async def test_the_provider_is_named_whatever_stands_round_it(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL)
+    recorder = Recorder()
+    model = ScriptedProvider(["Yes."])
+    wrapped = CachedProvider(RateLimitedProvider(FallbackProvider(model, ScriptedProvider(["No."])), requests=9))
+    await tool_loop(wrapped, ToolRegistry(), "Hello?", config=recorder.config())
+    assert {read(span, "gen_ai.provider.name") for span in recorder.spans} == {"ScriptedProvider"}
+    assert ProviderError("x", "y").provider == "x"
