@@ -41,6 +41,7 @@ _BEGINS = ("slow pair refund add", "pair both slow", "helper slow refund slow", 
 _SAID = ("slow", "pair", "refund", "add", "both")
 _AT_ONCE = 4
 _MOST_SAID = 4
+_HELPER_REPLIES = 3
 
 
 class Tally(Middleware[Desk]):
@@ -134,16 +135,21 @@ async def decide_something(talk: Talk, chance: random.Random, found: Counter[str
             found["decisions"] += 1
 
 
-def check_results(run_id: str, folder: Path, messages: list[Message], found: Counter[str]) -> None:
-    """Check each result against what the tools did."""
+def check_results(run_id: str, folder: Path, messages: list[Message], found: Counter[str]) -> int:
+    """Check each result against what the tools did; return how many calls have run, also those inside of others."""
+    ran = 0
     notes = Counter(read_notes(folder, run_id))
     for each in messages:
-        if not isinstance(each, ToolResult) or each.tool_name == "helper":
+        if not isinstance(each, ToolResult):
+            continue
+        if each.tool_name == "helper":
+            ran += 1 + sum(note.startswith("slow h") for note in notes)
             continue
         began = sum(count for note, count in notes.items() if note.split()[:2] == [each.tool_name, each.call_id])
         assert began <= 1, f"{each.call_id} of {run_id} ran {began} times"
         if "may have taken effect" in each.text:
             found["interrupted"] += 1
+            ran += 1
         elif each.is_error:
             assert began == 0, each
             found["refused or skipped"] += 1
@@ -151,6 +157,8 @@ def check_results(run_id: str, folder: Path, messages: list[Message], found: Cou
             assert began == 1, each
             assert each.tool_name != "slow" or notes[f"ended {each.call_id}"] == 1, each
             found["calls"] += 1
+            ran += 1
+    return ran
 
 
 async def check_talk(talk: Talk, folder: Path, storage: Storage, found: Counter[str]) -> None:
@@ -159,7 +167,7 @@ async def check_talk(talk: Talk, folder: Path, storage: Storage, found: Counter[
     result = await run.result()
     messages = result.messages
     validate_transcript(messages)
-    check_results(run.id, folder, messages, found)
+    ran = check_results(run.id, folder, messages, found)
     heard = " ".join(message.text for message in messages if isinstance(message, UserMessage)).split()
     assert [word for word in heard if word.startswith("m")] == sorted({*talk.said}, key=heard.index), "each once"
     assert {word for word in heard if word.startswith("m")} == {*talk.said}
@@ -169,13 +177,15 @@ async def check_talk(talk: Talk, folder: Path, storage: Storage, found: Counter[
     replies = sum(isinstance(message, AssistantMessage) for message in messages)
     requests, guarded = rest.snapshot["loop"]["middleware"]["tally"]
     asked = Counter(message.call_id for message in messages if isinstance(message, ToolResult))
-    found["guarded - results"] += guarded - len(asked)
-    assert requests == replies, f"{run.id} counted {requests} requests, and has {replies} replies"
-    assert result.iterations == replies
+    helpers = sum(message.tool_name == "helper" for message in messages if isinstance(message, ToolResult))
+    assert (requests, result.iterations) == (replies, replies), f"{run.id} has {replies} replies"
     booked = rest.snapshot["loop"]["requests"], rest.snapshot["loop"]["tool_calls"]
-    found[f"booked requests - replies {booked[0] - replies}"] += 1
-    found[f"booked calls - results {booked[1] - len(asked)}"] += 1
-    found[f"input tokens - replies {result.usage.input_tokens - replies}"] += 1
+    if helpers:  # what a loop inside of an interrupted call has spent is not counted
+        assert booked[0] <= replies + _HELPER_REPLIES * helpers
+    else:
+        assert booked == (replies, ran), f"{run.id} made {replies} requests and {ran} calls"
+        assert guarded == len(asked), f"{run.id} was guarded in {guarded} of {len(asked)} calls"
+        assert result.usage.input_tokens == replies
     events = [each async for each in run.events()]
     assert [each.seq for each in events] == sorted({each.seq for each in events})
     ends = Counter(
