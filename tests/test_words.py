@@ -20,7 +20,6 @@ GLOSSARY = Path(__file__).parents[1] / "docs" / "architecture.md"
 SECOND_WORDS = {
     "callback": "hook",
     "chunk": "delta",
-    "conversation": "transcript",
     "dependencies": "ctx",
     "deps": "ctx",
     "execution": "run",
@@ -51,7 +50,6 @@ SECOND_WORDS = {
 EXCEPTIONS = {
     "ElicitationCallback": "the word of the MCP SDK",
     "RunLog.read_chunk": "a part of a log, and not of a response",
-    "Tracing(conversation)": "the word of OpenTelemetry, gen_ai.conversation.id",
     "AfterToolExecution": "an established name",
     "AfterToolExecutionUpdate": "an established name",
     "BeforeToolExecution": "an established name",

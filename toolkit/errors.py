@@ -37,6 +37,10 @@
         McpError
         OpenApiError
         PluginError
+      ConversationError             a conversation can't be gone on with as it was asked
+        ConversationBusyError       somebody else's turn is under way
+        ConversationChangedError    it is not what it was when it was read, or was taken over
+        ConversationStoreError      the store is away, or can't be read
       RecordedError                 an error of another run, read back from JSON
 
 Constructors take facts and store them as attributes; the class writes the message.
@@ -56,6 +60,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BadResponseError", "BudgetStoreError", "ConfigurationError", "ContentFilteredError", "ContextTooLongError",
+    "ConversationBusyError", "ConversationChangedError", "ConversationError", "ConversationStoreError",
     "DuplicateToolError", "InvalidArgumentsError", "JournalError", "LoopError", "LoopUsageError",
     "MaxDepthExceededError", "McpError", "MissingEnvError", "OpenApiError", "PluginError", "ProviderAuthError",
     "ProviderError", "ProviderTimeoutError", "RateLimitedError", "RecordedError", "RunStoppedError", "SchemaError",
@@ -434,6 +439,48 @@ class OpenApiError(SourceError):
 
 class PluginError(SourceError):
     """A plugin that could not be started, or broke the protocol."""
+
+
+class ConversationError(ToolkitError):
+    """A conversation can't be gone on with as it was asked.
+
+    Attributes:
+        messages: The transcript that could not be stored, where a run was under way; else empty.
+    """
+
+    def __init__(self, message: str) -> None:
+        self.messages: tuple[Message, ...] = ()
+        super().__init__(message)
+
+
+class ConversationBusyError(ConversationError):
+    """Somebody else's turn is under way in a conversation: ask again later, or wait, or put the question in line.
+
+    Args:
+        conversation_id: The conversation.
+    """
+
+    def __init__(self, conversation_id: str) -> None:
+        self.conversation_id = conversation_id
+        super().__init__(f"another turn is under way in conversation {conversation_id!r}: ask again when it has ended")
+
+
+class ConversationChangedError(ConversationError):
+    """A conversation is not what it was when it was read, or was taken over.
+
+    Args:
+        conversation_id: The conversation.
+        reason: The problem, in words.
+    """
+
+    def __init__(self, conversation_id: str, reason: str) -> None:
+        self.conversation_id = conversation_id
+        self.reason = reason
+        super().__init__(f"conversation {conversation_id!r} is not what it was: {reason}")
+
+
+class ConversationStoreError(ConversationError):
+    """The store of conversations is away, full, of another version, or has something that can't be read."""
 
 
 class RecordedError(ToolkitError):

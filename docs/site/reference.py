@@ -15,6 +15,7 @@ PUBLIC_MODULES = (
     "toolkit.policies",
     "toolkit.agents",
     "toolkit.builtin",
+    "toolkit.conversations",
     "toolkit.durable",
     "toolkit.evaluation",
     "toolkit.guided",

@@ -9,9 +9,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import anyio
 import pytest
 
 from docs.site.tutorial import join_program, list_steps
+from toolkit.conversations import Conversations
 from toolkit.testing.loopback import Answer, serving
 
 ROOT = Path(__file__).parents[2]
@@ -72,6 +74,8 @@ def close_databases(namespace: dict[str, Any]) -> None:
     for value in namespace.values():
         if isinstance(value, sqlite3.Connection):
             value.close()
+        if isinstance(value, Conversations):
+            anyio.run(value.aclose)
 
 
 def test_the_readme_starts_with_a_picture_a_program_and_the_two_commands() -> None:

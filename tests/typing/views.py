@@ -23,6 +23,7 @@ from toolkit import (
     tool_loop_stream,
 )
 from toolkit.agents import sub_agent_tool
+from toolkit.conversations import Conversations, ConversationTurn
 from toolkit.durable import DurableRun, DurableRuns, durable_loop
 from toolkit.events import EventListener, LoopEvent, ToolExecutionEnd, ToolExecutionStart, listener
 from toolkit.parsing import ToolUsage
@@ -90,6 +91,20 @@ async def durable(runs: DurableRuns, run_id: str) -> None:
     assert_type(await runs.start(loop, "go"), DurableRun[int])
     assert_type(await (await runs.get(run_id, loop)).result(), ToolLoopResult[int])
     assert_type(await runs.get(run_id), DurableRun[Any])
+
+
+async def conversations(kept: Conversations, provider: ScriptedProvider) -> None:
+    async with kept.turn("ada", ctx=App()) as turn:
+        assert_type(turn, ConversationTurn[App])
+        assert_type(await turn.run(provider, registry, "go", config=typed), ToolLoopResult[int])
+        stream = turn.stream(provider, registry, decisions={"call": True}, config=typed)
+        assert_type(stream.result, ToolLoopResult[int])
+        async for event in stream:
+            assert_type(event, LoopEvent)
+    async with kept.turn("ada") as plain_turn:
+        assert_type(plain_turn, ConversationTurn[object])
+        assert_type(await plain_turn.run(provider, simple, "go"), ToolLoopResult[None])
+        plain_turn.stream(provider, registry, "go")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 def outputs(result: ToolLoopResult[App | Admin], plain_result: ToolLoopResult) -> None:

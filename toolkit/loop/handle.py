@@ -314,9 +314,9 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         """Return the events of the run in a bounded queue, and its result apart; see `tool_loop_channel`."""
         return EventChannel(self, buffer_size)
 
-    async def run_into(self, feed: EventFeed) -> None:
-        """Run to the end, with the events for the reader of `feed`; the outcome is stored, and not raised."""
-        await self._run.advance(to_end=True, feed=feed, is_edited=self._may_be_edited)
+    async def run_into(self, feed: EventFeed, *, to_end: bool = True) -> None:
+        """Run to the end, or one turn, with the events for the reader of `feed`; the outcome is stored, not raised."""
+        await self._run.advance(to_end=to_end, feed=feed, is_edited=self._may_be_edited)
 
     async def next_turn(self) -> TurnOutcome[Out]:
         """Run one turn: a request and the tools it asks for. After the end, the same outcome again.
