@@ -106,7 +106,15 @@ class RestateServer:
     def register(self, port: int, *, use_http_11: bool = False) -> None:
         """Let it know the services on a port."""
         body = {"uri": f"http://127.0.0.1:{port}", "force": True, "use_http_11": use_http_11}
-        self._post("admin", "/deployments", body)
+        deadline = time.monotonic() + 120
+        while True:
+            try:
+                self._post("admin", "/deployments", body)
+                return
+            except RestateError as error:  # a process that only comes up may break the connection off
+                if "META0003" not in error.message or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.05)
 
     def call(self, path: str, body: object = None, *, timeout: float = 180) -> Any:
         """Call a handler and return what it returns.
