@@ -247,7 +247,7 @@ class Run(Generic[Ctx, Out]):
         self.frame: LoopFrame
         self.budget: RunBudget | None = None if config.limits.usage is None else RunBudget(config.limits.usage)
         self.answer: ExpectedAnswer[Any] | None = None if config.answer is None else ExpectedAnswer(config.answer)
-        answer_tools = {} if self.answer is None else self.answer.list_tools(ctx)
+        answer_tools: Mapping[str, Any] = {} if self.answer is None else self.answer.list_tools(ctx)
         self.offer: Offer[Ctx] = Offer(registry, fixed_tools, answer_tools, self.memory)
         if self.log is None and (seat is None or seat.can_wait):
             self.memory.children = {}
