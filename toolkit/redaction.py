@@ -306,19 +306,19 @@ def cut_causes(error: BaseException, redact: Redact) -> None:
         error: Shows none itself.
         redact: Redacts secrets.
     """
-    passed, waiting = {id(error)}, [error]
+    shows_secret, waiting = {id(error): False}, [error]
     while waiting:
         one = waiting.pop()
         for link in ("__cause__", "__context__"):
             other: BaseException | None = getattr(one, link)
             if other is None:
                 continue
-            shown = f"{other!s} {other!r} {vars(other)}"
-            if redact(shown) != shown:
-                setattr(one, link, None)
-            elif id(other) not in passed:
-                passed.add(id(other))
+            if id(other) not in shows_secret:  # to write one with a long message takes tens of milliseconds
+                shown = f"{other!s} {other!r} {vars(other)}"
+                shows_secret[id(other)] = redact(shown) != shown
                 waiting.append(other)
+            if shows_secret[id(other)]:
+                setattr(one, link, None)
 
 
 def replace_fields(plain: object, replace: Callable[[Any], Any], *, words: Collection[str] = ()) -> Any:

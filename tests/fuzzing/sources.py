@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.fuzzing.harness import Target, bend, run_in_loop
 
-__all__ = ["QUIET_LOGGERS", "TARGETS", "Peer", "start_peer_instead"]
+__all__ = ["GREETING", "QUIET_LOGGERS", "TALK", "TARGETS", "Peer", "start_peer_instead", "use_mcp"]
 
 _EVER = 1_000_000.0
 
@@ -274,13 +274,13 @@ _PLUGINS = (
 )
 
 
-_GREETING = (
+GREETING = (
     b'{"jsonrpc": "2.0", "id": "$id", "error": {"code": -32601, "message": "no such method"}}\n'
     b'{"jsonrpc": "2.0", "id": "$id", "result": {"protocolVersion": "2025-06-18", "capabilities": {"tools": '
     b'{"listChanged": true}}, "serverInfo": {"name": "s", "version": "1"}}}\n'
     b'{"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}}\n'
 )
-_TALK = (
+TALK = (
     b'{"jsonrpc": "2.0", "id": "$id", "result": {"tools": [{"name": "look", "description": "Looks.", "inputSchema": '
     b'{"type": "object", "properties": {"a": {"type": "integer"}}}, "outputSchema": {"type": "object"}, '
     b'"annotations": {"readOnlyHint": true}}]}}\n'
@@ -293,7 +293,7 @@ _TALK = (
 )
 
 
-async def _use_mcp(server: Any) -> None:
+async def use_mcp(server: Any) -> None:
     mcp = import_module("toolkit.sources.mcp")
     toolkit = import_module("toolkit")
     try:
@@ -320,12 +320,12 @@ def mcp_lines_target() -> Callable[[bytes], None]:
     _quiet()
 
     def test(data: bytes) -> None:
-        lines = (data[1:] if data[:1] == b"!" else _GREETING + data).split(b"\n")
+        lines = (data[1:] if data[:1] == b"!" else GREETING + data).split(b"\n")
 
         async def use() -> None:
             put_back = start_peer_instead(Peer(lines))
             try:
-                await _use_mcp(servers.stdio("/nowhere"))
+                await use_mcp(servers.stdio("/nowhere"))
             finally:
                 put_back()
 
@@ -376,11 +376,11 @@ def mcp_http_target(media_type: bytes) -> Callable[[bytes], None]:
         wire: Any = None  # set for each
 
     def test(data: bytes) -> None:
-        greeting = b"\n".join(_GREETING.split(b"\n")[:2]) + b"\n"
+        greeting = b"\n".join(GREETING.split(b"\n")[:2]) + b"\n"
         lines = (data[1:] if data[:1] == b"!" else greeting + data).split(b"\n")
         wire = Wire(lines)
         fuzzed = type("Fuzzed", (FuzzedServer,), {"wire": wire, "__slots__": ()})
-        run_on_jumping_clock(partial(_use_mcp, fuzzed(url="https://server.test/mcp", name="server")))
+        run_on_jumping_clock(partial(use_mcp, fuzzed(url="https://server.test/mcp", name="server")))
         assert wire.request_count, "the session asked another wire than the fuzzed one"
 
     return test
@@ -388,9 +388,9 @@ def mcp_http_target(media_type: bytes) -> Callable[[bytes], None]:
 
 def _talks() -> list[bytes]:
     return [
-        _TALK,
-        b"!" + _GREETING + _TALK,
-        *_TALK.split(b"\n"),
+        TALK,
+        b"!" + GREETING + TALK,
+        *TALK.split(b"\n"),
         b'data: {"id": 1}\\n\\nid: 5\\nretry: 1\\ndata: {}\\n\\n',
     ]
 

@@ -155,6 +155,11 @@ BROKEN: list[tuple[str, Any, str]] = [
         r"\$\.properties\.a\.anyOf: \[\] is not a list of one or more",
     ),
     ("in a list", {"properties": {"a": {"items": {"type": "int"}}}}, r"\$\.properties\.a\.items\.type: 'int'"),
+    (
+        "below a name of digits",
+        {"$defs": {"2": {"minItems": "x"}}},
+        r"minItems: 'x' is not a whole number of 0 or more",
+    ),
     ("in an alternative", {"anyOf": [{"required": "a"}]}, r"\$\.anyOf\[0\]\.required: 'a' is not a list of strings"),
     ("in a definition that nothing uses", {"$defs": {"A": {"minLength": -1}}}, r"\$\.\$defs\.A\.minLength: -1"),
     (

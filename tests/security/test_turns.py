@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.fuzzing.sources import Peer, start_peer_instead
+from tests.fuzzing.sources import GREETING, TALK, Peer, start_peer_instead, use_mcp
 from tests.loop_turns import LONGEST_TURN, longest_turn
 from tests.sources.openapi.pets import document, operation
 from toolkit import (
@@ -28,6 +28,7 @@ from toolkit import (
 from toolkit.chat import ChatRequest, ChatResponse, ToolCall, Usage, UserMessage
 from toolkit.errors import BadResponseError, PluginError
 from toolkit.parsing import TextFormat, TextToolProvider
+from toolkit.sources.mcp import stdio
 from toolkit.sources.openapi import openapi_tools
 from toolkit.sources.plugin import plugin_tools
 from toolkit.testing import ScriptedProvider
@@ -135,6 +136,17 @@ def talk_to_plugin(*lines: bytes) -> Callable[[], Awaitable[object]]:
     return run
 
 
+def talk_to_mcp_server(*lines: bytes) -> Callable[[], Awaitable[object]]:
+    async def run() -> None:
+        put_back = start_peer_instead(Peer([*GREETING.splitlines(), TALK.splitlines()[0], *lines]))
+        try:
+            await use_mcp(stdio("/nowhere"))
+        finally:
+            put_back()
+
+    return run
+
+
 def read_page(status: int, headers: dict[str, str], content: bytes) -> Callable[[], Awaitable[object]]:
     def answer(request: httpx2.Request) -> httpx2.Response:
         return httpx2.Response(status, headers=headers, content=content)
@@ -183,6 +195,9 @@ PEERS: dict[str, Callable[[], Awaitable[object]]] = {
         DESCRIBED, b'{"call_id": "$id", "content": [' + b"{}, " * (MOST // 4) + b"{}]}"
     ),
     "a long answer": talk_to_plugin(DESCRIBED, b'{"call_id": "$id", "content": "' + b"s3cret" * (MOST // 6) + b'"}'),
+    "a long message of a kind that MCP does not have": talk_to_mcp_server(
+        TALK.splitlines()[1].replace(b'"image"', b'"' + b"x" * 950_000 + b'"')
+    ),
     "a long page": read_page(200, {"content-type": "text/plain"}, b"s3cret" * (MOST // 6)),
     "a redirect to an endless address": read_page(302, {"location": "/" + "%zz" * 20_000}, b""),
     "text that is full of brackets": read_calls("[" * 10_000),
@@ -197,6 +212,7 @@ PEERS: dict[str, Callable[[], Awaitable[object]]] = {
 def import_all() -> None:
     """Have everything imported that is imported when it is first used."""
     longest_turn(talk_to_plugin(DESCRIBED, DESCRIBED))
+    longest_turn(talk_to_mcp_server(*TALK.splitlines()[1:]))
     longest_turn(read_page(200, {}, b""))
     longest_turn(read_calls("none"))
     longest_turn(read_text_for("[", "json"))

@@ -353,7 +353,7 @@ class _Document:
     def _find_at(self, steps: Sequence[str | int]) -> Any:
         found: Any = self.root.node
         for step in steps:
-            found = found[step]
+            found = found[step] if is_array(found) else found[str(step)]  # a name of digits comes as a number
         return found
 
     def _read_draft(self, node: Node, otherwise: int) -> int:
