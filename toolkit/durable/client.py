@@ -26,7 +26,16 @@ from toolkit.durable.errors import DatabaseUnavailableError, DecisionRefusedErro
 from toolkit.durable.event_reader import DurableEvent, EventWatch, RunFollower, read_lines
 from toolkit.durable.loops import DurableLoop
 from toolkit.durable.operations import RunFilters, RunSearch, to_epoch_seconds
-from toolkit.durable.rests import ENDED, RESTING, DurableState, Rest, read_answer, write_decision, write_prompt
+from toolkit.durable.rests import (
+    ENDED,
+    RESTING,
+    DurableState,
+    Rest,
+    read_answer,
+    seal_decision,
+    write_decision,
+    write_prompt,
+)
 from toolkit.durable.rows import RunRow, RunRows, RunSchedule, decision_key
 from toolkit.durable.storage import Storage
 from toolkit.errors import ConfigurationError, LoopUsageError
@@ -64,10 +73,14 @@ class DurableRuns:
     Args:
         url: The database: ``sqlite:///runs.db`` for the processes of one machine, ``postgresql://...`` for many.
         encryption: Encrypts all stored values; the same for all workers and clients.
+        signing_key: That of the loops' configurations, for decisions on runs whose loop `get` is not given.
     """
 
-    def __init__(self, url: str, *, encryption: Encryption | None = None) -> None:
+    def __init__(
+        self, url: str, *, encryption: Encryption | None = None, signing_key: str | bytes | None = None
+    ) -> None:
         self._url = url
+        self._signing_key = signing_key
         self._encryption = encryption
         self._opened: Storage | None = None
 
@@ -147,7 +160,7 @@ class DurableRuns:
         found = await self._ask_database(lambda: self._rows.start(row, begin))
         if found.loop != loop.name:
             raise DurableError(f"run '{known}' is one of loop '{found.loop}', not of '{loop.name}': give another id")
-        return DurableRun(self._open_storage, self._watch, known, loop)
+        return DurableRun(self._open_storage, self._watch, known, loop, self._signing_key)
 
     async def schedule(
         self,
@@ -227,7 +240,7 @@ class DurableRuns:
         found = await self._ask_database(lambda: self._rows.read(run_id))
         if loop is not None and found.loop != loop.name:
             raise DurableError(f"run '{run_id}' is one of loop '{found.loop}', not of '{loop.name}'")
-        return DurableRun(self._open_storage, self._watch, run_id, loop)
+        return DurableRun(self._open_storage, self._watch, run_id, loop, self._signing_key)
 
     async def list(
         self, *, limit: int = 100, after: str | None = None, **filters: Unpack[RunFilters]
@@ -346,7 +359,7 @@ class DurableRuns:
         forked = replace(row, run_id=_check_run_id(new_run_id or uuid.uuid4().hex))
         plain = {"prompt": messages_to_plain(begin), "trace": {}, "forked": {"run_id": run_id, "turn": turn}}
         await self._ask_database(lambda: self._rows.start(forked, plain))
-        return DurableRun(self._open_storage, self._watch, forked.run_id)
+        return DurableRun(self._open_storage, self._watch, forked.run_id, signing_key=self._signing_key)
 
     async def delete(self, run_id: str) -> None:
         """Delete a run at rest, and all that is stored of it.
@@ -481,12 +494,19 @@ class DurableRun(Generic[Out]):
         watch: Looks for new events.
         run_id: The run.
         loop: Its loop; None where the caller did not name it.
+        signing_key: Signs decisions where the loop is not known.
     """
 
     def __init__(
-        self, storage: Storage, watch: EventWatch, run_id: str, loop: DurableLoop[Any, Out] | None = None
+        self,
+        storage: Storage,
+        watch: EventWatch,
+        run_id: str,
+        loop: DurableLoop[Any, Out] | None = None,
+        signing_key: str | bytes | None = None,
     ) -> None:
         self.id: str = run_id
+        self._signing_key = signing_key if loop is None else loop.config.signing_key
         self._loop = loop
         self._storage = storage
         self._watch = watch
@@ -589,6 +609,7 @@ class DurableRun(Generic[Out]):
 
         Raises:
             DecisionRefusedError: It was decided before, no decision is awaited, or the call has changed.
+            ConfigurationError: The run's loop has a `signing_key`, and neither the loop nor the key is known here.
         """
         plain = write_decision(decision)
         await self._storage.ask(lambda: self._put_decision(call_id, plain, binding))
@@ -608,7 +629,13 @@ class DurableRun(Generic[Out]):
         if self._rows.is_cancelled(self.id, row.segment):
             raise DecisionRefusedError(self.id, call_id, "the run is being cancelled")
         segment = self._rows.read_origin(row) if rest is None else row.segment
-        if not self._rows.put_decision(self.id, segment, call_id, binding, plain):
+        if self._signing_key is None and rest is not None and rest.is_keyed:
+            raise ConfigurationError(
+                f"the loop of run '{self.id}' has a signing_key, without which no decision is taken: give the loop to "
+                "get(), or DurableRuns(signing_key=...)"
+            )
+        body = seal_decision(self._signing_key, self.id, call_id, binding, plain)
+        if not self._rows.put_decision(self.id, segment, body):
             raise DecisionRefusedError(self.id, call_id, "somebody has decided on it already")
         self._rows.begin_next(self.id)
 

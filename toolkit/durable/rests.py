@@ -6,6 +6,7 @@ handle for it, in the process that moves the run, and leaves the next rest as pl
 
 from __future__ import annotations
 
+import hmac
 import inspect
 import json
 import logging
@@ -32,6 +33,7 @@ from toolkit.durable.errors import DurableError
 from toolkit.durable.loops import DurableLoop, RunPlace
 from toolkit.errors import ConfigurationError, LoopUsageError, ProviderError, ToolkitError, TranscriptError
 from toolkit.foreign_text import replace_surrogates
+from toolkit.json_text import sign_json
 from toolkit.loop.answers import ExpectedAnswer
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.config import ToolLoopConfig
@@ -39,6 +41,7 @@ from toolkit.loop.event_json import dump_result, load_result
 from toolkit.loop.handle import ToolLoopHandle
 from toolkit.loop.journal import Journal
 from toolkit.loop.outcome import AwaitingApproval, Cancelled, Out, Snapshot, ToolLoopResult, TypedAnswer
+from toolkit.loop.snapshot import is_keyed
 from toolkit.redaction import without_keys
 
 _logger = logging.getLogger("toolkit.durable")
@@ -100,6 +103,7 @@ class Rest:
         is_resumable: True where it failed, and `retry` continues its log.
         is_read: False where it failed before all of its log was read, so that the transcript is incomplete.
         trace: The trace context of the first segment, with which those that follow are linked; empty without tracing.
+        seal: Seals the transcript where there is no snapshot, which has a seal of its own; empty without a key.
     """
 
     state: DurableState
@@ -111,11 +115,17 @@ class Rest:
     is_resumable: bool = False
     is_read: bool = True
     trace: Mapping[str, str] = field(default_factory=dict[str, str])
+    seal: str = ""
 
     @property
     def pending(self) -> list[PendingApproval]:
         """The calls that await a decision."""
         return self.awaited if self.state == "waiting" else []
+
+    @property
+    def is_keyed(self) -> bool:
+        """True where the loop has a `signing_key`."""
+        return self.snapshot is not None and is_keyed(self.snapshot)
 
     @property
     def awaited(self) -> list[PendingApproval]:
@@ -176,7 +186,7 @@ def read_rest(output: object) -> Rest:
     try:
         needed = {name: left[name] for name in ("state", "ending", "error", "messages", "result", "snapshot")}
         flags = {"is_resumable": left.get("is_resumable", False), "is_read": left.get("is_read", True)}
-        return Rest(**needed, **flags, trace=left.get("trace", {}))
+        return Rest(**needed, **flags, trace=left.get("trace", {}), seal=left.get("seal", ""))
     except KeyError as error:
         raise DurableError(f"the rest of the run can't be read: it has no {error}") from error
 
@@ -220,6 +230,39 @@ def write_decision(answer: Approval | bool | str) -> dict[str, Any]:
             return {"kind": "abort", "reason": reason}
         case Defer():
             raise ConfigurationError("Defer() decides nothing: the call awaits a decision already")
+
+
+def seal_decision(
+    key: str | bytes | None, run_id: str, call_id: str, binding: str, decision: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the body of the item of a decision, which nobody without the key can make; without one, anybody can.
+
+    Args:
+        key: The `signing_key` of the run's loop.
+        run_id: The run.
+        call_id: The call.
+        binding: Names the arguments and the tool that were decided on.
+        decision: As from `write_decision`.
+    """
+    body = {"call_id": call_id, "binding": binding, "decision": decision}
+    return body if key is None else {**body, "seal": _sign_part(key, "decision", [run_id, call_id, binding, decision])}
+
+
+def is_forged(key: str | bytes | None, run_id: str, item: InboxItem) -> bool:
+    """Return whether an item is a decision that was made without the `signing_key` of the run's loop."""
+    if key is None or item.kind != "decide":
+        return False
+    body = item.body
+    right = seal_decision(key, run_id, body["call_id"], body["binding"], body["decision"])
+    return not _is_same(body.get("seal"), right["seal"])
+
+
+def _sign_part(key: str | bytes, what: str, content: list[Any]) -> str:
+    return sign_json([f"toolkit {what}", *content], key.encode() if isinstance(key, str) else key)
+
+
+def _is_same(seal: object, right: str) -> bool:
+    return isinstance(seal, str) and hmac.compare_digest(seal.encode("utf-8", "replace"), right.encode())
 
 
 def read_decision(plain: Mapping[str, Any]) -> Approval:
@@ -305,14 +348,16 @@ class RunSegment:
             snapshot = self.begin.snapshot
         if isinstance(error, ProviderError) and error.messages:
             messages = error.messages
+        plain, key = messages_to_plain(list(messages)), self._loop.config.signing_key
         return {
             "v": _VERSION,
             "state": "failed",
             "ending": type(error).__name__,
             "error": without_keys(replace_surrogates(str(error))) or type(error).__name__,
-            "messages": messages_to_plain(list(messages)),
+            "messages": plain,
             "result": None,
             "snapshot": snapshot,
+            "seal": "" if key is None else self._seal_messages(key, plain),
             "is_resumable": is_resumable,
             "is_read": is_read,
             "trace": dict(trace),
@@ -329,6 +374,19 @@ class RunSegment:
             "durable run %s of loop %s failed in turn %d: %s", place.run_id, place.loop, turn, without_keys(line)
         )
         _logger.debug("%s", without_keys("".join(traceback.format_exception(error)).rstrip()))
+
+    def _seal_messages(self, key: str | bytes, messages: list[dict[str, Any]]) -> str:
+        return _sign_part(key, "transcript", [self._place.run_id, messages])
+
+    def _check_seal(self, rest: Rest) -> None:
+        """Check the seal of a transcript that the run goes on from, where its loop has a key.
+
+        Raises:
+            DurableError: It was made without the key, or changed.
+        """
+        key = self._loop.config.signing_key
+        if key is not None and not _is_same(rest.seal, self._seal_messages(key, rest.messages)):
+            raise DurableError("the transcript that the run goes on from was changed, or made without its signing_key")
 
     def _save_failed(self, handle: ToolLoopHandle[Any, Any]) -> Snapshot | None:
         """Return the loop that has failed; None where it can't be saved, so that only its transcript is left."""
@@ -369,6 +427,8 @@ class RunSegment:
             )
             await _apply_decisions(handle, items)
             return handle
+        if isinstance(self.begin, Rest):
+            self._check_seal(self.begin)
         return ToolLoopHandle(loop.provider, loop.registry, [*self._last_messages, *said], ctx=ctx, config=config)
 
 

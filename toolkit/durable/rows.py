@@ -392,15 +392,13 @@ class RunRows:
             return False
         return True
 
-    def put_decision(self, run_id: str, segment: int, call_id: str, binding: str, decision: Mapping[str, Any]) -> bool:
+    def put_decision(self, run_id: str, segment: int, body: Mapping[str, Any]) -> bool:
         """Store a decision on a call that a run awaited at the rest of a segment.
 
         Args:
             run_id: The run.
             segment: That segment.
-            call_id: The call.
-            binding: Names the arguments and the tool that were decided on.
-            decision: As from `write_decision`.
+            body: As from `seal_decision`.
 
         Returns:
             Whether it is the one that counts; another one may have been made meanwhile.
@@ -408,8 +406,7 @@ class RunRows:
         Raises:
             UnstorableValueError: It is no JSON.
         """
-        key = decision_key(call_id, binding)
-        body = {"call_id": call_id, "binding": binding, "decision": decision}
+        key = decision_key(body["call_id"], body["binding"])
         if self.put_item(run_id, "decide", key, body):
             return True
         # A decision that a segment took and that left the call pending was invalid: its code had another tool.

@@ -18,7 +18,7 @@ from toolkit.durable.contents import has_contents, split_value
 from toolkit.durable.errors import DurableError, WorkersLostError
 from toolkit.durable.event_writer import AttemptEvents, EventWriter
 from toolkit.durable.loops import DurableLoop, RunPlace
-from toolkit.durable.rests import InboxItem, Rest, RunSegment, read_message, read_messages
+from toolkit.durable.rests import InboxItem, Rest, RunSegment, is_forged, read_message, read_messages
 from toolkit.durable.rows import AttemptFacts, RunRows, describe_under_way, spare_attempt, write_ending
 from toolkit.durable.segment_journal import (
     EntryWriter,
@@ -257,7 +257,7 @@ class _Attempt:
             self._has_begun = True
             self._check_lost()
             stream, config = self.loop.config.stream, self.loop.config
-            items = [InboxItem(**item) for item in self._begin.get("items", ())]
+            items = [item for item in self._list_items() if not self._refuse_forged(item)]
             with enter_trace_context(self._begin.get("trace") or {}):
                 result = await run.move(
                     journal,
@@ -270,6 +270,21 @@ class _Attempt:
         except Exception as error:  # noqa: BLE001 - it is the rest of the run, and is logged there
             is_read = self._has_begun and journal.is_read
             return run.leave_error(error, journal.trace, is_resumable=not journal.has_stored_failure, is_read=is_read)
+
+    def _list_items(self) -> list[InboxItem]:
+        """Return the items that the segment begins with."""
+        return [InboxItem(**item) for item in self._begin.get("items", ())]
+
+    def _refuse_forged(self, item: InboxItem) -> bool:
+        """Return whether a decision is not taken, since it was made without the key: its call goes on awaiting one."""
+        if not is_forged(self.loop.config.signing_key, self.run_id, item):
+            return False
+        _logger.warning(
+            "run %s: a decision on call %s was made without the loop's signing_key, and is not taken",
+            self.run_id,
+            item.body.get("call_id"),
+        )
+        return True
 
     def _check_lost(self) -> None:
         """Refuse to move a run that may be what ends its workers.

@@ -31,7 +31,7 @@ from toolkit.durable.contents import Encryption
 from toolkit.durable.event_writer import EventWriter
 from toolkit.durable.loops import DurableLoop, StartRate
 from toolkit.durable.operations import RunSearch, WatchedWorker, forget_worker, watch_worker
-from toolkit.durable.rests import write_decision
+from toolkit.durable.rests import seal_decision, write_decision
 from toolkit.durable.rows import ENDED_WORKFLOW, SCHEDULED_WORKFLOW, SEGMENT_WORKFLOW, RunRows, queue_name
 from toolkit.durable.segment_journal import EntryWriter
 from toolkit.durable.segments import SegmentRunner
@@ -146,7 +146,7 @@ class DurableWorker:
         self._writer = EventWriter(self._storage)
         self._runner = SegmentRunner(self._storage, self.executor, self._log, self._writer, self._loops)
         self._keeper = _LeaseKeeper(self._storage, self.executor, self._lease, self._loops)
-        self._watch = _InboxWatch(self._storage, self._runner, self._keep_seconds)
+        self._watch = _InboxWatch(self._storage, self._runner, self._loops, self._keep_seconds)
         with self._storage.raising_failures():
             await to_thread.run_sync(self._register_queues)
             await to_thread.run_sync(self._keeper.start)
@@ -388,14 +388,22 @@ class _InboxWatch:
     Args:
         storage: The database.
         runner: Moves runs here.
+        loops: The loops of those runs, by name.
         keep_seconds: After which runs that have ended are deleted; None never deletes them.
 
     Attributes:
         thread: Looks.
     """
 
-    def __init__(self, storage: Storage, runner: SegmentRunner, keep_seconds: float | None) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        runner: SegmentRunner,
+        loops: Mapping[str, DurableLoop[Any, Any]],
+        keep_seconds: float | None,
+    ) -> None:
         self._keep_seconds = keep_seconds
+        self._loops = loops
         self._storage = storage
         self._rows = RunRows(storage)
         self._search = RunSearch(storage)
@@ -414,7 +422,7 @@ class _InboxWatch:
 
     def _tidy_up(self) -> None:
         for run_id in self._rows.find_due(_MOST):
-            self._try_run(run_id, partial(_deny_expired, self._rows, run_id))
+            self._try_run(run_id, partial(_deny_expired, self._rows, self._loops, run_id))
         if time.monotonic() >= self._next_search:
             self._searched = _fail_abandoned_runs(self._storage, self._searched)
             self._next_search = time.monotonic() + _SEARCH_SECONDS
@@ -444,13 +452,16 @@ class _InboxWatch:
             _logger.warning("run %s can't be resumed: %s", run_id, without_keys(str(error)))
 
 
-def _deny_expired(rows: RunRows, run_id: str) -> None:
-    """Deny each call of a run that awaits a decision for too long."""
+def _deny_expired(rows: RunRows, loops: Mapping[str, DurableLoop[Any, Any]], run_id: str) -> None:
+    """Deny each call of a run that awaits a decision for too long; a run with a key waits for a worker that has it."""
     row = rows.read(run_id)
     rest = rows.read_rest(row)
+    key = loops[row.loop].config.signing_key if row.loop in loops else None
+    if key is None and rest is not None and rest.is_keyed:
+        return
     denied = write_decision(Deny("Tool call denied: nobody decided in time."))
     for pending in [] if rest is None else rest.pending:
-        rows.put_decision(run_id, row.segment, pending.call_id, pending.binding, denied)
+        rows.put_decision(run_id, row.segment, seal_decision(key, run_id, pending.call_id, pending.binding, denied))
     rows.begin_next(run_id)
 
 

@@ -181,14 +181,19 @@ def _check_seal(snapshot: Snapshot, signing_key: str | bytes | None) -> None:
         raise LoopUsageError(f"the snapshot can't be read: {error}") from error
     if isinstance(seal, str) and hmac.compare_digest(seal.encode("utf-8", "replace"), right.encode()):
         return
-    is_keyed = isinstance(seal, str) and seal.startswith(_KEYED)
-    if signing_key is None and is_keyed:
+    if signing_key is None and is_keyed(snapshot):
         raise LoopUsageError("the snapshot is sealed with a key: give its signing_key to the configuration")
-    if signing_key is not None and not is_keyed:
+    if signing_key is not None and not is_keyed(snapshot):
         raise LoopUsageError("the snapshot is not sealed with a key, and the configuration has a signing_key")
     raise LoopUsageError(
         "the snapshot was changed after it was made, or sealed with another key: restore it as saved, with its key"
     )
+
+
+def is_keyed(snapshot: Snapshot) -> bool:
+    """Return whether a snapshot says that it is sealed with a key."""
+    seal: object = snapshot.get("seal")
+    return isinstance(seal, str) and seal.startswith(_KEYED)
 
 
 def make_seal(content: Snapshot, signing_key: str | bytes | None) -> str:
