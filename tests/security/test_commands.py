@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from toolkit import ApprovalRequest, ToolCall, ToolLoopConfig, ToolRegistry, tool_loop
+from toolkit import ApprovalRequest, AssistantMessage, ToolCall, ToolLoopConfig, ToolRegistry, tool_loop
 from toolkit.builtin import BashOptions, bash_tool, coding_tools, runs_only
 from toolkit.testing import ScriptedProvider
 
@@ -26,7 +26,33 @@ DOES_MORE = [
     "xargs rm", "tee a.txt", "sed -i s/a/b/ a.txt", "awk 1 a.txt", "python3 -c 1", "python3 x.py", "make", "npm test",
     "curl http://h.example", "wget http://h.example", "ssh h", "dd if=/dev/zero of=a.txt", "ln -s a b", "kill %1",
     "tar xf a.tar", "unzip a.zip", "pip install x", "env ls", "sudo ls", "ls $(touch b)", "ls `touch b`", "ls; touch b",
+    "uniq - b", "cat a.txt | uniq -c - b", "uniq -- a.txt b",
     "ls & touch b", "ls | tee b", "true && touch b", "PATH=. ls", "ls\ntouch b", "cat <(touch b)", "./ls", "tree -o b",
+]  # fmt: skip
+
+
+DESTROYS = [
+    "rm -rf .", "rm -rf --no-preserve-root /", "\\rm -rf x", "/bin/rm -rf x", "unlink a.txt", "shred -u a.txt",
+    "rmdir x", "find . -type f -exec rm {} +", "find . -name '*' -print0 | xargs -0 rm",
+    "perl -e 'unlink glob \"*\"'", "ruby -e 'File.delete(\"a.txt\")'", "node -e 'fs.rmSync(\".\")'",
+    "php -r 'unlink(\"a.txt\");'", "python - < x.py", "awk 'BEGIN{system(\"rm a.txt\")}'", "sed -n 'w b' a.txt",
+    "sed -e 1e a.txt", "ed a.txt", "vim -c ':!rm a.txt' -c q", ": > a.txt", "> a.txt", "cat /dev/null > a.txt",
+    "cp /dev/null a.txt", "dd of=a.txt if=/dev/null", "install /dev/null a.txt", "mkfs.ext4 /dev/sda1",
+    "wipefs -a /dev/sda", "fdisk /dev/sda", "blkdiscard /dev/sda", "swapoff -a", "umount -a", "chown -R nobody .",
+    "chattr +i a.txt", "setfacl -b a.txt", "git rm -r .", "git filter-branch -f", "git gc --prune=now",
+    "git reflog expire --expire=now --all", "git update-ref -d HEAD", "git worktree prune", "git restore .",
+    "git apply x", "git push --force origin main", "git remote set-url origin http://h.example",
+    "git submodule update --init", "git archive -o a.txt HEAD", "git bundle create a.txt HEAD",
+    "git format-patch -o . HEAD", "rsync -a --delete /x/ .", "tar -cf a.txt --remove-files x", "zip -m b.zip a.txt",
+    "gzip a.txt", "bzip2 a.txt", "split -b 1 a.txt", "csplit a.txt 1", "patch -p0 < x", "logrotate -f x",
+    "crontab -r", "at now", "systemctl stop ssh", "service ssh stop", "shutdown -h now", "reboot", "killall python",
+    "pkill -9 -u root", "docker system prune -af", "kubectl delete ns default", "terraform destroy",
+    "aws s3 rm s3://b --recursive", "psql -c 'DROP TABLE t'", "sqlite3 a.txt 'DROP TABLE t'", "redis-cli FLUSHALL",
+    "npm uninstall x", "pip uninstall -y x", "apt-get -y remove x", "iptables -F", "ip link set eth0 down",
+    "nc -l 80", "history -c", "eval rm a.txt", "exec rm a.txt", "bash -c 'rm a.txt'", "sh x.sh", "source x.sh",
+    ". ./x.sh", "env rm a.txt", "nohup rm a.txt", "r'm' a.txt", 'r""m a.txt', "$'rm' a.txt", "X=rm; $X a.txt",
+    "alias ls=rm; ls a.txt", "ls() { rm a.txt; }; ls", "ls || rm a.txt", "ls\r\nrm a.txt", "ls \\\n; rm a.txt",
+    "{rm,a.txt}", "cat a.txt |& tee b", "echo x >| a.txt", "echo x &> a.txt", "ls 3<>b",
 ]  # fmt: skip
 
 
@@ -67,6 +93,21 @@ async def test_a_shell_that_nothing_holds_refuses_what_may_do_more_than_read(com
     assert "Nobody is there to approve it, so it was not run." in text, text
     assert names_in(root) == ["a.txt"]
     assert (root / "a.txt").read_text() == "text\n"
+
+
+@pytest.mark.usefixtures("no_programs")
+async def test_no_command_that_destroys_something_passes_a_shell_that_nothing_holds(root: Path) -> None:
+    calls = [ToolCall(str(place), "bash", json.dumps({"command": command})) for place, command in enumerate(DESTROYS)]
+    provider = ScriptedProvider([AssistantMessage(calls), "done"])
+    result = await tool_loop(provider, ToolRegistry(coding_tools(root, "all")), "go", ctx=object())
+    texts = [message.text for message in result.messages[2:-1]]
+    passed = [
+        command
+        for command, text in zip(DESTROYS, texts, strict=True)
+        if "so it was not run" not in text and "blocked by safety policy" not in text and "Denied" not in text
+    ]
+    assert passed == []
+    assert names_in(root) == ["a.txt"]
 
 
 @pytest.mark.parametrize("command", READS)

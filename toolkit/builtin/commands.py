@@ -409,7 +409,8 @@ def _names_code(words: Sequence[str]) -> bool:
 
 def _is_uniq_without_output(words: PlainWords) -> bool:
     """Return whether this is ``uniq`` without a second file, which it would write."""
-    return words[0] == "uniq" and sum(not word.startswith("-") for word in words[1:]) <= 1
+    files = [word for word in words[1:] if word == "-" or not word.startswith("-")]
+    return words[0] == "uniq" and "--" not in words and len(files) <= 1
 
 
 _READS = compile_patterns([*_READING.split(), *_READING_GIT, _is_uniq_without_output], "a command that reads")
