@@ -180,6 +180,63 @@ def test_what_a_telling_name_is_given_is_struck_out(text: str, left: str) -> Non
     assert without_keys(left) == left
 
 
+PLANTED = "Zq8vKp3xW2mN7rT4yB9cD1fG6hJ0"
+WRITTEN = {
+    "a header of an unknown scheme": "Authorization: ApiKey {}",
+    "cookies of a request": "Cookie: theme=dark; sid={}",
+    "a cookie of a response": "Set-Cookie: sid={}; Path=/; HttpOnly",
+    "the cookies of a client": "<Cookies[<Cookie sid={} for h/>]>",
+    "headers as pairs of bytes": "[(b'accept', b'*/*'), (b'x-api-key', b'{}')]",
+    "a header with a key for a subscription": "Ocp-Apim-Subscription-Key: {}",
+    "an option of a command": "tool --verbose --password {} --x",
+    "the login of curl": "curl -u ada:{} https://h.example",
+    "a key that was cut off": "-----BEGIN PRIVATE KEY-----\nMII{}\n{}",
+    "a key with headers": "-----BEGIN EC PRIVATE KEY-----\nDEK-Info: A,B\n\n{}\n-----END EC PRIVATE KEY-----",
+    "a key of PGP": "-----BEGIN PGP PRIVATE KEY BLOCK-----\n\n{}\n-----END PGP PRIVATE KEY BLOCK-----",
+    "JSON within a sentence": 'it answered {"a": 1, "auth": {"value": ["{}"]}} twice',
+    "an object by its repr": "Login(user='ada', token='{}')",
+    "an error of Pydantic": "1 error for A\npassword\n  Not an integer [type=int, input_value='{}', input_type=str]",
+    "an element of XML": "<user>ada</user><password>{}</password>",
+    "an attribute of XML": '<db user="ada" secret="{}"/>',
+    "a line of netrc": "machine h login ada password {}",
+    "a statement of SQL": "ALTER ROLE ada WITH PASSWORD '{}'",
+    "another statement of SQL": 'CREATE USER ada IDENTIFIED BY "{}"',
+    "a key of Kubernetes": "    client-key-data: {}",
+    "a name in an address": "body=password%3D{}",
+    "JSON in an address": "%7B%22password%22%3A%22{}%22%7D",
+    "JSON in HTML": "&quot;password&quot;: &quot;{}&quot;",
+    "JSON with escapes": "\\u0022password\\u0022: \\u0022{}\\u0022",
+    "an array of PHP": "'password' => '{}'",
+    "a hash of Ruby": '{:password=>"{}"}',
+    "a code that is valid once": "one-time code: {}",
+    "the secret of a webhook": "whsec_{}",
+    "the address of a bot": "https://api.telegram.org/bot123456789:AA{}xx/getMe",
+    "a token of a bot": "MTk4NjIyNDgzNDcxOTI1MjQ4.Cl2FMQ.{}",
+    "a token that renews others": "1//0{}{}",
+}
+HARMLESS = [
+    "git log --author=ada --oneline -5", "sort --key 2,2 a.txt", "use --token-file /etc/x and --key-path a/b",
+    "run with --password to be asked", "docker run -u 1000:1000 x", "def f(key='name', sort_key='age', author='ada')",
+    "<key>CFBundleName</key><author>Ada Lovelace</author>", "('key', 'value1'), ('a1', 'b2')", "Cookie: see the manual",
+    "the verification code was sent", "Authorization: required", "error at login page password reset",
+    'got {"tokens": 12, "a": {"b": 1}}', 'x = {"keys": {"a": 1}}', "opinion = 12345", "secretary: 12345",
+    "name\n  Not an integer [type=int, input_value='abc', input_type=str]", "password = getpass()", "1//02",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_what_a_text_gives_to_a_telling_name_is_struck_out_however_it_is_written(name: str) -> None:
+    left = without_keys(WRITTEN[name].replace("{}", PLANTED))
+    assert PLANTED not in left
+    assert "***" in left
+    assert without_keys(left) == left
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_what_only_looks_like_a_secret_stays(text: str) -> None:
+    assert without_keys(text) == text
+
+
 def test_a_digest_of_a_secret_can_be_made_in_this_process_alone() -> None:
     program = "from toolkit.redaction import digest_of; print(digest_of('1234'))"
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout

@@ -12,7 +12,7 @@ import unicodedata
 from base64 import b64decode, b64encode, urlsafe_b64encode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from json import dumps, loads
+from json import JSONDecoder, dumps, loads
 from pathlib import PurePath
 from typing import Any, Protocol, cast
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit, urlunsplit
@@ -54,20 +54,25 @@ _KNOWN_KEYS = re.compile(
     r"|\b(?:xai|pplx|nvapi|glpat)-[A-Za-z0-9_-]{20,}|\b(?-i:AKIA|ASIA)(?-i:[A-Z0-9]{16})\b"
     r"|\b(?:npm|shp(?:at|ca|pa|ss)|lin_api|figd|ntn|sbp|do[opr]_v1|pul|rdme|glrt|hvs|dckr_pat)_[A-Za-z0-9_-]{20,}"
     r"|\b(?:pypi|sq0(?:atp|csp)|PMAK|GOCSPX|AGE-SECRET-KEY|dapi|shippo_live|key)-[A-Za-z0-9_-]{24,}|\bhvs\.[\w-]{20,}"
-    r"|\bSG\.[\w-]{16,}\.[\w-]{16,}|\b\d{8,10}:(?-i:AA)[\w-]{30,}|\b(?-i:ATATT3)[\w=-]{30,}|\bdapi[0-9a-f]{32}"
+    r"|\bSG\.[\w-]{16,}\.[\w-]{16,}|(?<!\d)\d{8,10}:(?-i:AA)[\w-]{30,}|\bwhsec_[\w+/=-]{20,}|\b(?-i:SK)[0-9a-f]{32}\b"
+    r"|\b(?-i:[MNO][A-Za-z\d_-]{23,27})\.[\w-]{6}\.[\w-]{27,}|\b1//0[\w-]{30,}|(?<=<Cookie )\S+(?= for )"
+    r"|\b(?-i:ATATT3)[\w=-]{30,}|\bdapi[0-9a-f]{32}"
     r"|(?<=hooks\.slack\.com/services/)[\w/]{20,}|(?<=discord\.com/api/webhooks/)[\w/-]{20,}"
     r"|\bAIza[A-Za-z0-9_-]{30,}|\b(?-i:AQ\.A)[A-Za-z0-9_-]{30,}|\bya29\.[A-Za-z0-9_-]{20,}"
     r"|\b(?-i:eyJ)[A-Za-z0-9_-]{10,}\.(?-i:eyJ)[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"
     r"|(?<=\bbearer )[A-Za-z0-9._~+/=-]{16,}|(?<=authorization: basic )[A-Za-z0-9+/=]+|(?<=://)[^/\s@?#\"'<>]+(?=@)"
-    r"|(?<=PRIVATE KEY-----)[^-]+(?=-----END)",
+    r"|(?:(?<=PRIVATE KEY-----)|(?<=PRIVATE KEY BLOCK-----))(?s:.+?)(?=-----END|\Z)",
     re.IGNORECASE,
 )
 # Values after a name that can only mean a secret, and the values in the query of a URL.
+_QUOTE = r"(?:\\{0,3}[\"']|%22|&quot;|&\#3[49];|\\u002[27])"
+_IN_VALUE = r"(?!%2[26])[^\s\"'&,;<>(){}\[\]\\]"
 _ASSIGNED = re.compile(
     r"(?P<before>(?:passw(?:or)?d|passphrase|secret(?!ar)|signature|credentials?|authorization|x-auth|x-session"
-    r"|(?:api|access|account|auth|private|secret|shared|license)[_-]?key|[a-z][_-]?token(?!s))[a-z]{0,20}"
-    r"(?P<sign>\\?[\"']?\s{0,2}[:=]\s{0,2}\\?[\"']?)(?:(?:bearer|basic|token)\s)?)"
-    r"(?P<value>[^\s\"'&,;<>(){}\[\]\\]{4,})(?![^\s\"'&,;<>(){}\[\]\\]|\()",
+    r"|(?:api|access|account|auth|private|secret|shared|license|client|subscription)[_-]?key|[a-z][_-]?token(?!s)"
+    r"|(?<![a-z])(?:t?otp|cvv|cvc|pin|(?:verification|security|recovery|backup|one[_-]?time)[_ -]?code)(?![a-z]))"
+    rf"[a-z]{{0,20}}(?:-data)?(?P<sign>{_QUOTE}?\s{{0,2}}(?:=>|[:=]|%3[ad])\s{{0,2}}{_QUOTE}?)"
+    rf"(?:(?:bearer|basic|token|api-?key|negotiate|ntlm)\s)?)(?P<value>(?:{_IN_VALUE}){{4,}})(?!{_IN_VALUE}|\()",
     re.IGNORECASE,
 )
 _QUERIED = re.compile(r"(?P<before>[?&;](?P<name>[\w.~%-]{1,60})=)(?P<value>[^\s&;#\"'<>\\]+)")
@@ -84,6 +89,66 @@ _WRITTEN_FIELD = re.compile(
     r"""(?P<value>(?P<open>\\{0,3}["'])(?:(?!(?P=open)).)*(?P=open)|[-+.\d][\d.eE+-]*)""",
     re.DOTALL,
 )
+# Other ways in which a text gives a value to a name, each with a sign that the text must have.
+_GIVEN: tuple[tuple[str, re.Pattern[str]], ...] = (
+    # an object that was written by `repr`, an attribute of XML
+    (
+        "=",
+        re.compile(r"(?P<before>\b(?P<name>[A-Za-z_][\w.-]{0,60})=(?P<open>[\"']))(?P<value>[^\"'\n]+)(?=(?P=open))"),
+    ),
+    ("</", re.compile(r"(?P<before><(?P<name>[A-Za-z_][\w.:-]{0,60})>)(?P<value>[^<>]+)(?=</)")),
+    # a header as a pair
+    (
+        ",",
+        re.compile(
+            r"(?P<before>[(\[]\s?b?[\"'](?P<name>[\w-]{1,60})[\"'],\s?b?(?P<open>[\"']))"
+            r"(?P<value>[^\"'\n]+)(?=(?P=open)\s?[)\]])"
+        ),
+    ),
+    # the cookies of a request or a response
+    (
+        "=",
+        re.compile(
+            r"(?P<before>\b(?P<name>(?:set-)?cookie)\\?[\"']?:\s{0,2}b?\\?[\"']?)"
+            r"(?P<value>[\w!#$%*+.^`|~-]{1,100}=[^\r\n\"'\\]+)",
+            re.IGNORECASE,
+        ),
+    ),
+    # an option of a command
+    (
+        "-",
+        re.compile(
+            r"(?P<before>(?<!\S)--?(?P<name>[A-Za-z][\w-]{1,60}(?<!file)(?<!path)(?<!dir)(?<!name)(?<!id)(?<!type))"
+            r"[ \t]{1,4}[\"']?)(?![A-Za-z]+(?!\S))(?P<value>[^\s\"'-][^\s\"']{3,})"
+        ),
+    ),
+    (
+        "-u",
+        re.compile(
+            r"(?P<before>(?<!\S)(?:-u|--(?:proxy-)?user)[ =][ \t]?[\"']?(?P<name>)[^\s:\"'@/]{1,100}:)"
+            r"(?!\d+(?!\S))(?P<value>[^\s\"']{4,})"
+        ),
+    ),
+    # SQL, and what netrc holds
+    (
+        " ",
+        re.compile(
+            r"(?P<before>\b(?P<name>)(?:password|identified\s+by)\s+(?P<open>[\"']))(?P<value>[^\"'\n]+)(?=(?P=open))",
+            re.IGNORECASE,
+        ),
+    ),
+    ("login ", re.compile(r"(?P<before>\blogin\s+\S{1,200}\s+(?P<name>password)\s+)(?![A-Za-z]+(?!\S))(?P<value>\S+)")),
+    # an error of Pydantic
+    (
+        "input_value=",
+        re.compile(
+            r"^(?P<before>(?P<name>\w[\w.]{0,200})\n  [^\n]*?input_value=)(?P<value>[^\n]+)(?=, input_type=)",
+            re.MULTILINE,
+        ),
+    ),
+)
+_OPENED_FIELD = re.compile(r"\"(?P<name>[^\W\"\\][\w .-]{0,60})\"\s{0,4}:\s{0,4}[{\[]")
+_MOST_INNER = 20
 _DIGEST = re.compile("secret:[0-9a-f]{64}")
 _MEANT_FIELD = re.compile(r"([\w.-]{1,60})\\{0,3}[\"']?\s{0,4}[:=]")
 _OPENS_JSON = ("{", "[")
@@ -231,16 +296,42 @@ def without_keys(text: str) -> str:
     names in the query of a URL, go too.
     """
     text = strike_keys(text)
-    return _WRITTEN_FIELD.sub(_mask_written, text) if ":" in text and ('"' in text or "'" in text) else text
+    if ":" not in text or not ('"' in text or "'" in text):
+        return text
+    if any(is_secret_field(found["name"]) for found in _OPENED_FIELD.finditer(text)):
+        text = "".join(_mask_inner_json(text))
+    return _WRITTEN_FIELD.sub(_mask_written, text)
+
+
+def _mask_inner_json(text: str) -> Iterator[str]:
+    """Yield a text with all below telling names masked in the first objects of JSON that stand in it."""
+    decoder, written, position = JSONDecoder(), 0, 0
+    for _ in range(_MOST_INNER):
+        start = text.find("{", position)
+        if start < 0:
+            break
+        try:
+            plain, position = decoder.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            position = start + 1
+            continue
+        yield text[written:start]
+        masked = replace_fields(plain, _mask_value)
+        yield text[start:position] if masked == plain else dumps(masked, ensure_ascii=False)
+        written = position
+    yield text[written:]
 
 
 def strike_keys(text: str) -> str:
     """Do as `without_keys` does, but for the fields of JSON: for what is clean of these."""
     text = _KNOWN_KEYS.sub(MASK, text)
-    # Most texts have neither sign, and to look for one takes a fiftieth of the time.
+    # Most texts have none of these signs, and to look for one takes a fiftieth of the time.
+    for sign, pattern in _GIVEN:
+        if sign in text:
+            text = pattern.sub(_mask_given, text)
     if "=" in text:
         return _ASSIGNED.sub(_mask_assigned, _QUERIED.sub(_mask_queried, text))
-    return _ASSIGNED.sub(_mask_assigned, text) if ":" in text else text
+    return _ASSIGNED.sub(_mask_assigned, text) if ":" in text or "%3" in text else text
 
 
 def clean_text(text: str) -> str:
@@ -408,6 +499,12 @@ def _mask_written(found: re.Match[str]) -> str:
     quote_sign = found["open"] or found["quote"]
     is_empty = found["value"] == quote_sign * 2
     return found[0] if is_empty else f"{found['before']}{quote_sign}{MASK}{quote_sign}"
+
+
+def _mask_given(found: re.Match[str]) -> str:
+    name, value = found["name"], found["value"]
+    is_secret = (not name or is_secret_field(name)) and value.lower() not in _SETTING_WORDS
+    return found["before"] + MASK if is_secret and not value.startswith("$") else found[0]
 
 
 def _mask_assigned(found: re.Match[str]) -> str:

@@ -99,6 +99,7 @@ def test_a_reply_in_pieces_is_read_like_the_whole(text: str, cuts: list[int]) ->
 @example("<)Action:`Let me<|tool_call_begin|>")
 @example("re\nAction: add")
 @example("<)Action:")
+@example("  add(a=1, b=?)")
 @given(REPLIES)
 def test_a_reply_that_comes_character_by_character_is_read_like_the_whole(text: str) -> None:
     assert in_pieces(text, list(range(len(text)))) == read_reply(text, TOOLS)

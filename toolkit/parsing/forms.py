@@ -77,6 +77,7 @@ class Form(ABC):
         characters: The characters that a call may begin with, in lower case.
         is_marked: False where a call is one by its content alone.
         is_inline: True for marks that are tokens of their models, which write them directly behind a sentence.
+        begins_line: True for what is a call where nothing stands before it on its line, no white space either.
         marks: The marks that may stand round a call, and are no text behind it.
     """
 
@@ -84,6 +85,7 @@ class Form(ABC):
     characters: str = "<"
     is_marked: bool = True
     is_inline: bool = False
+    begins_line: bool = False
     marks: tuple[str, ...] = ()
 
     @abstractmethod
@@ -682,6 +684,7 @@ class PythonCallForm(Form):
 
     characters: str = ascii_lowercase
     is_marked: bool = False
+    begins_line: bool = True
     opening: str = r"(?<!.)(?i:[a-z])[\w.-]{0,63}+(?:\Z|\()"
 
     def read(self, source: Source, tools: KnownTools, spot: Spot) -> Waiting[list[ToolCall] | None]:

@@ -299,6 +299,8 @@ class ReplyReader:
         for form in forms:
             if not character or character not in form.characters:
                 continue
+            if form.begins_line and not follows and not self._place.is_unindented:
+                continue
             if follows or self._place.lets_call(is_marked=form.is_marked, is_inline=form.is_inline):
                 calls = yield from form.read(source, self._tools, spot)
                 if calls:
@@ -603,6 +605,11 @@ class CallPlace:
     def is_line_start(self) -> bool:
         """True where nothing stands before it on its line; what is indented belongs to the text above."""
         return not self._is_long and not (self._line.strip() if self.begins_reply else self._line)
+
+    @property
+    def is_unindented(self) -> bool:
+        """True where nothing stands before it on its line, no white space either."""
+        return not self._is_long and not self._line
 
     @property
     def is_open(self) -> bool:
