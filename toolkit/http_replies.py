@@ -34,7 +34,7 @@ MOST_ERROR_BYTES = 256 * 2**10
 
 _MOST_JSON_PARTS = 4_000_000  # as objects they take a few hundred megabytes
 _LARGE_JSON = 2**20
-_LONGEST_LOCATION = 8_000
+_LONGEST_HEADER = 8_000
 _MOST_HEADERS = 1_000  # each is copied several times by the client, and read as a cookie
 _STEP = 2**16
 _WINDOW_BITS = {
@@ -110,7 +110,7 @@ async def check_head(event: str, facts: Mapping[str, Any]) -> None:
 
 
 def protect_client(client: httpx2.AsyncClient) -> None:
-    """Have a client write its URLs into logs without their secrets, and take neither endless heads nor redirects.
+    """Have a client write its URLs into logs without their secrets, and read no head and no header that is endless.
 
     Only while a request is on its way: signatures and the handling of its response need the whole URL.
     """
@@ -121,9 +121,10 @@ def protect_client(client: httpx2.AsyncClient) -> None:
 
     async def show(response: httpx2.Response) -> None:
         response.request.url = httpx2.URL(response.request.url)
-        # The client reads it letter by letter, several times.
-        if len(response.headers.get("location", "")) > _LONGEST_LOCATION:
-            del response.headers["location"]
+        # The client reads some of them letter by letter, several times, or in time that grows with their square.
+        for name, value in response.headers.raw:
+            if len(value) > _LONGEST_HEADER:
+                response.headers.pop(name.decode("latin-1"), None)
 
     hooks = client.event_hooks
     client.event_hooks = {

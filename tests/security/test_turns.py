@@ -199,6 +199,7 @@ PEERS: dict[str, Callable[[], Awaitable[object]]] = {
         TALK.splitlines()[1].replace(b'"image"', b'"' + b"x" * 950_000 + b'"')
     ),
     "a long page": read_page(200, {"content-type": "text/plain"}, b"s3cret" * (MOST // 6)),
+    "a long header": read_page(500, {"content-type": "text/html" + ";" * 100_000}, b"x"),
     "a redirect to an endless address": read_page(302, {"location": "/" + "%zz" * 20_000}, b""),
     "text that is full of brackets": read_calls("[" * 10_000),
     "text that is full of brackets, and not long": read_calls("[" * 2_990),
