@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 import os
+import socket
 import ssl
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from functools import lru_cache
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, Literal, TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
@@ -302,6 +304,27 @@ def origin_of(url: str | httpx2.URL) -> tuple[str, str, int | None]:
     host = parts.host if isinstance(parts, httpx2.URL) else parts.hostname
     scheme = parts.scheme.lower()
     return scheme, (host or "").rstrip("."), parts.port or _SCHEME_PORTS.get(scheme)
+
+
+def is_inner_host(host: str) -> bool:
+    """Return whether a host is, by its name alone, this machine or one of its network, such as a cloud's metadata."""
+    name = host.strip("[]").rstrip(".").lower()
+    try:
+        address: IPv4Address | IPv6Address = ip_address(name.partition("%")[0])
+    except ValueError:
+        if "." not in name or name.endswith((".localhost", ".local", ".internal", ".home.arpa")):
+            return True
+        try:
+            address = IPv4Address(socket.inet_aton(name))  # 127.1 and 0x7f.0.0.1, as resolvers read them
+        except (OSError, UnicodeError):
+            return False
+    mapped = address.ipv4_mapped or address.sixtofour if isinstance(address, IPv6Address) else None
+    return not (mapped or address).is_global
+
+
+def may_redirect(start: httpx2.URL, url: httpx2.URL) -> bool:
+    """Return whether a redirect is followed: to a port that there can be, and to no inner host from an outer one."""
+    return (url.port or 0) < 65_536 and (is_inner_host(start.host) or not is_inner_host(url.host))
 
 
 def _replace_body(response: httpx2.Response, content: bytes) -> httpx2.Response:

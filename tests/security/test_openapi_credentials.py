@@ -70,6 +70,60 @@ def is_told(request: httpx2.Request) -> bool:
     return SECRET.encode() in raw or encoded in raw
 
 
+INNER = [
+    "http://localhost", "http://127.0.0.1", "http://127.1", "http://2130706433", "http://0x7f.0.0.1", "http://0.0.0.0",
+    "http://[::1]", "http://[::ffff:127.0.0.1]", "http://169.254.169.254/latest", "http://metadata.google.internal",
+    "http://10.0.0.1:8080", "http://192.168.1.1", "http://100.64.0.1", "http://[fd00:ec2::254]", "http://printer.local",
+    "http://intranet", "http://a.localhost.", "http://LOCALHOST",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("inner", INNER)
+async def test_no_redirect_leads_from_an_outer_host_to_an_inner_one(inner: str) -> None:
+    sink = Sink({"https://api.mine.test/": inner})
+    async with openapi_tools(with_servers(), transport=sink.transport) as [tool]:
+        result = await ToolRegistry([tool]).execute(ToolCall("1", tool.definition.name, "{}"))
+    assert [request.url.host for request in sink.requests] == ["api.mine.test"]
+    assert "302" in result.text
+
+
+async def test_an_inner_host_may_lead_to_another_one() -> None:
+    sink = Sink({"http://10.0.0.1/": "http://10.0.0.2/"})
+    async with openapi_tools(with_servers(root="http://10.0.0.1"), transport=sink.transport) as [tool]:
+        await ToolRegistry([tool]).execute(ToolCall("1", tool.definition.name, "{}"))
+    assert [request.url.host for request in sink.requests] == ["10.0.0.1", "10.0.0.2"]
+
+
+@pytest.mark.parametrize("inner", INNER)
+async def test_no_document_from_outside_names_an_inner_server(inner: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def send(self: object, request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, json=with_servers(root=inner))
+
+    monkeypatch.setattr(httpx2.AsyncHTTPTransport, "handle_async_request", send)
+    with pytest.raises(OpenApiError, match="is this machine or one of its network"):
+        async with openapi_tools("https://api.mine.test/openapi.json"):
+            pass
+    async with openapi_tools("https://api.mine.test/openapi.json", base_url="http://10.0.0.1") as tools:
+        assert len(tools) == 1
+    async with openapi_tools("http://10.0.0.1/openapi.json") as tools:
+        assert len(tools) == 1
+
+
+async def test_no_document_is_fetched_from_an_inner_host_that_an_outer_one_leads_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sink = Sink({"https://api.mine.test/openapi.json": "http://169.254.169.254/openapi.json"})
+
+    async def send(self: object, request: httpx2.Request) -> httpx2.Response:
+        return sink.answer(request)
+
+    monkeypatch.setattr(httpx2.AsyncHTTPTransport, "handle_async_request", send)
+    with pytest.raises(OpenApiError, match="which is never fetched"):
+        async with openapi_tools("https://api.mine.test/openapi.json"):
+            pass
+    assert len(sink.requests) == 1
+
+
 @pytest.mark.parametrize("auth", AUTHS)
 @pytest.mark.parametrize(
     "source",

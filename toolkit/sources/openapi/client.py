@@ -28,7 +28,15 @@ from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBl
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import InvalidArgumentsError, ToolFailedError, ToolTimeoutError
 from toolkit.foreign_text import is_text_encoding
-from toolkit.http_replies import ACCEPTED_ENCODINGS, DiscreetUrl, closed_with, origin_of, protect_client, shared_trust
+from toolkit.http_replies import (
+    ACCEPTED_ENCODINGS,
+    DiscreetUrl,
+    closed_with,
+    may_redirect,
+    origin_of,
+    protect_client,
+    shared_trust,
+)
 from toolkit.json_text import write_json
 from toolkit.redaction import without_credentials
 from toolkit.schema.nodes import is_array, is_object
@@ -156,7 +164,7 @@ class OperationCaller:
         response = await client.send(request, stream=True)
         for _ in range(_MOST_CALL_REDIRECTS):
             following = response.next_request
-            if following is None or not endpoint.operation.is_read or not _can_be_reached(following.url):
+            if following is None or not endpoint.operation.is_read or not may_redirect(request.url, following.url):
                 break
             await response.aclose()
             # Once a request has been sent elsewhere, the other host chooses where it goes: nothing is signed again.
@@ -192,11 +200,6 @@ class OperationCaller:
         )
         protect_client(client)
         return client
-
-
-def _can_be_reached(url: httpx2.URL) -> bool:
-    """Return whether a URL names a port that there can be: the client takes any number."""
-    return (url.port or 0) < 65_536
 
 
 def _join_url(base_url: str, wire: WireRequest) -> str:

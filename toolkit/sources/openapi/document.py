@@ -31,6 +31,7 @@ from toolkit.errors import ConfigurationError, OpenApiError
 from toolkit.http_replies import (
     ACCEPTED_ENCODINGS,
     ReplyTooLargeError,
+    may_redirect,
     origin_of,
     protect_client,
     read_bounded,
@@ -388,7 +389,7 @@ async def _fetch_content(client: httpx2.AsyncClient, url: str, name: str, origin
                 "fetch the document yourself and pass its text"
             )
         url = str(following.url)
-        if origin is not None and origin_of(url) != origin:
+        if not may_redirect(request.url, following.url) or (origin is not None and origin_of(url) != origin):
             raise OpenApiError(f"{name}: it leads to {without_credentials(url)}, which is never fetched")
     raise OpenApiError(f"{name}: it can't be fetched: too many redirects")
 

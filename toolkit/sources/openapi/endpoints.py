@@ -12,11 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import unquote, urljoin
 
+import httpx2
 from openapi_pydantic.v3 import v3_0, v3_1
 
 from toolkit.errors import ConfigurationError, OpenApiError
 from toolkit.foreign_text import replace_surrogates
-from toolkit.http_replies import split_url
+from toolkit.http_replies import is_inner_host, split_url
 from toolkit.redaction import MASK
 from toolkit.schema.json_schema import with_few_definitions
 from toolkit.schema.nodes import find_references, is_array, is_object, map_subschemas
@@ -319,6 +320,11 @@ def _read_server_url(part: Part, document: Document, variables: Mapping[str, str
         raise OpenApiError(
             f"{part.subject}: no absolute base URL: the document's server is {shown}; pass base_url='https://...'"
         ) from error
+    if document.url and is_inner_host(httpx2.URL(url).host) and not is_inner_host(httpx2.URL(document.url).host):
+        raise OpenApiError(
+            f"{part.subject}: its server, {parts.hostname}, is this machine or one of its network, and the document is "
+            "not from there: pass base_url= if you trust it"
+        )
     if "@" in parts.netloc:
         raise OpenApiError(f"{part.subject}: its server's URL holds a user or password: pass base_url= and auth=")
     return url.rstrip("/")
