@@ -61,6 +61,7 @@ from toolkit.errors import (
     LoopUsageError,
     TranscriptError,
 )
+from toolkit.loop.answers import read_partials
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.config import DEFAULT_CONFIG, Decisions, ToolLoopConfig
 from toolkit.loop.events import LoopEvent
@@ -68,6 +69,7 @@ from toolkit.loop.handle import EventStream, ToolLoopHandle
 from toolkit.loop.listener import EventFeed
 from toolkit.loop.middleware import CallInfo, CallProceed, Middleware, RequestInfo, RequestProceed
 from toolkit.loop.outcome import AwaitingApproval, Cancelled, Out, Snapshot, ToolLoopResult
+from toolkit.loop.partial_answers import PartialAnswers
 from toolkit.loop.turn import LOST
 from toolkit.runtime.backend import start_carried
 from toolkit.settings import check_setting
@@ -886,6 +888,10 @@ class _TurnRun:
         self._wish = self._wish or (reason,)
         if self._handle is not None:
             self._handle.cancel(reason)
+
+    def read_partials(self) -> PartialAnswers:
+        """Return a reader of the typed answer while it comes."""
+        return read_partials(self._config)
 
     async def run_into(self, feed: EventFeed) -> None:
         """Run to the end, with the events for the reader of `feed`, and write the transcript whatever happens.

@@ -17,7 +17,7 @@ from toolkit.calls.run import CallHost, run as run_call
 from toolkit.chat import ResponseFormat, ToolCall, ToolResult, UserMessage
 from toolkit.errors import ConfigurationError, InvalidArgumentsError, SchemaError
 from toolkit.json_text import write_json
-from toolkit.loop.config import ANSWER_TOOL, AnswerCheck, AnswerFormat
+from toolkit.loop.config import ANSWER_TOOL, AnswerCheck, AnswerFormat, ToolLoopConfig
 from toolkit.loop.feeds import AnswerJudged
 from toolkit.loop.outcome import NoValidAnswer, Out, ToolLoopResult, TypedAnswer
 from toolkit.schema import MalformedJsonError, find_local_names, kind_of, read_signature
@@ -28,6 +28,7 @@ from toolkit.tools.registry import ToolRegistry
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
+    from toolkit.loop.partial_answers import PartialAnswers
     from toolkit.loop.run import Run
 
 _DESCRIPTION = "Give the final answer. Call this once, when you have it, and nothing else with it."
@@ -117,6 +118,29 @@ class ExpectedAnswer(Generic[Out]):
     def format(self) -> ResponseFormat:
         """The schema that the provider is to hold the answer to: an object by itself, all else in one."""
         return ResponseFormat(_find_object(self._reader) or self._reader.definition.parameters)
+
+    def read_partials(self) -> PartialAnswers:
+        """Return a reader of the answer while it comes.
+
+        Raises:
+            ConfigurationError: The answer is given by functions, or its check changes its type.
+        """
+        from toolkit.loop.partial_answers import PartialAnswers  # noqa: PLC0415 - few runs read answers in pieces
+
+        if self._wanted.functions:
+            raise ConfigurationError(
+                "functions return their answer whole: a partial answer needs a type, such as AnswerFormat(Forecast)"
+            )
+        hint: Any = self._wanted.type if self._wanted.has_type else str
+        returned = self._find_hint(ANSWER_TOOL)
+        if self._wanted.check is not None and returned not in (hint, Any):
+            raise ConfigurationError(
+                f"the check of AnswerFormat returns {returned!r} in place of {hint!r}: a partial answer would be of "
+                "another type than the answer"
+            )
+        name = ANSWER_TOOL if self._wanted.mode == "tool" else None
+        arguments: Any = self._reader.arguments  # of a function, as the answer's tool is one
+        return PartialAnswers(arguments.core_schema, name, is_wrapped=self._is_wrapped)
 
     async def judge(self, text: str, run: Run[Any, Any]) -> AnswerJudged:
         """Return the consequence of a reply in words: the answer, the end, or the message that asks once more.
@@ -228,6 +252,17 @@ class ExpectedAnswer(Generic[Out]):
         details: list[Any] = [{**detail, "loc": ("answer", *detail["loc"])} for detail in answer.errors]
         lines = describe_errors(details, {"answer": answer.given}, self._reader.arguments.nodes)
         return tuple([line.removeprefix("answer") for line in lines])
+
+
+def read_partials(config: ToolLoopConfig[Any]) -> PartialAnswers:
+    """Return a reader of the answer that a run is to give, while it comes.
+
+    Raises:
+        ConfigurationError: No answer of a type was asked for, or one that can't come in pieces.
+    """
+    if config.answer is None:
+        raise ConfigurationError("no answer of a type was asked for: give the config an answer=AnswerFormat(...)")
+    return ExpectedAnswer(config.answer).read_partials()
 
 
 def _speak_of_answer(message: str, *, is_bare: bool = False) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, ClassVar, Generic, NoReturn, Protocol, Self, TypeAlias, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Protocol, Self, TypeAlias, cast, overload
 
 import anyio
 from typing_extensions import TypeVar, Unpack
@@ -15,9 +15,12 @@ from typing_extensions import TypeVar, Unpack
 from toolkit.calls.approval import Approval
 from toolkit.calls.registration import Ctx
 from toolkit.chat import AssistantContent, ChatResponse, Message, Provider, ToolCall, ToolResult, Usage, text_of
+from toolkit.chat.provider import TextDelta
 from toolkit.errors import ConfigurationError, LoopUsageError, ToolCancelledError
+from toolkit.loop.answers import read_partials
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.config import (
+    ANSWER_TOOL,
     DEFAULT_CONFIG,
     Decisions,
     LoopOptions,
@@ -34,13 +37,16 @@ from toolkit.loop.config import (
 from toolkit.loop.events import Failed, LoopEvent
 from toolkit.loop.feeds import Command, CommandGiven, InjectMessages
 from toolkit.loop.listener import EventFeed
-from toolkit.loop.outcome import Completed, Out, Snapshot, ToolLoopResult
+from toolkit.loop.outcome import Completed, Out, ResultAsAnswer, Snapshot, ToolLoopResult, TypedAnswer
 from toolkit.loop.run import Run
 from toolkit.loop.stopping import Continue, Stop
 from toolkit.runtime.backend import current_task_id, is_in_event_loop, run_in_own_loop, start_carried
 from toolkit.runtime.workers import when_abandoned
 from toolkit.settings import check_setting
 from toolkit.tools.registry import ToolRegistry
+
+if TYPE_CHECKING:
+    from toolkit.loop.partial_answers import PartialAnswers
 
 _logger = logging.getLogger("toolkit.loop")
 
@@ -313,6 +319,14 @@ class ToolLoopHandle(Generic[Ctx, Out]):
     def channel(self, buffer_size: int = 32) -> EventChannel[Out]:
         """Return the events of the run in a bounded queue, and its result apart; see `tool_loop_channel`."""
         return EventChannel(self, buffer_size)
+
+    def read_partials(self) -> PartialAnswers:
+        """Return a reader of the typed answer while it comes; see `EventStream.partial_answers`.
+
+        Raises:
+            ConfigurationError: No answer of a type was asked for.
+        """
+        return read_partials(self._run.config)
 
     async def run_into(self, feed: EventFeed, *, to_end: bool = True) -> None:
         """Run to the end, or one turn, with the events for the reader of `feed`; the outcome is stored, not raised."""
@@ -688,6 +702,10 @@ class StreamedLoop(Protocol[Out]):
         """Have the run end as `Cancelled`."""
         ...
 
+    def read_partials(self) -> PartialAnswers:
+        """Return a reader of the typed answer while it comes."""
+        ...
+
     def run_into(self, feed: EventFeed) -> Awaitable[None]:
         """Run to the end, with the events for the reader of `feed`."""
         ...
@@ -773,6 +791,54 @@ class EventStream(_EnteredView, Generic[Out]):
             self._raise_fatal()
             _ = self.result  # raises what made the run fail
         raise StopAsyncIteration
+
+    async def partial_answers(self) -> AsyncIterator[Out]:
+        """Read the events of the run, and yield the answer of a type while it comes; last, once more and whole.
+
+        ::
+
+            async with tool_loop_stream(provider, registry, "Plan a trip.", config=config) as events:
+                async for trip in events.partial_answers():
+                    show(getattr(trip, "title", ""), getattr(trip, "days", []))
+
+        Texts grow by pieces, lists by whole items, and everything else is there once it is whole. What has not come is
+        left out: an attribute of a model or dataclass, a key of a dict. Validators of single fields hold; those of a
+        whole object, and the answer's check, see the whole answer alone. Where the model is asked again, the
+        next answer begins anew.
+
+        Raises:
+            ConfigurationError: No answer of a type was asked for, it is given by functions, or its check changes its
+                type.
+        """
+        reader = self._loop.read_partials()
+        async for event in self:
+            for value in reader.take(event):
+                yield value
+        result = self.result
+        if isinstance(result.reason, TypedAnswer):
+            yield result.require_output()
+        elif isinstance(result.reason, ResultAsAnswer) and result.reason.tool_name == ANSWER_TOOL:
+            yield cast("Out", result.text)
+
+    async def answer_text(self, field: str | None = None) -> AsyncIterator[TextDelta]:
+        """Read the events of the run, and yield a text of the answer as deltas, whichever way the model gives it.
+
+        Args:
+            field: The field of the answer that has the text; None where the answer is a text.
+
+        Raises:
+            ConfigurationError: As for `partial_answers`.
+        """
+        text = ""
+        async for answer in self.partial_answers():
+            found = cast("Any", answer)
+            if field is not None:
+                found = found.get(field) if isinstance(answer, Mapping) else getattr(found, field, None)
+            if not isinstance(found, str) or found == text:
+                continue
+            delta = found.removeprefix(text)  # which a new answer begins with
+            text = found
+            yield TextDelta(delta)
 
     @property
     def result(self) -> ToolLoopResult[Out]:

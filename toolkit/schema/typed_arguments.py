@@ -85,6 +85,11 @@ class TypedArguments:
         """The names in the schema of those parameters that have another one there."""
         return self._fields.aliases
 
+    @property
+    def core_schema(self) -> core_schema.CoreSchema:
+        """Pydantic's schema of the arguments."""
+        return self._fields.core_schema
+
     def parse_json(self, text: str) -> dict[str, Any]:
         """See `ArgumentsParser.parse_json`."""
         try:
