@@ -14,6 +14,7 @@ from toolkit.errors import (
     ProviderTimeoutError,
     RateLimitedError,
 )
+from toolkit.providers import provider_error
 from toolkit.providers.adapter import is_loopback
 from toolkit.providers.failures import Failures, retry_after_of
 from toolkit.redaction import without_credentials
@@ -201,3 +202,23 @@ def test_this_machine_is_told_from_others(url: str, is_local: bool) -> None:
 
 def test_a_url_is_shown_without_what_is_secret_in_it() -> None:
     assert without_credentials("https://user:pass@example.com:8/v1?key=1#x") == "https://example.com:8/v1"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "is_retryable"),
+    [
+        (401, {"error": f"wrong key {SECRET}"}, ProviderAuthError, False),
+        (429, f'{{"error": {{"message": "slow down {SECRET}"}}}}', RateLimitedError, True),
+        (400, '{"error": {"code": "context_length_exceeded", "message": "too long"}}', ContextTooLongError, False),
+        (504, f"<html>{SECRET}</html>", ProviderTimeoutError, True),
+        (503, f"busy {SECRET}", ProviderError, True),
+        (302, "", ProviderError, False),
+    ],
+)
+def test_a_provider_of_ones_own_raises_the_errors_of_the_adapters(
+    status: int, body: object, kind: type[ProviderError], is_retryable: bool
+) -> None:
+    error = provider_error("acme", status, {"Retry-After": "3", "X-Request-Id": "r1"}, body, secrets=[SECRET])
+    assert (type(error), error.provider, error.status, error.is_retryable) == (kind, "acme", status, is_retryable)
+    assert (error.retry_after, error.request_id) == (3.0, "r1")
+    assert SECRET not in str(error)

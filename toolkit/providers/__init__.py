@@ -10,6 +10,7 @@ wraps an adapter, and says what its answers cost (``prices``).
 
 from toolkit.loop.budgets import estimated_tokens
 from toolkit.providers.catalogue import ClosableProvider, provider_for
+from toolkit.providers.failures import provider_error
 from toolkit.providers.prices import PricedProvider, PriceFunction, TokenPrices
 from toolkit.providers.wrapping import CachedProvider, FallbackProvider, RateLimitedProvider
 
@@ -22,5 +23,6 @@ __all__ = [
     "RateLimitedProvider",
     "TokenPrices",
     "estimated_tokens",
+    "provider_error",
     "provider_for",
 ]

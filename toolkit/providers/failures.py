@@ -6,10 +6,12 @@ and attributes, and so have those of the HTTP clients, so they are distinguished
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any, cast
@@ -273,6 +275,40 @@ class Failures:
     def without_secrets(self, text: str) -> str:
         """Return a server's text without secrets."""
         return without_secrets(text, [secret for secret in self.secrets if secret != NO_KEY])
+
+
+def provider_error(
+    name: str, status: int, headers: Mapping[str, str], body: object, *, secrets: Sequence[str] = ()
+) -> ProviderError:
+    """Return the error of a refused request, for a provider of your own to raise: the one that adapters here raise.
+
+    ::
+
+        if reply.status_code >= 300:
+            raise provider_error("acme", reply.status_code, reply.headers, reply.text, secrets=[self._key])
+
+    A key that is refused, a conversation that is too long, a content filter, a rate limit and a timeout have classes of
+    their own; `ProviderError.is_retryable` and `retry_after` say whether and when to ask again.
+
+    Args:
+        name: The provider, as errors name it.
+        status: The HTTP status, of 300 or above.
+        headers: Of the answer, in any case.
+        body: The answer: parsed JSON or text, which may be JSON.
+        secrets: The texts to strike out of the server's, such as the key.
+    """
+    failures = Failures(
+        provider=name,
+        url=name,
+        model="of the request",
+        key_advice="check the key",
+        protocol=f"an answer of {name}",
+        secrets=tuple(secrets),
+    )
+    if isinstance(body, str):
+        with suppress(ValueError, RecursionError):
+            body = json.loads(body)
+    return failures.refused(status, {field.lower(): value for field, value in headers.items()}, body)
 
 
 def stage_of(error: Exception) -> Stage | None:
