@@ -165,7 +165,8 @@ async def test_an_answer_on_which_the_check_fails_is_a_wrong_answer(mode: Any, c
     replies = [reply(mode, '{"city": "Rome", "days": 2}', str(number)) for number in range(9)]
     provider = ScriptedProvider(replies)
     config = ToolLoopConfig(
-        answer=AnswerFormat(Trip, check=check, mode=mode, max_retries=1), timeouts=Timeouts(tool=0.05)
+        answer=AnswerFormat(Trip, check=check, mode=mode, max_retries=1),
+        timeouts=Timeouts(tool=0.05 if check is hang else None),
     )
     result = await tool_loop(provider, NO_TOOLS, "Where?", config=config)
     assert isinstance(result.reason, NoValidAnswer)
