@@ -11,6 +11,18 @@ from tests.durable.postgres import PostgresServer, start_postgres
 from toolkit.conversations import ConversationStore, MemoryStore, RedisStore, SqlStore
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have the stores of servers tested on asyncio by default: what they do is the same on both."""
+    for item in items:
+        if (
+            item.nodeid.startswith("tests/conversations/")
+            and "[trio-" in item.nodeid
+            and item.get_closest_marker("real")
+        ):
+            item.add_marker("full")
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     server = start_postgres()
