@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 _VERSION = 3
+_WITHOUT_TEXTS = 2
+"""The version before, of runs that may wait in a database: it has none of the texts that were cut."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -155,14 +157,17 @@ def load_snapshot(snapshot: Snapshot, signing_key: str | bytes | None) -> SavedL
     if not isinstance(snapshot, dict) or "version" not in snapshot:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise LoopUsageError("this is no snapshot: give what handle.snapshot() returned, decoded from JSON")
     version: object = snapshot["version"]
-    if version != _VERSION or not isinstance(version, int):
+    if not isinstance(version, int) or version not in (_WITHOUT_TEXTS, _VERSION):
         raise LoopUsageError(
             f"the snapshot is of version {version!r}, and this library reads version {_VERSION}: "
             "restore it with the library that made it"
         )
     _check_seal(snapshot, signing_key)
     try:
-        saved = _make_loop_adapter().validate_python(snapshot["loop"])
+        loop: dict[str, Any] = snapshot["loop"]
+        if version == _WITHOUT_TEXTS:
+            loop = {**{name: value for name, value in loop.items() if name != "cut_texts"}, "texts": {}}
+        saved = _make_loop_adapter().validate_python(loop)
         _check_state(saved.state)
     except (KeyError, ValueError, RecursionError) as error:
         raise LoopUsageError(f"the snapshot can't be read: {error}") from error
