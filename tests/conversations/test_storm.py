@@ -105,7 +105,7 @@ class Storm:
     async def ask_until_stored(self, name: str, question: str) -> None:
         while not await self.ask(name, question):
             await anyio.sleep(4 * 0.05 if self._random.random() < 0.5 else 0)
-            with anyio.move_on_after(3):  # a question on its way may still come in until its line is noticed
+            with anyio.move_on_after(8):  # a question on its way may still come in until its line is noticed
                 while question not in await self.read_questions(name):  # noqa: ASYNC110
                     await anyio.sleep(0.5)
                 return
@@ -156,7 +156,7 @@ async def raise_storm(url: str, log: Path, *, talks: int, questions: int, ends: 
     await store.aclose()
 
 
-@pytest.fixture(params=[pytest.param("postgres", marks=pytest.mark.full), "redis"])
+@pytest.fixture(params=["postgres", "redis"])
 def url(request: pytest.FixtureRequest) -> str:
     if request.param == "postgres":
         database: PostgresServer = request.getfixturevalue("postgres")
@@ -165,7 +165,7 @@ def url(request: pytest.FixtureRequest) -> str:
     return server.url
 
 
-@pytest.mark.real
+@pytest.mark.full
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_small_storm_loses_and_doubles_nothing(url: str, tmp_path: Path) -> None:
