@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import anyio
@@ -109,14 +110,14 @@ async def main(url: str, count: int) -> None:
             "list(state='failed', before=1.0)": {"state": "failed", "before": 1.0},
         }
         for name, filters in lists.items():
-            await measure(name, lambda filters=filters: runs.list(**filters))
+            await measure(name, partial(runs.list, **filters))
         counts: dict[str, dict[str, Any]] = {
             "count()": {},
             "count(tenant='t7')": {"tenant": "t7"},
             "count(since=an_hour_ago)": {"since": hour},
         }
         for name, filters in counts.items():
-            await measure(name, lambda filters=filters: runs.count(**filters))
+            await measure(name, partial(runs.count, **filters))
         storage = await anyio.to_thread.run_sync(Storage, url)
         search = RunSearch(storage)
         meant: list[tuple[str, dict[str, Any]]] = [
@@ -126,9 +127,7 @@ async def main(url: str, count: int) -> None:
         for state, filters in meant:
             await measure(
                 f"a slice of delete_all({', '.join(f'{key}={value!r}' for key, value in filters.items())})",
-                lambda state=state, filters=filters: anyio.to_thread.run_sync(
-                    lambda: search.delete_slice([state], **filters)
-                ),
+                partial(anyio.to_thread.run_sync, partial(search.delete_slice, [state], **filters)),
             )
         storage.close()
         began = time.perf_counter()

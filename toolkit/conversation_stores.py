@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, cast
 
 from anyio import to_thread
 
@@ -819,8 +819,7 @@ class RedisStore:
         outcome = await self._run_script(
             "write", conversation_id, token, _to_milliseconds(seconds), conversation_id, *row, *texts
         )
-        written: Any = _to_text(outcome)
-        return written
+        return cast("WriteOutcome", _to_text(outcome))
 
     async def enqueue(self, conversation_id: str, text: str) -> bool:
         """See `ConversationStore`."""
@@ -917,7 +916,10 @@ def _make_client(server: str | Callable[[], redis.asyncio.Redis]) -> redis.async
     if not isinstance(server, str):
         return server()
     clients: Any = redis.asyncio.Redis
-    return clients.from_url(server, socket_timeout=_BUSY_SECONDS, socket_connect_timeout=_CONNECT_SECONDS)
+    client: redis.asyncio.Redis = clients.from_url(
+        server, socket_timeout=_BUSY_SECONDS, socket_connect_timeout=_CONNECT_SECONDS
+    )
+    return client
 
 
 async def _close_client(client: redis.asyncio.Redis) -> None:

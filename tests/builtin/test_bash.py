@@ -129,7 +129,7 @@ async def test_updates_show_the_end_of_the_output_while_it_comes(tmp_path: Path)
 
 
 def id_in(request: ChatRequest) -> str:
-    return re.findall("call read_result with id '(.*?)'", request.messages[-1].text)[0]
+    return str(re.findall("call read_result with id '(.*?)'", request.messages[-1].text)[0])
 
 
 async def test_the_end_of_a_long_output_is_shown_and_the_rest_can_be_read(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ class PostgresServer:
 
     def dump(self, url: str) -> str:
         """Return a database as SQL, without commands of psql that are newer than some servers' psql."""
-        command = [self.programs / "pg_dump", "--no-owner", url]
+        command = [str(self.programs / "pg_dump"), "--no-owner", url]
         dumped = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         lines = [line for line in dumped.splitlines(keepends=True) if not line.startswith(("\\restrict", "\\unrestr"))]
         return "".join(lines)

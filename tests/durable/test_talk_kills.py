@@ -126,7 +126,8 @@ async def decide_something(talk: Talk, chance: random.Random, found: Counter[str
     for pending in (await talk.run.status()).pending:
         if pending.decided or chance.random() < 0.3:
             continue
-        decision = chance.choice([Approve(), Approve(), Deny("not this one"), Modify({"n": 77})])
+        answers: list[Approve | Deny | Modify] = [Approve(), Approve(), Deny("not this one"), Modify({"n": 77})]
+        decision = chance.choice(answers)
         try:
             await talk.run.decide(pending.call_id, decision, binding=pending.binding)
         except DecisionRefusedError:

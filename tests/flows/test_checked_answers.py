@@ -258,7 +258,8 @@ async def refuse(reason: str) -> Refusal:
     return Refusal(reason)
 
 
-ENDINGS = AnswerFormat([book, refuse])
+def endings(max_retries: int = 2) -> AnswerFormat[Booking | Refusal]:
+    return AnswerFormat([book, refuse], max_retries=max_retries)
 
 
 @pytest.mark.parametrize(
@@ -269,7 +270,7 @@ ENDINGS = AnswerFormat([book, refuse])
     ],
 )
 async def test_the_model_ends_by_calling_one_of_the_functions(call: ToolCall, output: object) -> None:
-    config = ToolLoopConfig(answer=ENDINGS)
+    config = ToolLoopConfig(answer=endings())
     handle = ToolLoopHandle(ScriptedProvider([call]), NO_TOOLS, "Book!", config=config)
     result = await handle.run()
     assert (result.output, result.require_output(), result.reason) == (output, output, TypedAnswer())
@@ -286,7 +287,7 @@ async def test_wrong_calls_of_the_functions_are_asked_for_again_as_often_as_allo
     ]
     for retries in (2, 3):
         provider = ScriptedProvider(replies)
-        config = ToolLoopConfig(answer=AnswerFormat([book, refuse], max_retries=retries))
+        config = ToolLoopConfig(answer=endings(retries))
         result = await tool_loop(provider, NO_TOOLS, "Book!", config=config)
         assert result.output == (Booking(7, "Rome") if retries == 3 else None)
         assert len(provider.requests) == retries + 1
@@ -299,7 +300,7 @@ async def test_wrong_calls_of_the_functions_are_asked_for_again_as_often_as_allo
 async def test_a_right_answer_beside_one_that_its_function_refuses_is_the_answer() -> None:
     calls = [ToolCall("a", "book", '{"city": "Rome", "days": 9}'), ToolCall("b", "refuse", '{"reason": "too long"}')]
     for order in (calls, calls[::-1]):
-        config = ToolLoopConfig(answer=AnswerFormat([book, refuse], max_retries=0))
+        config = ToolLoopConfig(answer=endings(0))
         result = await tool_loop(ScriptedProvider([AssistantMessage(order)]), NO_TOOLS, "Book!", config=config)
         assert result.output == Refusal("too long")
 
@@ -310,7 +311,8 @@ async def test_a_function_that_is_a_tool_already_answers_with_its_options_and_th
         """Reserve."""
         return Booking(1, ctx.prefix + city)
 
-    config = ToolLoopConfig(answer=AnswerFormat([reserve, refuse]))
+    answer: AnswerFormat[Booking | Refusal] = AnswerFormat([reserve, refuse])
+    config = ToolLoopConfig(answer=answer)
     provider = ScriptedProvider([ToolCall("a", "book_it", '{"city": "Rome"}')])
     result = await tool_loop(provider, ToolRegistry[Desk](), "Book!", ctx=Desk("to "), config=config)
     assert result.output == Booking(1, "to Rome")
@@ -328,7 +330,7 @@ async def test_a_function_that_is_a_tool_already_answers_with_its_options_and_th
 )
 async def test_an_answer_function_that_is_a_tool_too_is_refused(registry: Any, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
-        await tool_loop(ScriptedProvider(["x"]), registry, "Book!", config=ToolLoopConfig(answer=ENDINGS))
+        await tool_loop(ScriptedProvider(["x"]), registry, "Book!", config=ToolLoopConfig(answer=endings()))
 
 
 async def test_the_object_of_a_tool_whose_result_is_the_answer_is_the_output() -> None:

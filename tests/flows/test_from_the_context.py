@@ -27,7 +27,7 @@ from toolkit import (
     tool_loop_stream,
     tool_with_ctx,
 )
-from toolkit.chat import ToolDefinition
+from toolkit.chat import Message, ToolDefinition
 from toolkit.durable import SqliteJournal
 from toolkit.errors import LoopUsageError
 from toolkit.policies import prompt_template
@@ -211,7 +211,7 @@ async def test_a_request_that_is_made_again_has_the_same_instructions() -> None:
 
 @pytest.mark.parametrize("takes_system", [False, True])
 def test_anthropic_is_sent_the_latest_instructions_after_the_mark_of_its_cache(takes_system: bool) -> None:
-    messages = [SystemMessage("Be kind."), UserMessage("Hello?"), SystemMessage("It is noon.")]
+    messages: list[Message] = [SystemMessage("Be kind."), UserMessage("Hello?"), SystemMessage("It is noon.")]
     request = ChatRequest(messages=messages)
     encoder = MessagesEncoder(model="claude", defaults={}, cache="5m", takes_system_messages=takes_system)
     sent = json.loads(encoder.encode(request, streams=False))["messages"]

@@ -8,7 +8,7 @@ import random
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import date
-from typing import Any, Literal, TypedDict, cast
+from typing import Any, Literal, TypedDict
 
 import pytest
 from pydantic import BaseModel, model_validator
@@ -27,6 +27,7 @@ from toolkit import (
 from toolkit.chat import ChatResponse, ResponseDone, StreamEvent, TextDelta
 from toolkit.chat.provider import ArgumentsDelta
 from toolkit.loop import partial_answers
+from toolkit.schema.nodes import is_array, is_object
 from toolkit.testing import ScriptedProvider
 
 pytestmark = pytest.mark.anyio
@@ -121,27 +122,21 @@ def plain(value: Any) -> Any:
     if is_dataclass(value):
         names = [each.name for each in fields(value)]
         return {name: plain(getattr(value, name)) for name in names if hasattr(value, name)}
-    if isinstance(value, dict):
-        return {name: plain(each) for name, each in cast("dict[str, Any]", value).items()}
-    if isinstance(value, list):
-        return [plain(each) for each in cast("list[Any]", value)]
+    if is_object(value):
+        return {name: plain(each) for name, each in value.items()}
+    if is_array(value):
+        return [plain(each) for each in value]
     return value
 
 
 def is_part(part: Any, whole: Any) -> bool:
     if type(part) is not type(whole):
         return False
-    match part:
-        case dict():
-            names = cast("dict[str, Any]", part)
-            return all(name in whole and is_part(each, whole[name]) for name, each in names.items())
-        case list():
-            begin = cast("list[Any]", part)
-            return begin == cast("list[Any]", whole)[: len(begin)]
-        case str():
-            return whole.startswith(part)
-        case _:
-            return cast("object", part) == whole
+    if is_object(part):
+        return all(name in whole and is_part(each, whole[name]) for name, each in part.items())
+    if is_array(part):
+        return bool(part == whole[: len(part)])
+    return whole.startswith(part) if isinstance(part, str) else bool(part == whole)
 
 
 @pytest.mark.parametrize(("kind", "value"), ANSWERS)

@@ -109,10 +109,10 @@ async def test_tools_that_a_server_changes_while_it_is_used_are_withdrawn(tmp_pa
     with anyio.fail_after(30):
         async with mcp_tools(server, pins=ToolPins(tmp_path / "toolkit.lock")) as tools:
             tools.keep_registered(registry)
-            assert registry.names == ("add", "find")
+            assert list(registry.names) == ["add", "find"]
             server.tools = offering(add={"description": "Else."}, find={}).tools
             await server.bus.publish(ToolsListChanged())
-            while registry.names != ("find",):  # noqa: ASYNC110 - of another task
+            while list(registry.names) != ["find"]:  # noqa: ASYNC110 - of another task
                 await anyio.sleep(0.001)
 
 

@@ -84,7 +84,7 @@ def _list_tools(given: Any) -> list[Any]:
     """Return the tools of a toolset, each with the toolset's timeout where it has none; anything else as it is."""
     if not isinstance(given, FunctionToolset):
         return [given]
-    toolset = cast("FunctionToolset[Any]", given)
+    toolset = cast("FunctionToolset[Any]", cast("object", given))
     tools = [copy(tool) for tool in toolset.tools.values()]
     for tool in tools:
         tool.timeout = toolset.timeout if tool.timeout is None else tool.timeout

@@ -632,8 +632,8 @@ def check_places(misplaced: Sequence[object]) -> None:
     Raises:
         ConfigurationError: Says how to give it.
     """
-    first = misplaced[0]
-    name, given = "config" if isinstance(first, ToolLoopConfig) else "ctx", describe_value(cast("object", first))
+    first, given = misplaced[0], describe_value(misplaced[0])
+    name = "config" if isinstance(first, ToolLoopConfig) else "ctx"
     raise ConfigurationError(
         f"what comes after the prompt is given by name, such as {name}=..., not {given} by its place"
     )

@@ -577,7 +577,8 @@ class Run(Generic[Ctx, Out]):
         if state.reason is None:
             raise LoopUsageError("the loop has not ended yet")
         text = "" if state.response is None else text_of(state.response.message.content)
-        output, problems = None, ()
+        output: Any = None
+        problems: tuple[str, ...] = ()
         if isinstance(state.reason, (ResultAsAnswer, TypedAnswer)):
             given = self._find_answer_result()
             text = text if given is None else given.text

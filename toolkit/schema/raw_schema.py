@@ -353,7 +353,8 @@ class _Document:
     def _find_at(self, steps: Sequence[str | int]) -> Any:
         found: Any = self.root.node
         for step in steps:
-            found = found[step] if is_array(found) else found[str(step)]  # a name of digits comes as a number
+            key: Any = step if is_array(found) else str(step)  # a name of digits comes as a number
+            found = found[key]
         return found
 
     def _read_draft(self, node: Node, otherwise: int) -> int:

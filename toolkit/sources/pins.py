@@ -135,8 +135,8 @@ class ToolPins:
             raise ConfigurationError(
                 f"the lock file {self._path} has version {version!r}, and this is for version {_VERSION}"
             )
-        servers: Any = content["servers"] if is_object(content.get("servers")) else None
-        if servers is None or not all(is_object(each) and is_object(each.get("tools")) for each in servers.values()):
+        servers: dict[str, Any] = content["servers"] if is_object(content.get("servers")) else {"": None}
+        if not all(is_object(each) and is_object(each.get("tools")) for each in servers.values()):
             raise ConfigurationError(f"the lock file {self._path} is damaged: restore it from version control")
         return servers
 
