@@ -2,8 +2,8 @@
 
 Prints:
 
-    the agent stopped: UsageLimit(limit='requests', maximum=4, used=4)
-    the run stopped: UsageLimit(limit='requests', maximum=4, used=4)
+    the agent stopped: UsageLimit(limit='requests', maximum=4, used=4, budget='')
+    the run stopped: UsageLimit(limit='requests', maximum=4, used=4, budget='')
     requests made: 4
 """
 

@@ -3,7 +3,7 @@
 Prints:
 
     the run cost $0.00700
-    the next one stopped: UsageLimit(limit='cost', maximum=0.003, used=0.004)
+    the next one stopped: UsageLimit(limit='cost', maximum=0.003, used=0.004, budget='')
 """
 
 from toolkit import LoopLimits, ToolCall, ToolLoopConfig, ToolRegistry, Usage, UsageLimits, tool, tool_loop_sync

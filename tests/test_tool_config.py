@@ -147,11 +147,16 @@ def test_a_merge_of_two_mappings_is_no_key_that_is_there_twice(tmp_path: Path) -
     load_tools(file)
 
 
-def test_a_plugin_takes_every_option_of_the_call_but_functions() -> None:
+def test_a_plugin_takes_every_option_of_the_call_but_functions_and_objects() -> None:
     call = {*inspect.signature(plugin_tools).parameters} - {"options"}
     options = ToolOptionKeywords.__optional_keys__
     assert options > {"requires_approval", "strict"}
-    assert set(PluginConfig.model_fields) == (call | options | {"prefix"}) - {"available", "preview", "cache_key"}
+    assert set(PluginConfig.model_fields) == (call | options | {"prefix"}) - {
+        "available",
+        "preview",
+        "cache_key",
+        "pins",
+    }
 
 
 @pytest.mark.anyio

@@ -61,6 +61,8 @@ EXCEPTIONS = {
     "ToolExecutionStart": "an established name",
     "ToolExecutionUpdate": "an established name",
     "FunctionTool.invoke": "an established name",
+    "EventListener": "the object that `listener` returns, of a function and the kinds that it takes",
+    "listener": "a hook with the kinds of events that it takes",
     "TurnOutcome": "of a turn that is stepped by hand; an ending is of a run",
     "Observer": "an object that takes the events of calls, where a hook is a function",
     "PluginError": "a plugin is one kind of source",

@@ -74,7 +74,6 @@ UNFIT = {
     "a result without its call": [ToolResult("9", "done")],
     "a call without its result": [AssistantMessage([say("b", "9")])],
     "the id of an earlier call": [AssistantMessage([say("b")]), ToolResult("1", "b")],
-    "no message": "And?",
 }
 
 
@@ -86,6 +85,15 @@ async def test_messages_that_would_break_the_transcript_are_not_injected(message
         turn.inject_and_continue(messages)
     assert isinstance(await handle.next_turn(), Completed)
     assert [message.text for message in handle.messages] == ["go", "", "a", "done"]
+
+
+async def test_a_text_is_no_list_of_messages_to_inject() -> None:
+    handle = stepped(say("a"), "done")
+    turn = await yielded(handle)
+    text: Any = "And?"
+    with pytest.raises(ConfigurationError, match=r"such as \[UserMessage\('And then\?'\)\]"):
+        turn.inject_and_continue(text)
+    assert isinstance(await handle.next_turn(), Completed)
 
 
 async def test_an_injected_call_keeps_its_id_and_a_later_one_of_the_same_gets_another() -> None:

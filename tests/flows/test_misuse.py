@@ -59,7 +59,9 @@ CASES = [
     Case("a group", "config=ToolLoopConfig(timeouts=Timeouts(tool=...))", keywords={"tool_timeout": 1}),
     Case("a slip", "did you mean 'decisions'?", keywords={"decision": 1}),
     Case("a word of its own", "it takes ctx, config, system_prompt, decisions", keywords={"verbose": True}),
-    Case("a number for a system prompt", "system_prompt must be text, not 3", keywords={"system_prompt": 3}),
+    Case(
+        "a number for a system prompt", "system_prompt must be text or a function, not 3", keywords={"system_prompt": 3}
+    ),
     Case("a dict for a config", "the config of a loop must be a ToolLoopConfig", config={"max_iterations": 1}),
 ]
 

@@ -98,7 +98,8 @@ def test_sync_runs_share_one_loop_one_client_and_one_connection(vendor: str) -> 
         before = count_living(asyncio.AbstractEventLoop), count_living(*CLIENTS), count_descriptors()
         for _ in range(RUNS):
             tool_loop_sync(provider, ToolRegistry([]), "hi")
-        assert (count_living(asyncio.AbstractEventLoop), count_living(*CLIENTS), count_descriptors()) == before
+        after = count_living(asyncio.AbstractEventLoop), count_living(*CLIENTS), count_descriptors()
+        assert all(now <= then for now, then in zip(after, before, strict=True))  # others may have gone meanwhile
         assert len(server.connections) == 1
 
 

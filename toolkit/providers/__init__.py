@@ -8,11 +8,17 @@
 wraps an adapter, and says what its answers cost (``prices``).
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from toolkit.loop.budgets import estimated_tokens
 from toolkit.providers.catalogue import ClosableProvider, provider_for
-from toolkit.providers.failures import provider_error
 from toolkit.providers.prices import PricedProvider, PriceFunction, TokenPrices
 from toolkit.providers.wrapping import CachedProvider, FallbackProvider, RateLimitedProvider
+
+if TYPE_CHECKING:
+    from toolkit.providers.failures import provider_error
 
 __all__ = [
     "CachedProvider",
@@ -26,3 +32,15 @@ __all__ = [
     "provider_error",
     "provider_for",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "provider_error":  # it imports an HTTP client, which only those who write a provider need
+        from toolkit.providers.failures import provider_error  # noqa: PLC0415
+
+        return provider_error
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return __all__
