@@ -27,6 +27,8 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are k
 SEED = 11
 INTERRUPTED = "Interrupted: the process that ran it ended."
 UNLIKE = {
+    "checked answer": "an answer whose check was interrupted is asked for again",
+    "too many checked answers": "an answer whose check was interrupted is asked for again",
     "said during the answer": "what was said is in a queue in memory, as in steering",
     "steering": "what was said is in a queue in memory, which ends with its process",
     "typed answer": "an answer that was interrupted is asked for again",

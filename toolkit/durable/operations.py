@@ -34,30 +34,27 @@ _logger = logging.getLogger("toolkit.durable")
 
 
 class RunFilters(TypedDict, total=False):
-    """The runs that are meant: those that fit all of these.
-
-    Args:
-        loop: Those of this loop, or of the loop of this name.
-        state: Those in this state.
-        tenant: Those of this tenant.
-        ending: Those with this `kind` of ending, or this class of error, such as ``ProviderError``.
-        error: Those that failed with this text in their error's message, in small letters or large ones; not where
-            values are encrypted.
-        since: Those of which something was written at this time or later: aware, or seconds since 1970.
-        before: Those of which nothing was written at this time or later.
-        metadata: Those with these parts in their metadata: texts, numbers, True, False or None.
-        text: Those with this text in their id, tenant or metadata, in small letters or large ones.
-    """
+    """The runs that are meant: those that fit all of these."""
 
     loop: DurableLoop[Any, Any] | str | None
+    """Those of this loop, or of the loop of this name."""
     state: DurableState | None
+    """Those in this state."""
     tenant: str | None
+    """Those of this tenant."""
     ending: str | None
+    """Those with this `kind` of ending, or this class of error, such as ``ProviderError``."""
     error: str | None
+    """Those that failed with this text in their error's message, in small letters or large ones; not where values are
+    encrypted."""
     since: datetime | float | None
+    """Those of which something was written at this time or later: aware, or seconds since 1970."""
     before: datetime | float | None
+    """Those of which nothing was written at this time or later."""
     metadata: Mapping[str, Any] | None
+    """Those with these parts in their metadata: texts, numbers, True, False or None."""
     text: str | None
+    """Those with this text in their id, tenant or metadata, in small letters or large ones."""
 
 
 class RunSearch:

@@ -33,6 +33,7 @@ from sqlalchemy.exc import (
     SQLAlchemyError,
     TimeoutError as PoolTimeoutError,
 )
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from toolkit.durable.contents import (
     BESIDE,
@@ -323,7 +324,7 @@ class Storage:
         """Close all connections, those that threads still have when they return them."""
         self.client.destroy()
         event.listen(self.engine.pool, "checkin", _close_connection)
-        self.engine.dispose()
+        self.engine.dispose()  # another pool takes its place, for readers that outlive the client
 
 
 class DatabaseThread:
@@ -456,9 +457,10 @@ def _execute_each(
     return True
 
 
-def _close_connection(connection: Any, record: object) -> None:  # noqa: ARG001 - as SQLAlchemy calls it
+def _close_connection(connection: object, record: ConnectionPoolEntry) -> None:
+    """Close a connection that is returned, and have the pool make another one when it is asked."""
     if connection is not None:
-        connection.close()
+        record.invalidate()
 
 
 def _set_up_sqlite(connection: sqlite3.Connection, record: object) -> None:  # noqa: ARG001 - as SQLAlchemy calls it

@@ -337,7 +337,16 @@ class AnswerFormat(Settings, Generic[Out]):
             forces_calls: bool = False,
             keep_valid: bool = False,
         ) -> None: ...
-        def __init__(self, *values: Any, **keywords: Any) -> None: ...
+        def __init__(  # pyright: ignore[reportInconsistentConstructor]
+            self,
+            type: Any = None,  # noqa: A002 - the name of the field
+            *,
+            check: Callable[..., Any] | None = None,
+            mode: Literal["tool", "native"] = "tool",
+            max_retries: int = 2,
+            forces_calls: bool = False,
+            keep_valid: bool = False,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         check_fields(self, "answer.{}")
