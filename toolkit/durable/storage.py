@@ -66,7 +66,7 @@ _BUSY_SECONDS = 30
 _CONNECT_SECONDS = 5
 _LOCK_SECONDS = 5
 """The seconds after which a worker that is frozen in a transaction loses its locks."""
-_SEND_SECONDS = 10
+_SEND_SECONDS = 60
 """The seconds after which a worker that takes no more of an answer loses its connection, and with it its locks."""
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 5.0
