@@ -38,6 +38,9 @@ class ListJournal(Journal):
     def nested(self, name: str) -> Journal:
         return ListJournal()
 
+    async def read_nested(self, name: str) -> Sequence[JournalValue]:
+        return []
+
 
 def durable_turns(features: Collection[str]) -> float:
     turns, runs = 50, sized(40)

@@ -2,8 +2,8 @@
 
 A prompt is a list of words, one for each turn: ``add`` calls a tool, ``refund`` one that asks for approval, ``wait``
 one that ends when the test says so, ``slow`` one that takes a moment, ``pair`` two of those at once, ``both`` two
-refunds at once, ``fail`` is a server that is broken; then it answers.
-``helper`` is a sub-agent that takes two moments, ``think`` a reply that comes when the test says so.
+refunds at once, ``fail`` is a server that is broken; then it answers. ``helper`` is a sub-agent that takes two
+moments, ``clerk`` one that takes a moment and gives a refund, ``think`` a reply that comes when the test says so.
 """
 
 import json
@@ -110,6 +110,8 @@ def reply(request: ChatRequest, folder: Path | None = None) -> str | ToolCall | 
             return think(folder)
         case "helper":
             return ToolCall(f"c{turn}", "helper", '{"task": "help"}')
+        case "clerk":
+            return ToolCall(f"c{turn}", "clerk", f'{{"task": "c{turn}"}}')
         case "add" | "wait" | "slow":
             return ToolCall(f"c{turn}", word, say_number(turn) if word == "add" else "{}")
         case "refund":
@@ -131,6 +133,15 @@ def help_out(request: ChatRequest) -> str | ToolCall:
     return ToolCall(f"h{turn}", "slow", "{}") if turn < 2 else "helped"
 
 
+def give_back(request: ChatRequest) -> str | AssistantMessage:
+    """Return what the model of the sub-agent says that gives money back; the ids of its calls are its task's."""
+    task = find_words(request.messages)[0]
+    if request.messages[-1].role != "user":
+        return "gave back"
+    return AssistantMessage([ToolCall(f"{task}.r", "refund", say_number(5)), ToolCall(f"{task}.s", "slow", "{}")])
+
+
+clerk = sub_agent_tool("clerk", "Give back.", FunctionProvider(give_back), ToolRegistry[Desk]([refund, slow]))
 helper = sub_agent_tool("helper", "Help out.", FunctionProvider(help_out), ToolRegistry[Desk]([slow]))
 
 
@@ -143,7 +154,7 @@ def make_desk(folder: Path, *, name: str = "desk", queue: LoopQueue | None = Non
     return durable_loop(
         name,
         provider=FunctionProvider(lambda request: reply(request, folder)),
-        registry=ToolRegistry[Desk]([add, helper, refund, slow, wait]),
+        registry=ToolRegistry[Desk]([add, clerk, helper, refund, slow, wait]),
         ctx=make_context,
         queue=queue,
     )

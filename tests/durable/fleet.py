@@ -28,11 +28,13 @@ def write_app(folder: Path, text: str = _APP) -> Path:
 
 
 class WorkerProcess:
-    """One worker: ``toolkit worker app.py:desk``."""
+    """One worker: ``toolkit worker app.py:desk``; its log is beside the file, or in a folder."""
 
-    def __init__(self, app: Path, url: str, *options: str, lease: float = 1.0) -> None:
-        command = ["worker", f"{app}:desk", "--database", url, "--lease", str(lease), *options]
-        self.log: Path = app.with_name(f"worker{next(_numbers)}.log")
+    def __init__(
+        self, app: Path, url: str, *options: str, lease: float = 2.0, loop: str = "desk", folder: Path | None = None
+    ) -> None:
+        command = ["worker", f"{app}:{loop}", "--database", url, "--lease", str(lease), *options]
+        self.log: Path = (folder or app.parent) / f"worker{next(_numbers)}.log"
         self.process = fork_process(run_command_line, "toolkit", command, log=self.log)
 
     def wait_until_ready(self, timeout: float = 180.0) -> None:
@@ -94,7 +96,7 @@ def _is_free(file: str) -> bool:
         return True
 
 
-def start_workers(count: int, app: Path, url: str, *options: str, lease: float = 1.0) -> list[WorkerProcess]:
+def start_workers(count: int, app: Path, url: str, *options: str, lease: float = 2.0) -> list[WorkerProcess]:
     """Return workers that are ready."""
     workers = [WorkerProcess(app, url, *options, lease=lease) for _ in range(count)]
     deadline = time.monotonic() + 180

@@ -19,7 +19,7 @@ from tests.durable.postgres import PostgresServer, start_postgres
 from tests.forked import fork_process
 from toolkit import Approve
 from toolkit.durable import DurableLoop, DurableRuns, DurableWorker
-from toolkit.durable.tables import TABLES_VERSION
+from toolkit.durable.storage import TABLES_VERSION
 
 FOLDER = Path(__file__).with_name("kept_databases")
 LARGE = "large" * 4_000

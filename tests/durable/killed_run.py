@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import anyio
 
@@ -24,10 +25,16 @@ def note(path: str, *words: object) -> None:
         os.close(descriptor)
 
 
+def is_held(path: str) -> bool:
+    return Path(f"{path}.held").exists()
+
+
 @tool_with_ctx
 async def append(context: ToolContext[str], n: int) -> str:
-    """Append a line; must not be done twice."""
+    """Append a line; must not be done twice. It waits for as long as there is a file that stands in its way."""
     note(context.state, "start", context.call_id)
+    while is_held(context.state):  # noqa: ASYNC110 - of another process
+        await anyio.sleep(PAUSE)
     await anyio.sleep(PAUSE)
     note(context.state, "end", context.call_id)
     return f"did {context.call_id} with {n}"

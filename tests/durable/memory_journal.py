@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from toolkit.durable import Journal, JournalEntry, JournalValue
+from toolkit.durable.journals import is_inside
 from toolkit.errors import JournalError
 from toolkit.loop.journal import check_entry_name
 from toolkit.runtime.backend import gather
@@ -80,11 +81,11 @@ class MemoryJournal(Journal):
         return [values[first + index] for index in range(len(entries))]
 
     async def recall(self, name: str) -> JournalValue | None:
-        kept = self._kept.get(self._next + 1)
-        if kept is None or kept[0] != name:
+        following = min((position for position in self._kept if position > self._next), default=0)
+        if not following or self._kept[following][0] != name:
             return None
-        self._next += 1
-        value: JournalValue = json.loads(kept[1])
+        self._next = following
+        value: JournalValue = json.loads(self._kept[following][1])
         return value
 
     async def finish(self) -> None:
@@ -93,6 +94,10 @@ class MemoryJournal(Journal):
 
     def nested(self, name: str) -> Journal:
         return MemoryJournal(self._memory, self.plan, f"{self._run}/{name}")
+
+    async def read_nested(self, name: str) -> Sequence[JournalValue]:
+        inner = [kept for run, kept in self._memory.runs.items() if is_inside(run, f"{self._run}/{name}")]
+        return [json.loads(text) for kept in inner for _, text in kept.values()]
 
     async def _take(self, position: int, entry: JournalEntry) -> JournalValue:
         kept = self._kept.get(position)

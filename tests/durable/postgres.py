@@ -15,6 +15,11 @@ from uuid import uuid4
 
 import pytest
 
+SQLITE_FIRST = pytest.mark.parametrize(
+    "url", ["sqlite", pytest.param("postgres", marks=pytest.mark.full)], indirect=True
+)
+"""A test of both kinds of database, which runs on Postgres in the full runs alone."""
+
 _FOLDERS = ("/usr/lib/postgresql/17/bin", "/usr/lib/postgresql/16/bin", "/usr/lib/postgresql/15/bin", "/usr/local/bin")
 _USERS = ("postgres", "nobody")
 

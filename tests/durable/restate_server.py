@@ -78,8 +78,8 @@ class RestateServer:
             "RESTATE_ADVERTISED_ADDRESS": f"http://{addresses['fabric']}/",
             "RESTATE_DEFAULT_NUM_PARTITIONS": "2",
             "RESTATE_ROCKSDB_TOTAL_MEMORY_SIZE": "128MB",
-            "RESTATE_WORKER__INVOKER__HTTP2_KEEP_ALIVE_INTERVAL": "1s",
-            "RESTATE_WORKER__INVOKER__HTTP2_KEEP_ALIVE_TIMEOUT": "2s",
+            "RESTATE_WORKER__INVOKER__HTTP2_KEEP_ALIVE_INTERVAL": "2s",
+            "RESTATE_WORKER__INVOKER__HTTP2_KEEP_ALIVE_TIMEOUT": "8s",
             # Workers die all the time here, and are back at once.
             "RESTATE_DEFAULT_RETRY_POLICY__INITIAL_INTERVAL": "20ms",
             "RESTATE_DEFAULT_RETRY_POLICY__MAX_INTERVAL": "200ms",

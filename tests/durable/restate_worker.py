@@ -128,6 +128,9 @@ class CrashingJournal:
     def nested(self, name: str) -> Journal:
         return CrashingJournal(self._journal.nested(name), 0, self)
 
+    async def read_nested(self, name: str) -> Sequence[JournalValue]:
+        return await self._journal.read_nested(name)
+
     def pass_point(self) -> None:
         if self._outer is not None:
             self._outer.pass_point()

@@ -15,6 +15,7 @@ from sqlalchemy.exc import OperationalError
 from tests.durable.desk import Desk, make_desk, read_notes
 from tests.durable.serving import worker_beside
 from tests.durable.test_workers_limits import wait_for_notes, wait_for_state
+from toolkit import Approve
 from toolkit.chat import UserMessage
 from toolkit.durable import (
     DatabaseUnavailableError,
@@ -25,7 +26,7 @@ from toolkit.durable import (
     RunPlace,
     storage as storage_module,
 )
-from toolkit.events import ToolExecutionEnd
+from toolkit.events import ToolCallRefused, ToolExecutionEnd
 
 pytestmark = pytest.mark.anyio
 
@@ -237,6 +238,47 @@ async def test_the_next_worker_tells_what_the_one_before_it_had_kept_and_not_tol
         async with DurableRuns(url) as others:
             again = (await others.get("r")).events(after=told[start].seq)
             assert [each async for each in again] == told[start + 1 :]
+
+
+async def test_the_next_worker_tells_which_call_the_one_before_it_refused(url: str, tmp_path: Path) -> None:
+    desk = make_desk(tmp_path)
+    desk = replace(desk, registry=desk.registry.without(["add"]))
+    await stop_in_mid_run(url, tmp_path, desk, "slow add wait", "wait c2")
+    with closing(sqlite3.connect(tmp_path / "runs.db")) as database, database:
+        where = "run_id = 'r' AND seq > (SELECT seq FROM toolkit_events WHERE entry = 'turn 2')"
+        database.execute(f"DELETE FROM toolkit_events WHERE {where}")  # as far as they were written when it ended
+        database.execute("UPDATE toolkit_runs SET last_seq = (SELECT max(seq) FROM toolkit_events)")
+    async with DurableRuns(url) as runs:
+        run = await runs.get("r")
+        with worker_beside(url, desk, lease=0.5):
+            told = [each.event async for each in run.events()]
+    refused = [event for event in told if isinstance(event, ToolCallRefused)]
+    assert [(event.call_id, event.result.is_error) for event in refused] == [("c1", True)]
+    assert [event.call_id for event in told if isinstance(event, ToolExecutionEnd)] == ["c0", "c2"]
+
+
+async def test_a_run_that_a_later_release_wrote_is_left_to_a_worker_of_that(
+    url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk, version = make_desk(tmp_path), "toolkit.loop.snapshot._VERSION"
+    monkeypatch.setattr(version, 4)
+    async with DurableRuns(url) as runs:
+        with worker_beside(url, desk, lease=0.5):
+            run = await runs.start(desk, "refund", run_id="r")
+            await wait_for_state(run, "waiting")
+        monkeypatch.setattr(version, 3)
+        [pending] = (await run.status()).pending
+        await run.decide(pending.call_id, Approve(), binding=pending.binding)
+        with worker_beside(url, desk, lease=0.5), anyio.fail_after(120):
+            while (await run.status()).attempts < 2:  # noqa: ASYNC110 - it is taken up, and left again
+                await anyio.sleep(0.05)
+            assert (await run.status()).state in ("queued", "running")
+            monkeypatch.setattr(version, 4)  # as if a worker of the later release took it
+            await wait_for_state(run, "done")
+    assert read_notes(tmp_path, "r") == ["refund c0 0"]
+    left = [record.getMessage() for record in caplog.records if "is left to" in record.getMessage()]
+    assert len(left) == 1
+    assert "version 4" in left[0]
 
 
 async def test_a_run_whose_work_somebody_deleted_or_cancelled_in_the_engine_does_not_wait_for_ever(

@@ -13,6 +13,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from tests.durable.fleet import WorkerProcess
+
 _SERVICE = Path(__file__).parents[2] / "examples" / "durable_service"
 _ROOT = Path(__file__).parents[2]
 
@@ -26,6 +28,16 @@ def program(*command: str) -> Generator[subprocess.Popen[bytes]]:
     finally:
         process.kill()
         process.wait(60)
+
+
+@contextmanager
+def worker(folder: Path, url: str) -> Generator[WorkerProcess]:
+    """Run a worker of the example, and kill it."""
+    process = WorkerProcess(_SERVICE / "service.py", url, loop="support", folder=folder)
+    try:
+        yield process
+    finally:
+        process.kill()
 
 
 def ask(client: httpx2.Client, path: str, wanted: str) -> str:
@@ -47,9 +59,8 @@ def test_the_service_goes_on_after_all_of_it_was_killed(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    worker = ("-m", "toolkit", "worker", "service:support", "--database", url, "--lease", "1")
     with httpx2.Client(base_url=f"http://127.0.0.1:{port}", follow_redirects=True) as client:
-        with program(*worker), program("service.py", url, port):
+        with worker(tmp_path, url), program("service.py", url, port):
             ask(client, "/", "<h1>Runs</h1>")
             client.post("/runs", data={"ticket": "ticket-17", "text": "My lamp is broken."})
             ask(client, "/runs/ticket-17", "waiting")
@@ -60,7 +71,7 @@ def test_the_service_goes_on_after_all_of_it_was_killed(tmp_path: Path) -> None:
             assert client.post("/runs/ticket-17/decisions", data=decision).status_code == 200
             second = client.post("/runs/ticket-17/decisions", data=decision)
             assert (second.status_code, "decided on it already" in second.text) == (409, True)
-            with program(*worker):
+            with worker(tmp_path, url):
                 page = ask(client, "/runs/ticket-17", "done")
             assert "I looked at it. Refunded order 17 to Ada." in page
             with client.stream("GET", "/runs/ticket-17/events") as events:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.durable.desk import make_desk, read_notes
 from tests.durable.fleet import WorkerProcess, write_app
+from tests.durable.postgres import SQLITE_FIRST
 from tests.durable.serving import worker_beside
 from tests.durable.test_damaged_logs import change, stop_in_mid_run
 from tests.durable.test_workers_limits import wait_for_state
@@ -103,7 +104,7 @@ desk = replace(before, registry=ToolRegistry([add]), provider=FunctionProvider(r
 
 async def move_with_new_workers(app: Path, url: str, run: DurableRun, state: str) -> int:
     """Start a worker whenever the last one has ended, until the run stands so; return how many have."""
-    ended, deadline = 0, time.monotonic() + 240
+    ended, deadline = 0, time.monotonic() + 600
     worker = WorkerProcess(app, url, lease=0.5)
     try:
         while (await run.status()).state != state:
@@ -118,6 +119,7 @@ async def move_with_new_workers(app: Path, url: str, run: DurableRun, state: str
     return ended
 
 
+@SQLITE_FIRST
 @pytest.mark.real
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_tool_or_a_model_that_ends_its_worker_each_time_fails_its_run(

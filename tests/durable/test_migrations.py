@@ -14,8 +14,7 @@ from tests.durable.serving import worker_beside
 from tests.durable.test_workers_limits import wait_for_state
 from toolkit import Approve
 from toolkit.durable import DurableError, DurableRun, DurableRuns
-from toolkit.durable.storage import Storage
-from toolkit.durable.tables import TABLES_VERSION
+from toolkit.durable.storage import TABLES_VERSION, Storage
 
 VERSIONS = sorted(int(path.name.removeprefix("v").partition(".")[0]) for path in FOLDER.glob("*.sql.gz"))
 

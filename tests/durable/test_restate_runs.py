@@ -75,6 +75,19 @@ def test_a_decision_is_taken_after_a_restart_of_server_and_workers(fleet: Restat
 
 
 @pytest.mark.real
+def test_a_sub_agent_that_awaits_a_decision_goes_on_after_a_restart_of_the_workers(fleet: RestateFleet) -> None:
+    left = fleet.server.call("/desk/ward/start", {"prompt": "clerk add"})
+    assert (left["state"], left["ending"]) == ("waiting", "awaiting_approval")
+    [pending] = await_state(fleet, "ward", "waiting")["pending"]
+    assert (pending["tool_name"], pending["agent"]) == ("refund", "clerk")
+    fleet.workers.kill()
+    left = decide(fleet, "ward")
+    assert left["result"]["text"] == "Done after 2 turns: clerk add."
+    assert read_rest(left).load_messages()[2].text == "gave back"
+    assert read_notes(fleet.folder, "ward") == ["slow c0.s", "ended c0.s", "refund c0.r 5", "add c1"]
+
+
+@pytest.mark.real
 def test_a_run_goes_on_after_its_server_was_killed(fleet: RestateFleet) -> None:
     fleet.server.call("/desk/bereft/start/send", {"prompt": "add wait add"})
     await_note(fleet, "bereft", "wait c1")

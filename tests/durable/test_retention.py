@@ -7,6 +7,7 @@ import pytest
 import sqlalchemy as sa
 
 from tests.durable.desk import make_desk, read_notes
+from tests.durable.postgres import SQLITE_FIRST
 from tests.durable.serving import worker_beside
 from tests.durable.test_runs_at_rest import decide_run
 from tests.durable.test_workers_limits import wait_for_state
@@ -45,6 +46,7 @@ def read_rows(url: str) -> dict[str, dict[str, list[str]]]:
     return {run_id: {name: sorted(rows) for name, rows in tables.items()} for run_id, tables in found.items()}
 
 
+@SQLITE_FIRST
 async def test_what_has_ended_is_deleted_whole_and_what_waits_is_kept_whole(
     runs: DurableRuns, url: str, tmp_path: Path
 ) -> None:
@@ -84,6 +86,7 @@ async def test_what_has_ended_is_deleted_whole_and_what_waits_is_kept_whole(
             await anyio.sleep(0.05)
 
 
+@SQLITE_FIRST
 async def test_a_run_that_moves_is_not_deleted_by_anybody(runs: DurableRuns, url: str, tmp_path: Path) -> None:
     desk = make_desk(tmp_path)
     with worker_beside(url, desk, keep_seconds=0):

@@ -12,10 +12,14 @@ from sqlalchemy import event
 
 from tests.durable.desk import Desk, make_desk
 from tests.durable.serving import worker_beside
+from tests.durable.test_waiting_runs import Office, check_waits
 from tests.durable.test_workers_limits import wait_for_state
 from tests.durable.test_workers_scale import database_of
-from toolkit import Approve
+from toolkit import Approve, Usage
 from toolkit.durable import DurableLoop, DurableRun, DurableRuns
+from toolkit.endings import Complete
+from toolkit.events import ResponseReceived, ToolExecutionEnd
+from toolkit.loop.approvals import PendingApproval
 
 pytestmark = pytest.mark.anyio
 
@@ -89,7 +93,7 @@ async def have_many_wait(url: str, folder: Path, count: int, *, deciding: int = 
             ids = await anyio.to_thread.run_sync(copy_run, url, "w", count)
             await measure_fresh_run(runs, desk, "again")  # what was copied is on its way to the disk
             after = await measure_fresh_run(runs, desk, "after")
-            assert after[0] <= before[0] + 2, "no query for each of them"
+            assert after[0] - before[0] < count / 4, "no query for each of them: the worker has some of its own"
             cpu = time.process_time()
             await anyio.sleep(2)
             idle = (time.process_time() - cpu) / 2
@@ -133,3 +137,40 @@ async def test_ten_thousand_runs_that_wait_hold_up_nobody_and_go_on_when_decided
 async def test_ten_thousand_decisions_are_answered_one_after_the_other(tmp_path: Path, database: str) -> None:
     with database_of(database, tmp_path) as url:
         print(f"| {database} | {await have_many_wait(url, tmp_path, 10_000, deciding=10_000)} |")
+
+
+async def wait_for_pending(run: DurableRun[None]) -> PendingApproval:
+    with anyio.fail_after(120):
+        while not (pending := (await run.status()).pending):  # noqa: ASYNC110 - of another thread
+            await anyio.sleep(0.02)
+    return pending[0]
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+async def test_a_durable_run_waits_for_its_sub_agent_and_a_decision_goes_on_inside(
+    url: str, runs: DurableRuns, depth: int
+) -> None:
+    office = Office(depth, limits={"requests": 50, "tool_calls": 50})
+    with worker_beside(url, office.loop()):
+        run = await runs.start(office.loop(), "Pay.")
+        check_waits(office, await run.result(timeout=120))
+        pending = await wait_for_pending(run)
+        assert (pending.call_id, pending.tool_name, pending.agent) == ("p", "pay", "clerk0")
+    office.more = 7  # another release
+    with worker_beside(url, office.loop()):
+        await run.decide("p", Approve(), binding=pending.binding)
+        with anyio.fail_after(120):
+            while (again := await wait_for_pending(run)).binding == pending.binding:  # noqa: ASYNC110
+                await anyio.sleep(0.02)
+        assert office.runs == ["look l1"]
+        await run.decide("p", Approve(), binding=again.binding)
+        with anyio.fail_after(120):
+            while (result := await run.result()).reason != Complete():  # noqa: ASYNC110
+                await anyio.sleep(0.02)
+    assert office.runs == ["look l1", "pay 12", "look l2"]
+    assert result.usage == Usage(input_tokens=10 * (2 * depth + 3), output_tokens=2 * depth + 3)
+    events = [each.event async for each in run.events()]
+    clerk = [event for event in events if event.loop_id == pending.loop_id]
+    ends = [event.call_id for event in clerk if isinstance(event, ToolExecutionEnd)]
+    assert ends == ["l1", "p", "l2"]
+    assert [event.iteration for event in clerk if isinstance(event, ResponseReceived)] == [1, 2, 3]

@@ -17,6 +17,8 @@ from toolkit import (
     ChatRequest,
     ConfigurationError,
     Deny,
+    Message,
+    SystemMessage,
     ToolCall,
     ToolLoopConfig,
     ToolRegistry,
@@ -56,7 +58,7 @@ def url(folder: Path) -> str:
 @pytest.fixture(scope="module")
 def desk(folder: Path, url: str) -> Iterator[DurableLoop[Desk, None]]:
     loop = make_desk(folder)
-    with worker_beside(url, loop, CALCULATOR):
+    with worker_beside(url, loop, CALCULATOR, GREETER):
         yield loop
 
 
@@ -100,6 +102,31 @@ async def test_the_answer_of_a_run_is_of_the_type_of_its_loop(runs: DurableRuns)
         await (await runs.get(run.id, changed)).result()
     with pytest.raises(DurableError, match="one of loop 'calculator', not of 'other'"):
         await runs.get(run.id, replace(CALCULATOR, name="other"))
+
+
+def greet(user: str) -> str:
+    return f"You speak with {user}."
+
+
+GREETER = durable_loop(
+    "greeter",
+    provider=FunctionProvider(lambda request: " / ".join([each.text for each in request.messages])),
+    registry=ToolRegistry[str](),
+    ctx=lambda run: str(run.metadata["user"]),
+    system_prompt=greet,
+)
+
+
+@pytest.mark.usefixtures("desk")
+async def test_the_system_prompt_of_a_run_comes_from_its_context_once(runs: DurableRuns) -> None:
+    run = await runs.start(GREETER, "Hi.", metadata={"user": "Ada"})
+    assert (await run.result(timeout=90)).text == "You speak with Ada. / Hi."
+    await run.say("And?")
+    answers = ["You speak with Ada. / Hi.", "You speak with Ada. / Hi."]
+    assert (await run.result(timeout=90)).text == f"{answers[0]} / {answers[1]} / And?"
+    given: list[Message] = [SystemMessage("Be brief."), UserMessage("Hi.")]
+    other = await runs.start(GREETER, given, metadata={"user": "Bob"})
+    assert (await other.result(timeout=90)).text == "Be brief. / Hi."
 
 
 async def test_a_run_gives_its_result_to_any_client(

@@ -24,7 +24,6 @@ from toolkit.durable import (
     DurableRun,
     DurableRuns,
     client as client_module,
-    segments as segments_module,
     worker as worker_module,
 )
 from toolkit.durable.rows import RunRows
@@ -49,7 +48,7 @@ def worker_that_ends_at_the_rest(
     url: str, desk: DurableLoop[Desk, None], monkeypatch: pytest.MonkeyPatch
 ) -> Generator[None]:
     """Run a worker that ends when a run has come to rest, and before the engine has kept how."""
-    runner = segments_module.SegmentRunner
+    runner = worker_module.SegmentRunner
     finish: Any = runner._finish_attempt  # pyright: ignore[reportPrivateUsage]
 
     def finish_and_end(self: Any, mover: Any, left: Any) -> Any:
@@ -269,7 +268,7 @@ async def test_what_is_said_stands_once_whenever_an_attempt_is_given_it(
 ) -> None:
     desk = make_desk(tmp_path)
     await stop_in_mid_run(url, tmp_path, desk, "add wait add", "wait c1")
-    attempt: Any = segments_module._Attempt  # pyright: ignore[reportPrivateUsage]
+    attempt: Any = worker_module._Attempt  # pyright: ignore[reportPrivateUsage]
     run_step = getattr(attempt, step)
 
     def deliver_first(self: Any) -> Any:

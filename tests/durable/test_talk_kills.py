@@ -138,13 +138,13 @@ async def decide_something(talk: Talk, chance: random.Random, found: Counter[str
 
 def check_results(run_id: str, folder: Path, messages: list[Message], found: Counter[str]) -> int:
     """Check each result against what the tools did; return how many calls have run, also those inside of others."""
-    ran = 0
-    notes = Counter(read_notes(folder, run_id))
+    ran, notes = 0, Counter(read_notes(folder, run_id))
     for each in messages:
         if not isinstance(each, ToolResult):
             continue
         if each.tool_name == "helper":
-            ran += 1 + sum(note.startswith("slow h") for note in notes)
+            # It helps by two calls; one that was interrupted before it wrote its note has been counted, too.
+            ran += 3 if each.text == "helped" else 1 + sum(note.startswith("slow h") for note in notes)
             continue
         began = sum(count for note, count in notes.items() if note.split()[:2] == [each.tool_name, each.call_id])
         assert began <= 1, f"{each.call_id} of {run_id} ran {began} times"
@@ -177,16 +177,16 @@ async def check_talk(talk: Talk, folder: Path, storage: Storage, found: Counter[
     assert rest.snapshot is not None
     replies = sum(isinstance(message, AssistantMessage) for message in messages)
     requests, guarded = rest.snapshot["loop"]["middleware"]["tally"]
-    asked = Counter(message.call_id for message in messages if isinstance(message, ToolResult))
-    helpers = sum(message.tool_name == "helper" for message in messages if isinstance(message, ToolResult))
+    texts = {each.call_id: each.text for each in messages if isinstance(each, ToolResult)}
+    helped = [each.text for each in messages if isinstance(each, ToolResult) and each.tool_name == "helper"]
+    inner = _HELPER_REPLIES * len(helped)
     assert (requests, result.iterations) == (replies, replies), f"{run.id} has {replies} replies"
-    booked = rest.snapshot["loop"]["requests"], rest.snapshot["loop"]["tool_calls"]
-    if helpers:  # what a loop inside of an interrupted call has spent is not counted
-        assert booked[0] <= replies + _HELPER_REPLIES * helpers
-    else:
-        assert booked == (replies, ran), f"{run.id} made {replies} requests and {ran} calls"
-        assert guarded == len(asked), f"{run.id} was guarded in {guarded} of {len(asked)} calls"
-        assert result.usage.input_tokens == replies
+    if all(text == "helped" for text in helped):  # else a message has skipped it
+        booked, skipped = rest.snapshot["loop"], sum("skipped because" in text for text in texts.values())
+        assert booked["requests"] == replies + inner, (run.id, texts)
+        assert ran <= booked["tool_calls"] <= ran + skipped, (run.id, texts)  # one that was skipped may be approved
+        assert guarded == len(texts) + 2 * len(helped), (run.id, texts)  # it is asked about those inside, too
+        assert result.usage.input_tokens == replies + 10 * inner
     events = [each async for each in run.events()]
     assert [each.seq for each in events] == sorted({each.seq for each in events})
     ends = Counter(
@@ -195,7 +195,7 @@ async def check_talk(talk: Talk, folder: Path, storage: Storage, found: Counter[
         if isinstance(each.event, (ToolExecutionEnd, ToolCallRefused)) and each.event.loop_id == run.id
     )
     assert all(count == 1 for count in ends.values()), ends
-    assert set(asked) >= {*ends}
+    assert {*texts} >= {*ends}
     found["runs"] += 1
     found["taken up more than once"] += (await run.status()).attempts > 1
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.durable.desk import make_desk, read_notes
 from tests.durable.fleet import WorkerProcess, start_workers, write_app
+from tests.durable.postgres import SQLITE_FIRST
 from toolkit import Approve, ToolResult
 from toolkit.chat import validate_transcript
 from toolkit.durable import DecisionRefusedError, DurableRun, DurableRuns
@@ -17,8 +18,8 @@ from toolkit.events import ToolCallRefused, ToolExecutionEnd
 pytestmark = [pytest.mark.anyio, pytest.mark.real]
 
 _WORDS = "wait slow refund pair add refund helper slow"
-_RUNS = 16
-_KILLS = 4
+_PLACES = 4
+_RUNS = 4 * _PLACES  # each of the four workers has its places taken when all of them move
 
 _NEW = """
 from dataclasses import replace
@@ -62,12 +63,15 @@ class Fleets:
         new.write_text(_NEW.format(folder=str(folder)))
         self._url = url
         self._apps = [write_app(folder), new]
-        self._workers: list[list[WorkerProcess]] = [start_workers(2, app, url) for app in self._apps]
+        self._workers: list[list[WorkerProcess]] = [self._start(app, 2) for app in self._apps]
 
     def replace_worker(self, fleet: int) -> None:
         """Kill a worker, and start another one of its fleet."""
         self._workers[fleet].pop(0).kill()
-        self._workers[fleet] += start_workers(1, self._apps[fleet], self._url)
+        self._workers[fleet] += self._start(self._apps[fleet], 1)
+
+    def _start(self, app: Path, count: int) -> list[WorkerProcess]:
+        return start_workers(count, app, self._url, "--concurrency", str(_PLACES))
 
     def end(self) -> None:
         for worker in [*self._workers[0], *self._workers[1]]:
@@ -114,17 +118,16 @@ async def check_run(run: DurableRun, folder: Path) -> Counter[str]:
     return seen
 
 
-async def kill_workers(fleets: Fleets, folder: Path, seen: Counter[str]) -> None:
+async def kill_workers(fleets: Fleets, folder: Path, kills: int) -> None:
     """Kill workers of both fleets by turns, while something is done."""
     chance, notes = random.Random(3), folder / "notes"
-    while seen["kills"] < _KILLS:
-        size = notes.stat().st_size if notes.exists() else 0
+    for number in range(kills):
+        size = notes.stat().st_size
         with anyio.move_on_after(2):  # where all runs wait, it is killed all the same
-            while not notes.exists() or notes.stat().st_size == size:  # noqa: ASYNC110 - of other processes
+            while notes.stat().st_size == size:  # noqa: ASYNC110 - of other processes
                 await anyio.sleep(0.002)
         await anyio.sleep(chance.uniform(0.0, 0.03))
-        await anyio.to_thread.run_sync(fleets.replace_worker, seen["kills"] % 2)
-        seen["kills"] += 1
+        await anyio.to_thread.run_sync(fleets.replace_worker, number % 2)
 
 
 async def decide_and_check(moving: list[DurableRun], folder: Path, seen: Counter[str]) -> None:
@@ -140,14 +143,17 @@ async def decide_and_check(moving: list[DurableRun], folder: Path, seen: Counter
         await anyio.sleep(0.05)
 
 
+@SQLITE_FIRST
+@pytest.mark.parametrize("kills", [0, pytest.param(20, marks=pytest.mark.full)])
 async def test_two_fleets_with_different_tools_share_runs_and_no_call_runs_twice(
-    runs: DurableRuns, url: str, tmp_path: Path
+    runs: DurableRuns, url: str, tmp_path: Path, kills: int
 ) -> None:
+    """A worker of each fleet is killed while calls wait in it, and then so many at random moments."""
     desk, seen = make_desk(tmp_path), Counter[str]()
     fleets = Fleets(tmp_path, url)
     try:
         moving = [await runs.start(desk, _WORDS, run_id=f"r{each}y") for each in range(_RUNS)]
-        with anyio.fail_after(300):
+        with anyio.fail_after(600):
             for run in moving:
                 while not read_notes(tmp_path, run.id):  # noqa: ASYNC110 - of other processes
                     await anyio.sleep(0.02)
@@ -156,7 +162,7 @@ async def test_two_fleets_with_different_tools_share_runs_and_no_call_runs_twice
             for run in moving:
                 (tmp_path / f"go-{run.id}").touch()
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(kill_workers, fleets, tmp_path, seen)
+                tasks.start_soon(kill_workers, fleets, tmp_path, kills)
                 tasks.start_soon(decide_and_check, moving, tmp_path, seen)
     finally:
         fleets.end()

@@ -26,8 +26,7 @@ from toolkit.durable import (
     storage as storage_module,
 )
 from toolkit.durable.segment_journal import EntryWriter, LogPlace, read_stored_entries
-from toolkit.durable.storage import Storage
-from toolkit.durable.tables import inbox, runs as runs_table
+from toolkit.durable.storage import Storage, inbox, runs as runs_table
 from toolkit.errors import JournalError
 from toolkit.testing import FunctionProvider
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.durable.desk import make_desk, read_notes
 from tests.durable.fleet import WorkerProcess, start_workers, write_app
-from tests.durable.postgres import PostgresServer
+from tests.durable.postgres import SQLITE_FIRST, PostgresServer
 from tests.durable.test_hard_scenarios import store_odd_texts
 from toolkit import Approve, ToolResult
 from toolkit.chat import validate_transcript
@@ -38,6 +38,7 @@ async def check_calls(run: DurableRun, folder: Path) -> None:
     assert sorted(ends) == sorted(each.call_id for each in result.messages if isinstance(each, ToolResult))
 
 
+@SQLITE_FIRST
 async def test_a_lease_that_is_far_too_short_runs_no_call_twice(runs: DurableRuns, url: str, tmp_path: Path) -> None:
     app, desk = write_app(tmp_path), make_desk(tmp_path)
     workers = start_workers(2, app, url, lease=0.1)
@@ -50,17 +51,18 @@ async def test_a_lease_that_is_far_too_short_runs_no_call_twice(runs: DurableRun
             worker.kill()
 
 
+@SQLITE_FIRST
 async def test_a_call_that_takes_longer_than_the_lease_is_not_taken_over(
     runs: DurableRuns, url: str, tmp_path: Path
 ) -> None:
     app, desk = write_app(tmp_path), make_desk(tmp_path)
-    workers = start_workers(2, app, url, lease=2)
+    workers = start_workers(2, app, url, lease=4)
     try:
         run = await runs.start(desk, "wait add", run_id="r")
         with anyio.fail_after(120):
             while not read_notes(tmp_path, "r"):  # noqa: ASYNC110 - of another process
                 await anyio.sleep(0.01)
-        await anyio.sleep(5)
+        await anyio.sleep(7)
         (tmp_path / "go-r").touch()
         await check_calls(run, tmp_path)
     finally:
@@ -85,6 +87,7 @@ desk = replace(make_desk(Path({folder!r})), approval_expiry=600)
 """
 
 
+@SQLITE_FIRST
 async def test_a_worker_whose_clock_is_an_hour_wrong_does_no_harm(runs: DurableRuns, url: str, tmp_path: Path) -> None:
     desk = make_desk(tmp_path)
     workers: list[WorkerProcess] = []

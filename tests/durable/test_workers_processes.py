@@ -1,9 +1,13 @@
 """Workers as processes on SQLite and on Postgres: killed, frozen, replaced by others with new code."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +15,13 @@ import anyio
 import pytest
 import sqlalchemy as sa
 from anyio import to_thread
+from sqlalchemy import event
 
 from tests.durable.desk import make_desk, read_notes
 from tests.durable.fleet import WorkerProcess, start_workers, write_app
-from tests.durable.postgres import PostgresServer
+from tests.durable.postgres import SQLITE_FIRST, PostgresServer
+from tests.durable.serving import worker_beside
+from tests.durable.test_workers_limits import wait_for_state
 from toolkit import Approve, ToolResult
 from toolkit.chat import validate_transcript
 from toolkit.durable import DurableRun, DurableRuns
@@ -54,14 +61,15 @@ async def test_the_runs_of_a_worker_that_is_killed_go_on_at_another(
     assert (texts[0], texts[2]) == ("added 0", "added 2")
     seqs = [told.seq async for told in run.events()]
     assert seqs == sorted(set(seqs))
-    assert (await run.status()).attempts == 2
+    assert (await run.status()).attempts >= 2
 
 
+@SQLITE_FIRST
 async def test_a_worker_that_is_told_to_end_lets_its_runs_come_to_rest(
     runs: DurableRuns, url: str, tmp_path: Path
 ) -> None:
     app, desk = write_app(tmp_path), make_desk(tmp_path)
-    [worker] = start_workers(1, app, url, "--grace", "20")
+    [worker] = start_workers(1, app, url, "--grace", "100")
     run = await runs.start(desk, "wait add")
     await wait_for(tmp_path, run, "wait c0")
     worker.terminate()
@@ -72,6 +80,7 @@ async def test_a_worker_that_is_told_to_end_lets_its_runs_come_to_rest(
     assert (await run.status()).attempts == 1
 
 
+@SQLITE_FIRST
 async def test_the_runs_that_a_worker_can_not_end_go_on_at_another_at_once(
     runs: DurableRuns, url: str, tmp_path: Path
 ) -> None:
@@ -163,6 +172,54 @@ async def test_a_worker_that_is_frozen_in_a_transaction_loses_its_locks(
     assert result.text == "Done after 1 turns: add."
 
 
+@contextmanager
+def ending_sessions(url: str) -> Generator[list[str]]:
+    """Have Postgres end the session of the first statement of each kind that writes to our tables, as if it idled.
+
+    Yields:
+        The kinds of statement whose sessions were ended, with their tables.
+    """
+    ended: list[str] = []
+    engine = sa.create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
+    lock = threading.Lock()
+    count = sa.text("SELECT count(*) FROM pg_stat_activity WHERE pid = :pid")
+
+    def end(_: object, cursor: Any, statement: str, *__: object) -> None:
+        found = re.match(r"\s*(INSERT INTO|UPDATE|DELETE FROM) toolkit_(entries|events|contents|runs)\b", statement)
+        with lock:
+            if found is None or found[0] in ended:
+                return
+            ended.append(found[0])
+        cursor.connection.cursor().execute("SET LOCAL idle_in_transaction_session_timeout = 1")
+        with engine.connect() as watching:
+            while watching.scalar(count, {"pid": cursor.connection.info.backend_pid}):
+                watching.rollback()
+
+    event.listen(sa.Engine, "after_cursor_execute", end)
+    try:
+        yield ended
+    finally:
+        event.remove(sa.Engine, "after_cursor_execute", end)
+        engine.dispose()
+
+
+async def test_a_run_goes_on_where_the_database_ends_sessions_of_its_worker(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    url, desk = postgres.make_database(), make_desk(tmp_path)
+    async with DurableRuns(url) as runs:
+        run = await runs.start(desk, "add refund add")
+        with worker_beside(url, desk), ending_sessions(url) as ended:
+            await wait_for_state(run, "waiting")
+        [pending] = (await run.status()).pending
+        await run.decide(pending.call_id, Approve(), binding=pending.binding)
+        with worker_beside(url, desk), ending_sessions(url):
+            result = await run.result(timeout=120)
+    assert {"INSERT INTO toolkit_entries", "INSERT INTO toolkit_events", "UPDATE toolkit_runs"} <= set(ended)
+    assert result.text == "Done after 3 turns: add refund add."
+    assert read_notes(tmp_path, run.id) == ["add c0", "refund c1 1", "add c2"]
+
+
 @pytest.mark.full
 async def test_a_worker_that_is_frozen_in_an_answer_loses_its_locks(postgres: PostgresServer) -> None:
     storage = await to_thread.run_sync(Storage, postgres.make_database())
@@ -186,6 +243,7 @@ async def test_a_worker_that_is_frozen_in_an_answer_loses_its_locks(postgres: Po
         storage.close()
 
 
+@SQLITE_FIRST
 async def test_an_approval_is_answered_after_all_workers_were_replaced_by_new_code(
     runs: DurableRuns, url: str, tmp_path: Path
 ) -> None:
@@ -223,6 +281,7 @@ desk = replace(before, registry=ToolRegistry([old.add, refund, old.wait]))
 """
 
 
+@SQLITE_FIRST
 async def test_a_decision_on_a_tool_that_was_changed_meanwhile_is_asked_for_anew(
     runs: DurableRuns, url: str, tmp_path: Path
 ) -> None:
@@ -266,6 +325,7 @@ async def test_postgres_may_be_killed_and_started_again_under_a_run(postgres: Po
     assert read_notes(tmp_path, run.id) == ["add c0", "wait c1", "add c2"]
 
 
+@SQLITE_FIRST
 async def test_the_command_line_shows_durable_runs(runs: DurableRuns, url: str, tmp_path: Path) -> None:
     app, desk = write_app(tmp_path), make_desk(tmp_path)
     [worker] = start_workers(1, app, url)

@@ -8,17 +8,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from toolkit.durable.contents import Encryption
-from toolkit.durable.errors import (
+from toolkit.durable.journals import JournaledRun, SqliteJournal
+from toolkit.durable.loops import DurableLoop, LoopQueue, RunPlace, StartRate, durable_loop
+from toolkit.errors import (
     DatabaseUnavailableError,
     DecisionRefusedError,
     DurableError,
     DurableRunNotFoundError,
     UnstorableValueError,
     WorkersLostError,
+    naming_extra,
 )
-from toolkit.durable.loops import DurableLoop, LoopQueue, RunPlace, StartRate, durable_loop
-from toolkit.durable.sqlite_journal import JournaledRun, SqliteJournal
-from toolkit.errors import naming_extra
 from toolkit.loop.journal import EntryWork, Journal, JournalEntry, JournalValue
 
 if TYPE_CHECKING:

@@ -22,7 +22,6 @@ from toolkit.chat import AssistantMessage, Message, UserMessage, validate_transc
 from toolkit.chat.messages import messages_to_plain
 from toolkit.dataclass import dataclass
 from toolkit.durable.contents import Encryption, check_json, check_number, check_storable_text
-from toolkit.durable.errors import DatabaseUnavailableError, DecisionRefusedError, DurableError
 from toolkit.durable.event_reader import DurableEvent, EventWatch, RunFollower, read_lines
 from toolkit.durable.loops import DurableLoop
 from toolkit.durable.operations import RunFilters, RunSearch, to_epoch_seconds
@@ -32,13 +31,19 @@ from toolkit.durable.rests import (
     DurableState,
     Rest,
     read_answer,
-    seal_decision,
+    seal_item,
     write_decision,
     write_prompt,
 )
 from toolkit.durable.rows import RunRow, RunRows, RunSchedule, decision_key
 from toolkit.durable.storage import Storage
-from toolkit.errors import ConfigurationError, LoopUsageError
+from toolkit.errors import (
+    ConfigurationError,
+    DatabaseUnavailableError,
+    DecisionRefusedError,
+    DurableError,
+    LoopUsageError,
+)
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.outcome import Out, ToolLoopResult
 from toolkit.redaction import Scrubber
@@ -73,7 +78,8 @@ class DurableRuns:
     Args:
         url: The database: ``sqlite:///runs.db`` for the processes of one machine, ``postgresql://...`` for many.
         encryption: Encrypts all stored values; the same for all workers and clients.
-        signing_key: That of the loops' configurations, for decisions on runs whose loop `get` is not given.
+        signing_key: That of the loops' configurations, for decisions, messages and cancellations of runs whose loop
+            `get` is not given.
     """
 
     def __init__(
@@ -336,7 +342,7 @@ class DurableRuns:
         while ids := await self._ask_database(partial(self._search.find_ids, states, last, **filters)):
             for run_id in ids:
                 try:
-                    await change(DurableRun(self._open_storage, self._watch, run_id))
+                    await change(DurableRun(self._open_storage, self._watch, run_id, signing_key=self._signing_key))
                 except DatabaseUnavailableError:
                     raise
                 except DurableError as error:  # somebody else has changed it meanwhile
@@ -494,7 +500,7 @@ class DurableRun(Generic[Out]):
         watch: Looks for new events.
         run_id: The run.
         loop: Its loop; None where the caller did not name it.
-        signing_key: Signs decisions where the loop is not known.
+        signing_key: Signs what is sent to it where the loop is not known.
     """
 
     def __init__(
@@ -626,15 +632,10 @@ class DurableRun(Generic[Out]):
             raise DecisionRefusedError(
                 self.id, call_id, "the call, its arguments or its tool are not what was decided on: look at it again"
             )
-        if self._rows.is_cancelled(self.id, row.segment):
+        if self._rows.is_cancelled(self.id, row.segment if rest is None else None):
             raise DecisionRefusedError(self.id, call_id, "the run is being cancelled")
         segment = self._rows.read_origin(row) if rest is None else row.segment
-        if self._signing_key is None and rest is not None and rest.is_keyed:
-            raise ConfigurationError(
-                f"the loop of run '{self.id}' has a signing_key, without which no decision is taken: give the loop to "
-                "get(), or DurableRuns(signing_key=...)"
-            )
-        body = seal_decision(self._signing_key, self.id, call_id, binding, plain)
+        body = self._seal_item(rest, "decide", "", {"call_id": call_id, "binding": binding, "decision": plain})
         if not self._rows.put_decision(self.id, segment, body):
             raise DecisionRefusedError(self.id, call_id, "somebody has decided on it already")
         self._rows.begin_next(self.id)
@@ -657,6 +658,7 @@ class DurableRun(Generic[Out]):
 
         Raises:
             TranscriptError: It can't stand alone, such as a result without its call.
+            ConfigurationError: As for `decide`.
         """
         await self._put_message("steer", message)
 
@@ -667,6 +669,7 @@ class DurableRun(Generic[Out]):
 
         Raises:
             TranscriptError: It can't stand alone.
+            ConfigurationError: As for `decide`.
         """
         await self._put_message("say", message)
 
@@ -680,6 +683,9 @@ class DurableRun(Generic[Out]):
         """Cancel the run: running calls are cancelled within a second, and the transcript is closed.
 
         A run that has ended stays as it is. Where no worker is there it ends when one comes.
+
+        Raises:
+            ConfigurationError: As for `decide`.
         """
         check_setting("reason", reason, str, None)
         await self._storage.ask(lambda: self._put_item("cancel", {"reason": reason}))
@@ -702,11 +708,20 @@ class DurableRun(Generic[Out]):
         self._rows.begin_next(self.id)
 
     def _put_item(self, kind: str, body: Mapping[str, Any]) -> None:
-        row = self._rows.read(self.id)
-        self._rows.put_item(self.id, kind, f"{kind}/{uuid.uuid4().hex}", body)
+        row, key = self._rows.read(self.id), f"{kind}/{uuid.uuid4().hex}"
+        rest = self._rows.read_rest(row) if self._signing_key is None and row.state in RESTING else None
+        self._rows.put_item(self.id, kind, key, self._seal_item(rest, kind, key, body))
         if kind == "cancel" and row.begins is not None:
             self._rows.begin_now(row)
         self._rows.begin_next(self.id)
+
+    def _seal_item(self, rest: Rest | None, kind: str, key: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        if self._signing_key is None and rest is not None and rest.is_keyed:
+            raise ConfigurationError(
+                f"the loop of run '{self.id}' has a signing_key, without which nothing that is sent to it is taken: "
+                "give the loop to get(), or DurableRuns(signing_key=...)"
+            )
+        return seal_item(self._signing_key, self.id, kind, key, body)
 
     async def export(self) -> dict[str, Any]:
         """Return the run as plain JSON: its state, its transcript, and its events.

@@ -13,8 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 from toolkit.dataclass import dataclass
-from toolkit.durable.errors import DurableError, UnstorableValueError
-from toolkit.errors import ConfigurationError, JournalError
+from toolkit.errors import ConfigurationError, DurableError, JournalError, UnstorableValueError
 from toolkit.foreign_text import replace_surrogates
 from toolkit.json_text import write_json
 from toolkit.settings import check_fields

@@ -20,12 +20,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from toolkit.dataclass import dataclass
 from toolkit.durable.contents import Encryption
-from toolkit.durable.errors import DatabaseUnavailableError, DurableError
 from toolkit.durable.rests import RESTING
 from toolkit.durable.rows import RunRows
-from toolkit.durable.storage import DatabaseThread, Storage, restore_lines
-from toolkit.durable.tables import events, runs
-from toolkit.loop.event_json import load_event
+from toolkit.durable.storage import DatabaseThread, Storage, events, restore_lines, runs
+from toolkit.errors import DatabaseUnavailableError, DurableError
+from toolkit.events import load_event
 from toolkit.loop.events import LoopEvent
 from toolkit.run_log.entries import RECORDS, read_line
 from toolkit.run_log.log import RunLog

@@ -18,26 +18,27 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 
+from toolkit.calls.approval import Deny
 from toolkit.calls.events import ApprovalRequested, ToolCallRefused, ToolExecutionEnd
 from toolkit.calls.registration import Registration
-from toolkit.calls.run import CallReturned
-from toolkit.chat import ArgumentsDelta, ReasoningDelta, TextDelta
+from toolkit.calls.run import CallReturned, CallSuspended, write_waiting
+from toolkit.chat import ArgumentsDelta, ReasoningDelta, TextDelta, ToolCall
 from toolkit.dataclass import dataclass
 from toolkit.durable.contents import ContentRow, StoredText, split_value
-from toolkit.durable.storage import DatabaseThread, Storage, database_now, store_contents
-from toolkit.durable.tables import events, runs
-from toolkit.loop.approvals import describe_call_end
-from toolkit.loop.event_json import write_event
+from toolkit.durable.storage import DatabaseThread, Storage, events, runs, store_contents
+from toolkit.events import write_event
+from toolkit.loop.approvals import describe_call_end, describe_refusal
 from toolkit.loop.events import Done, Failed, IterationStart, ProviderRetried, ResponseReceived
-from toolkit.loop.feeds import ModelReplied, load_feed
+from toolkit.loop.feeds import CallDecided, ModelReplied, load_feed, write_denied
 from toolkit.loop.journal import storable_id
-from toolkit.run_log.cleaning import EntryCleaner, ReplyText
-from toolkit.run_log.entries import LogItem, LogRecord, dump_item, make_header, write_line
+from toolkit.run_log.entries import EntryCleaner, LogItem, LogRecord, ReplyText, dump_item, make_header, write_line
+from toolkit.sql_database import database_now
 
 _EventRow: TypeAlias = dict[str, Any]
 _NO_TOOLS: Mapping[str, Registration[Any]] = {}
 _MOST_WAITING = 20_000
 _DELTAS = (TextDelta, ReasoningDelta)
+_REPLAYED = {"model_replied", "tool_returned", "tool_suspended", "approval_decided"}
 _ENDS = (ResponseReceived, ToolExecutionEnd, ToolCallRefused, Done, Failed)
 _logger = logging.getLogger("toolkit.durable")
 _PIECE_SECONDS = 0.04
@@ -126,6 +127,8 @@ class AttemptEvents:
             if entry in self._emitted:
                 return
             self._emitted.add(entry)
+            if isinstance(item, ToolCallRefused):  # it waits for no entry, only for the reply before it
+                self._stored.add(entry)
         if self._since is None:
             self._since = time.monotonic()
         self._queue.append(_QueuedItem(item, self._turn, entry))
@@ -138,6 +141,8 @@ class AttemptEvents:
                 name = f"turn {iteration}"
             case ToolExecutionEnd(call_id=call_id):
                 name = f"call {storable_id(call_id)}"
+            case ToolCallRefused(call_id=call_id):
+                name = f"refused {storable_id(call_id)}"
             case _:
                 return None
         return name if item.loop_id == self.loop_id else self._key_of(name, item.loop_id)
@@ -169,17 +174,18 @@ class AttemptEvents:
         if kind == "turn" and not log:
             self._turn = int(key)
         self.note_stored(name, log)
-        if (self._key_of(name, log) or name) in self._emitted:
-            return
         stamps: dict[str, Any] = {"run_id": self.run_id, "loop_id": log or self.loop_id, "time": time.time()}
         for plain in value.get("feeds", ()):
-            if (kind, plain[0]) not in (("turn", "model_replied"), ("call", "tool_returned")):
-                continue
-            feed = load_feed(plain)
+            feed = load_feed(plain) if plain[0] in _REPLAYED else None
             if isinstance(feed, ModelReplied):
                 self.put(ResponseReceived(iteration=int(key), response=feed.response, **stamps))
-            elif isinstance(feed, CallReturned):
-                self.put(replace(describe_call_end(feed.result, registrations), **stamps))
+            elif isinstance(feed, (CallReturned, CallSuspended)):
+                result = feed.result if isinstance(feed, CallReturned) else write_waiting(feed.call, feed.child)
+                self.put(replace(describe_call_end(result, registrations), **stamps))
+            elif isinstance(feed, CallDecided) and isinstance(feed.verdict, Deny):
+                call = ToolCall(feed.call_id, feed.tool_name, "{}")
+                denied = write_denied(call, feed.verdict.reason, feed.tool_name)
+                self.put(replace(describe_refusal(denied, registrations), **stamps))
 
     # to the thread that writes
 

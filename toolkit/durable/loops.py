@@ -10,7 +10,7 @@ from toolkit.calls.registration import Ctx
 from toolkit.chat import Provider
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
-from toolkit.loop.config import DEFAULT_CONFIG, ToolLoopConfig
+from toolkit.loop.config import DEFAULT_CONFIG, SystemPrompt, ToolLoopConfig
 from toolkit.loop.outcome import Out
 from toolkit.settings import PositiveInt, Seconds, check_fields
 from toolkit.tools.registry import ToolRegistry
@@ -111,7 +111,7 @@ class DurableLoop(Generic[Ctx, Out]):
     registry: ToolRegistry[Any]
     config: ToolLoopConfig[Any]
     make_context: ContextMaker[Any] | None
-    system_prompt: str = ""
+    system_prompt: SystemPrompt[Any] = ""
     queue: LoopQueue
     approval_expiry: Seconds | None = None
     max_lost: PositiveInt | None = MAX_LOST
@@ -140,7 +140,7 @@ def durable_loop(
     registry: ToolRegistry[object] | ToolRegistry[None],
     ctx: None = None,
     config: ToolLoopConfig[Out] | None = None,
-    system_prompt: str = "",
+    system_prompt: SystemPrompt[object] = "",
     queue: LoopQueue | None = None,
     approval_expiry: float | None = None,
     max_lost: int | None = MAX_LOST,
@@ -156,7 +156,7 @@ def durable_loop(
     registry: ToolRegistry[Ctx],
     ctx: ContextMaker[Ctx],
     config: ToolLoopConfig[Out] | None = None,
-    system_prompt: str = "",
+    system_prompt: SystemPrompt[Ctx] = "",
     queue: LoopQueue | None = None,
     approval_expiry: float | None = None,
     max_lost: int | None = MAX_LOST,
@@ -171,7 +171,7 @@ def durable_loop(
     registry: ToolRegistry[Any],
     ctx: ContextMaker[Any] | None = None,
     config: ToolLoopConfig[Any] | None = None,
-    system_prompt: str = "",
+    system_prompt: SystemPrompt[Any] = "",
     queue: LoopQueue | None = None,
     approval_expiry: float | None = None,
     max_lost: int | None = MAX_LOST,
@@ -196,7 +196,8 @@ def durable_loop(
         registry: The tools, which run in the worker.
         ctx: Makes the context of a run, which is never stored; may be async.
         config: The settings; they are not stored either, and the next release may change them.
-        system_prompt: Stands first in the transcript of each run that begins without one, and stays as it was then.
+        system_prompt: Stands first in the transcript of each run that begins without one, and stays as it was then; a
+            text, or a function of the context that the worker calls when the run begins.
         queue: Limits of how many runs move at once and begin in a time.
         approval_expiry: Seconds after which a call that awaits a decision is denied; None sets no limit.
         max_lost: How many workers in a row may end without a word while they move a run, and before a call of it comes

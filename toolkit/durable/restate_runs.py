@@ -31,8 +31,8 @@ from restate.serde import BytesSerde, JsonSerde
 
 from toolkit.chat import Message
 from toolkit.dataclass import dataclass
+from toolkit.durable.journals import ReplayJournal, StoredEntry, is_inside
 from toolkit.durable.loops import DurableLoop, LoopQueue, RunPlace
-from toolkit.durable.replay_journal import ReplayJournal, StoredEntry
 from toolkit.durable.rests import (
     InboxItem,
     Rest,
@@ -357,6 +357,10 @@ class RestateJournal:
             raise ConfigurationError(f"a loop begins inside of call '{name}', which has ended: await it in its tool")
         return self._inner.open_log(name)
 
+    async def read_nested(self, name: str) -> Sequence[JournalValue]:
+        """Return the stored values of the logs inside of a call; see `Journal`."""
+        return [] if self._inner is None else self._inner.read_inside(name)
+
     def _check_first_entry(self) -> None:
         if not self._has_begun and self._ctx.request().id in _SUSPENDED_AT_ONCE:
             raise ConfigurationError(
@@ -539,6 +543,11 @@ class _InnerLogs:
         with anyio.CancelScope(shield=True):
             await entry.is_stored.wait()
 
+    def read_inside(self, call: str) -> list[JournalValue]:
+        """Return the stored values of the logs inside of a call, which its path names."""
+        inner = [entries for path, entries in self._stored.items() if is_inside(path, call)]
+        return [value for entries in inner for _, value in entries.values()]
+
     def open_log(self, path: str) -> Journal:
         """Return the log of a loop inside of the calls that the path names.
 
@@ -561,6 +570,9 @@ class _BatchedJournal(ReplayJournal):
 
     def nested(self, name: str) -> Journal:
         return self._logs.open_log(f"{self._path}/{name}")
+
+    async def read_nested(self, name: str) -> Sequence[JournalValue]:
+        return self._logs.read_inside(f"{self._path}/{name}")
 
     async def _store_value(self, position: int, name: str, value: JournalValue) -> None:
         await self._logs.store(self._path, position, name, value)

@@ -12,7 +12,7 @@ import json
 import logging
 import traceback
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field, fields, replace
 from typing import Any, Literal, TypeAlias, cast
 
 from toolkit.calls.approval import (
@@ -29,15 +29,22 @@ from toolkit.calls.approval import (
 from toolkit.chat import ChatRequest, Message, SystemMessage, UserMessage, load_messages, validate_transcript
 from toolkit.chat.messages import messages_to_plain
 from toolkit.dataclass import dataclass
-from toolkit.durable.errors import DurableError
 from toolkit.durable.loops import DurableLoop, RunPlace
-from toolkit.errors import ConfigurationError, LoopUsageError, ProviderError, ToolkitError, TranscriptError
+from toolkit.errors import (
+    ConfigurationError,
+    DurableError,
+    LaterReleaseError,
+    LoopUsageError,
+    ProviderError,
+    ToolkitError,
+    TranscriptError,
+)
+from toolkit.events import dump_result, load_result
 from toolkit.foreign_text import replace_surrogates
 from toolkit.json_text import sign_json
 from toolkit.loop.answers import ExpectedAnswer
 from toolkit.loop.approvals import PendingApproval
-from toolkit.loop.config import ToolLoopConfig
-from toolkit.loop.event_json import dump_result, load_result
+from toolkit.loop.config import SystemPrompt, ToolLoopConfig
 from toolkit.loop.handle import ToolLoopHandle
 from toolkit.loop.journal import Journal
 from toolkit.loop.outcome import AwaitingApproval, Cancelled, Out, Snapshot, ToolLoopResult, TypedAnswer
@@ -82,11 +89,13 @@ class InboxItem:
         id: Grows from one to the next.
         kind: ``steer``, ``say``, ``cancel``, ``decide`` or ``retry``.
         body: The content, as JSON.
+        key: Names it among the items of its run.
     """
 
     id: int
     kind: str
     body: Mapping[str, Any]
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,8 +157,8 @@ class Rest:
         return read_messages(self.messages)
 
 
-def write_prompt(prompt: str | Sequence[Message], system_prompt: str) -> list[dict[str, Any]]:
-    """Return the start of a run as JSON values.
+def write_prompt(prompt: str | Sequence[Message], system_prompt: SystemPrompt[Any]) -> list[dict[str, Any]]:
+    """Return the start of a run as JSON values, with a system prompt that is a text.
 
     Raises:
         ConfigurationError: It is empty, or a whole request.
@@ -163,7 +172,7 @@ def write_prompt(prompt: str | Sequence[Message], system_prompt: str) -> list[di
     if not (prompt.strip() if isinstance(prompt, str) else prompt):
         raise ConfigurationError("the prompt of a durable run is empty: give a question, or a transcript")
     messages: list[Message] = [UserMessage(prompt)] if isinstance(prompt, str) else list(prompt)
-    if system_prompt and not isinstance(messages[0], SystemMessage):
+    if isinstance(system_prompt, str) and system_prompt and not isinstance(messages[0], SystemMessage):
         messages.insert(0, SystemMessage(system_prompt))
     try:
         validate_transcript(messages)
@@ -176,10 +185,14 @@ def read_rest(output: object) -> Rest:
     """Return the rest that a segment left, from its JSON value.
 
     Raises:
-        DurableError: It is of another version, or was changed.
+        LaterReleaseError: It is of a later version.
+        DurableError: It is of another one, or was changed.
     """
     left = cast("dict[str, Any]", output) if isinstance(output, dict) else {}
-    if left.get("v") != _VERSION:
+    version: object = left.get("v")
+    if isinstance(version, int) and version > _VERSION:
+        raise LaterReleaseError(f"the rest of the run is of version {version}, and this library reads {_VERSION}")
+    if version != _VERSION:
         raise DurableError(
             "the rest of the run can't be read: it is of another version of this library, or was changed"
         )
@@ -232,29 +245,31 @@ def write_decision(answer: Approval | bool | str) -> dict[str, Any]:
             raise ConfigurationError("Defer() decides nothing: the call awaits a decision already")
 
 
-def seal_decision(
-    key: str | bytes | None, run_id: str, call_id: str, binding: str, decision: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the body of the item of a decision, which nobody without the key can make; without one, anybody can.
+def seal_item(key: str | bytes | None, run_id: str, kind: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body of an item with a seal, which nobody without the key can make; without one, as it is.
 
     Args:
         key: The `signing_key` of the run's loop.
         run_id: The run.
-        call_id: The call.
-        binding: Names the arguments and the tool that were decided on.
-        decision: As from `write_decision`.
+        kind: As `InboxItem.kind`.
+        name: As `InboxItem.key`, which only one item of a run can have, so that none can be copied; a decision has its
+            binding for that.
+        body: The content.
     """
-    body = {"call_id": call_id, "binding": binding, "decision": decision}
-    return body if key is None else {**body, "seal": _sign_part(key, "decision", [run_id, call_id, binding, decision])}
+    name = "" if kind == "decide" else name
+    return dict(body) if key is None else {**body, "seal": _sign_part(key, "item", [run_id, kind, name, body])}
 
 
 def is_forged(key: str | bytes | None, run_id: str, item: InboxItem) -> bool:
-    """Return whether an item is a decision that was made without the `signing_key` of the run's loop."""
-    if key is None or item.kind != "decide":
+    """Return whether an item was made without the `signing_key` of the run's loop, or for another run, or changed.
+
+    One that only asks to try again has no seal: it says nothing.
+    """
+    if key is None or item.kind == "retry":
         return False
-    body = item.body
-    right = seal_decision(key, run_id, body["call_id"], body["binding"], body["decision"])
-    return not _is_same(body.get("seal"), right["seal"])
+    body = {part: value for part, value in item.body.items() if part != "seal"}
+    right = seal_item(key, run_id, item.kind, item.key, body)
+    return not _is_same(item.body.get("seal"), right["seal"])
 
 
 def _sign_part(key: str | bytes, what: str, content: list[Any]) -> str:
@@ -363,6 +378,11 @@ class RunSegment:
             "trace": dict(trace),
         }
 
+    def leave_begin(self) -> dict[str, Any]:
+        """Return the rest that the segment began from, where nothing is to be done in it."""
+        assert isinstance(self.begin, Rest)
+        return {"v": _VERSION, **{part.name: getattr(self.begin, part.name) for part in fields(self.begin)}}
+
     def _log_error(self, error: Exception) -> None:
         """Log an error as one line, with where it was raised if it is none of ours; its traceback for debugging."""
         place, message = self._place, " ".join(str(error).split()) or type(error).__name__
@@ -429,7 +449,10 @@ class RunSegment:
             return handle
         if isinstance(self.begin, Rest):
             self._check_seal(self.begin)
-        return ToolLoopHandle(loop.provider, loop.registry, [*self._last_messages, *said], ctx=ctx, config=config)
+        messages, prompt = [*self._last_messages, *said], loop.system_prompt
+        if isinstance(prompt, str) or isinstance(self.begin, Rest) or isinstance(messages[0], SystemMessage):
+            prompt = ""  # it stands in the transcript
+        return ToolLoopHandle(loop.provider, loop.registry, messages, ctx=ctx, config=config, system_prompt=prompt)
 
 
 def read_message(item: InboxItem) -> Message:
@@ -438,10 +461,8 @@ def read_message(item: InboxItem) -> Message:
 
 
 def _find_approver(loop: DurableLoop[Any, Any]) -> ApprovalHook | None:
-    """Return the hook that defers calls which ask for approval, if tools of the loop may ask."""
-    registry = loop.registry
-    asks = [each.options.requires_approval is not False for each in registry.registrations.values()]
-    return put_off_asked if any(asks) or registry.permissions is not None else None
+    """Return the hook that defers calls which ask for approval, if tools of the loop or its sub-agents may ask."""
+    return put_off_asked if loop.registry.may_ask() else None
 
 
 async def _apply_decisions(handle: ToolLoopHandle[Any, Any], items: Sequence[InboxItem]) -> None:

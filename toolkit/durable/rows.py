@@ -21,7 +21,6 @@ from toolkit.calls.run import CallReturned
 from toolkit.chat import ToolCall
 from toolkit.dataclass import dataclass
 from toolkit.durable.contents import StoredText, check_json, check_storable_text, split_value, write_value
-from toolkit.durable.errors import DurableError, DurableRunNotFoundError, UnstorableValueError
 from toolkit.durable.rests import (
     ENDED,
     RESTING,
@@ -36,21 +35,26 @@ from toolkit.durable.storage import (
     ENGINE_NAME,
     ENGINE_VERSION,
     Storage,
-    database_now,
+    contents,
     delete_workflows,
+    entries,
+    events,
     find_executor,
+    inbox,
+    labels,
     restore_value,
+    runs,
     segment_id,
     store_contents,
+    workers,
 )
-from toolkit.durable.tables import contents, entries, events, inbox, labels, runs, workers
-from toolkit.errors import ConfigurationError
+from toolkit.errors import ConfigurationError, DurableError, DurableRunNotFoundError, UnstorableValueError
 from toolkit.json_text import write_json
 from toolkit.loop.approvals import PendingApproval
-from toolkit.loop.feeds import Feed, ModelReplied, load_feed
+from toolkit.loop.feeds import LOST, Feed, ModelReplied, load_feed
 from toolkit.loop.journal import storable_id
-from toolkit.loop.turn import LOST
 from toolkit.schema.nodes import is_object
+from toolkit.sql_database import database_now
 
 SEGMENT_WORKFLOW = "toolkit.segment"
 """The engine's name of the workflow that a segment is."""
@@ -328,7 +332,10 @@ class RunRows:
     def _write_items(self, run_id: str, items: Sequence[InboxItem]) -> list[dict[str, Any]]:
         """Return items as a segment begins with them; their large contents are stored with the rows of the inbox."""
         bodies = [split_value(self._storage.text, run_id, dict(item.body))[0] for item in items]
-        return [{"id": item.id, "kind": item.kind, "body": body} for item, body in zip(items, bodies, strict=True)]
+        return [
+            {"id": item.id, "kind": item.kind, "key": item.key, "body": body}
+            for item, body in zip(items, bodies, strict=True)
+        ]
 
     def find_due(self, limit: int) -> list[str]:
         """Return the runs whose decisions have expired."""
@@ -398,7 +405,7 @@ class RunRows:
         Args:
             run_id: The run.
             segment: That segment.
-            body: As from `seal_decision`.
+            body: As from `seal_item`.
 
         Returns:
             Whether it is the one that counts; another one may have been made meanwhile.
@@ -447,8 +454,8 @@ class RunRows:
         with self._storage.engine.connect() as connection:
             return connection.execute(query).first() is not None
 
-    def is_cancelled(self, run_id: str, segment: int) -> bool:
-        """Return whether a run has a cancellation that this segment or the next one takes."""
+    def is_cancelled(self, run_id: str, segment: int | None) -> bool:
+        """Return whether a run has a cancellation that the segment that moves, or the next one, takes."""
         query = sa.select(inbox.c.id).where(inbox.c.run_id == run_id, inbox.c.kind == "cancel")
         query = query.where(inbox.c.segment.is_(None) | (inbox.c.segment == segment))
         with self._storage.engine.connect() as connection:
@@ -456,7 +463,7 @@ class RunRows:
 
     def find_waiting(self, run_ids: Sequence[str]) -> dict[str, list[InboxItem]]:
         """Return the items of runs that were not taken yet, by run, oldest first."""
-        query = sa.select(inbox.c.run_id, inbox.c.id, inbox.c.kind, inbox.c.body).where(
+        query = sa.select(inbox.c.run_id, inbox.c.id, inbox.c.kind, inbox.c.key, inbox.c.body).where(
             inbox.c.segment.is_(None), inbox.c.run_id.in_(run_ids)
         )
         found: dict[str, list[InboxItem]] = {}
@@ -559,13 +566,13 @@ class RunRows:
         is_open: sa.ColumnElement[bool] = inbox.c.segment.is_(None)
         if logs:
             is_open |= inbox.c.segment.in_(logs) & inbox.c.kind.in_(("say", "steer"))
-        query = sa.select(inbox.c.id, inbox.c.kind, inbox.c.body).where(inbox.c.run_id == run_id, is_open)
+        query = sa.select(inbox.c.id, inbox.c.kind, inbox.c.key, inbox.c.body).where(inbox.c.run_id == run_id, is_open)
         rows = connection.execute(query.order_by(inbox.c.id)).all()
         return [self._read_item(connection, run_id, *row) for row in rows]
 
-    def _read_item(self, connection: sa.Connection, run_id: str, id_: int, kind: str, body: str) -> InboxItem:
+    def _read_item(self, connection: sa.Connection, run_id: str, id_: int, kind: str, key: str, body: str) -> InboxItem:
         read = restore_value(connection, self._storage.text, run_id, self._storage.text.read(body))
-        return InboxItem(id=id_, kind=kind, body=read)
+        return InboxItem(id=id_, kind=kind, key=key, body=read)
 
     def _read_begin(self, row: RunRow) -> dict[str, Any]:
         found = self._storage.client.list_workflows(

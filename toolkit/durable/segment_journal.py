@@ -22,12 +22,10 @@ from sqlalchemy.exc import DBAPIError
 from toolkit.chat import Message
 from toolkit.dataclass import dataclass
 from toolkit.durable.contents import ContentRow, write_value
-from toolkit.durable.errors import DurableError
 from toolkit.durable.event_writer import AttemptEvents
-from toolkit.durable.replay_journal import ReplayJournal, StoredEntry, check_readable
-from toolkit.durable.storage import DatabaseThread, Storage, is_away, restore_values, store_contents
-from toolkit.durable.tables import entries, runs
-from toolkit.errors import JournalError
+from toolkit.durable.journals import ReplayJournal, StoredEntry, check_readable, is_inside
+from toolkit.durable.storage import DatabaseThread, Storage, entries, is_away, restore_values, runs, store_contents
+from toolkit.errors import DurableError, JournalError
 from toolkit.loop.config import Steering
 from toolkit.loop.journal import Journal, JournalEntry, JournalValue
 from toolkit.runtime.backend import loop_waker
@@ -83,14 +81,20 @@ class SegmentLog:
         """Return the id of a loop inside of calls, the same in each attempt."""
         return f"{self.origin}/{path}"
 
+    def read_inside(self, call: str) -> list[JournalValue]:
+        """Return the values of the logs inside of a call, which its path names."""
+        inner = [entries for path, entries in self.stored.items() if is_inside(path, call)]
+        return [check_readable(*entry) for entries in inner for entry in entries.values()]
+
     def replay_inside(self, call_id: str) -> None:
         """Emit the events of the logs inside of a call whose end is stored."""
         for path, inner in self.stored.items():
-            if path == call_id or path.startswith((f"{call_id}/", f"{call_id}.")):
-                loop_id = self.name_loop(path)
+            if is_inside(path, call_id):
+                values = [(name, check_readable(name, stored)) for _, (name, stored) in sorted(inner.items())]
+                loop_id = next((value["run"] for name, value in values if name == "begin"), self.name_loop(path))
                 self.events.open_log(loop_id)
-                for _, (name, stored) in sorted(inner.items()):
-                    self.events.replay_entry(name, check_readable(name, stored), loop_id)
+                for name, value in values:
+                    self.events.replay_entry(name, value, loop_id)
 
 
 class SegmentJournal(ReplayJournal):
@@ -134,6 +138,10 @@ class SegmentJournal(ReplayJournal):
         """Return the log of a loop inside of a call."""
         return _InnerJournal(self._log, name)
 
+    async def read_nested(self, name: str) -> Sequence[JournalValue]:
+        """Return the stored values of the logs inside of a call; see `Journal`."""
+        return self._log.read_inside(name)
+
     async def _store_value(self, position: int, name: str, value: JournalValue) -> None:
         if "failed" in value:
             if not name.startswith("call "):  # which must not run twice; all others are asked for again
@@ -158,18 +166,28 @@ class _InnerJournal(ReplayJournal):
         super().__init__(log.name_loop(path), f"{log.place.run_id}/{path}", log.stored.get(path, {}))
         self._log = log
         self._path = path
-        log.events.open_log(self.run_id)
+        self._loop_id = ""  # of the loop, which has another where it goes on from a snapshot
 
     def nested(self, name: str) -> Journal:
         return _InnerJournal(self._log, f"{self._path}/{name}")
 
+    async def read_nested(self, name: str) -> Sequence[JournalValue]:
+        return self._log.read_inside(f"{self._path}/{name}")
+
     async def _store_value(self, position: int, name: str, value: JournalValue) -> None:
+        self._open_events(name, value)
         await self._log.writer.store(self._log.place, self._path, position, name, value)
-        self._log.events.note_stored(name, self.run_id)
+        self._log.events.note_stored(name, self._loop_id)
 
     def _read_value(self, name: str, stored: JournalValue) -> JournalValue:
-        self._log.events.replay_entry(name, stored, self.run_id)
+        self._open_events(name, stored)
+        self._log.events.replay_entry(name, stored, self._loop_id)
         return stored
+
+    def _open_events(self, name: str, value: JournalValue) -> None:
+        if name == "begin":
+            self._loop_id = value["run"]
+            self._log.events.open_log(self._loop_id)
 
 
 def unwrap_value(stored: JournalValue) -> JournalValue:

@@ -1,7 +1,10 @@
-"""The database of durable runs: stored values with their large contents, and the connection pool.
+"""The database of durable runs: its tables and their migrations, values with their large contents, and the connections.
 
 The engine's tables have the segments, the worker that moves each, and the rests that they leave. The truth of a run is
 the log of its active segment, which is here, or the output of the last one.
+
+A migration only adds, so that workers of the release before continue beside it; what they leave out is filled in later.
+It is one transaction, of a worker or of ``toolkit runs migrate``.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from typing import Any, TypeVar
 import anyio
 import sqlalchemy as sa
 from anyio import to_thread
-from dbos import DBOSClient, Serializer
+from dbos import DBOS, DBOSClient, Serializer
 from sqlalchemy import event
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import (
@@ -45,9 +48,13 @@ from toolkit.durable.contents import (
     has_contents,
     put_back,
 )
-from toolkit.durable.errors import DatabaseUnavailableError, DurableError, UnstorableValueError
-from toolkit.durable.tables import contents, prepare_tables
-from toolkit.errors import ConfigurationError, JournalError
+from toolkit.errors import (
+    ConfigurationError,
+    DatabaseUnavailableError,
+    DurableError,
+    JournalError,
+    UnstorableValueError,
+)
 from toolkit.json_text import write_json
 from toolkit.private_files import make_private, write_ahead
 from toolkit.redaction import without_keys
@@ -56,6 +63,8 @@ from toolkit.settings import check_setting
 
 _REFUSALS = ("22", "54")
 """The classes of Postgres's codes that are about a value: data exceptions, and limits of the program."""
+_ENDED_SESSIONS = ("25P03", "25P04")
+"""Postgres's codes of a transaction that was idle or open for too long: it is rolled back, and its session ended."""
 _SPLIT_LINE = write_json({BESIDE: {}}).removesuffix("{}}")
 _MOST_AT_ONCE = 1_000
 ENGINE_NAME = "toolkit"
@@ -83,13 +92,20 @@ def is_refusal(error: BaseException) -> bool:
     """Return whether a database has refused a value, however often it is asked."""
     if isinstance(error, (DataError, OverflowError, UnicodeEncodeError, sqlite3.DataError)):
         return True
-    code: object = getattr(error.orig, "sqlstate", None) if isinstance(error, DBAPIError) else None
-    return isinstance(code, str) and code.startswith(_REFUSALS)
+    return _find_code(error).startswith(_REFUSALS)
 
 
 def is_away(error: BaseException) -> bool:
-    """Return whether a database is away, full or busy, so that it may accept the same later."""
+    """Return whether a database is away, full or busy, or ended the session: it may accept the same later."""
+    if isinstance(error, DBAPIError) and (error.connection_invalidated or _find_code(error) in _ENDED_SESSIONS):
+        return True
     return isinstance(error, (OperationalError, InterfaceError, PoolTimeoutError)) and not is_refusal(error)
+
+
+def _find_code(error: BaseException) -> str:
+    """Return Postgres's code of an error; nothing if it has none."""
+    code: object = getattr(error.orig, "sqlstate", None) if isinstance(error, DBAPIError) else None
+    return code if isinstance(code, str) else ""
 
 
 def store_contents(connection: sa.Connection, rows: Sequence[ContentRow]) -> None:
@@ -168,13 +184,6 @@ def restore_value(connection: sa.Connection, stored: StoredText, run_id: str, va
     if isinstance(restored, JournalError):
         raise restored
     return restored
-
-
-def database_now(engine: sa.Engine) -> sa.ColumnElement[Any]:
-    """Return the time by the database's clock in seconds since 1970: the one clock that all processes share."""
-    if engine.dialect.name == "postgresql":
-        return sa.extract("epoch", sa.func.clock_timestamp())
-    return (sa.func.julianday("now") - 2440587.5) * 86400.0
 
 
 def find_executor(connection: sa.Connection, workflow_id: str) -> str | None:
@@ -490,3 +499,212 @@ def _wait_for_space(context: sa.engine.ExceptionContext) -> None:
     code = getattr(context.original_exception, "sqlite_errorcode", 0)
     if code & 0xFF in _FULL:
         raise PoolTimeoutError(f"{context.original_exception}: is the disk full?") from context.original_exception
+
+
+TABLES_VERSION = 5
+"""The version of these tables, and of the entries of a segment's log."""
+UNDESCRIBED = sa.text("described < 0 OR (described <> segment AND state IN ('cancelled', 'done', 'failed', 'waiting'))")
+"""The runs whose endings, errors or labels an earlier release has left out."""
+
+_BYTES = "text_pattern_ops"
+"""Has an index of Postgres be in the order of bytes, as SQLite's are: what begins with a text is a range of it."""
+
+schema = sa.MetaData()
+"""The tables."""
+versions = sa.Table("toolkit_versions", schema, sa.Column("version", sa.Integer, primary_key=True))
+runs = sa.Table(
+    "toolkit_runs",
+    schema,
+    sa.Column("run_id", sa.Text, primary_key=True),
+    sa.Column("loop", sa.Text, nullable=False),
+    sa.Column("tenant", sa.Text, nullable=False),
+    sa.Column("priority", sa.Integer, nullable=False),
+    sa.Column("metadata", sa.Text, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("segment", sa.Integer, nullable=False),
+    sa.Column("attempt", sa.Text),  # the token of the process that moves it: others' events are refused
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("lost", sa.Integer, nullable=False),  # attempts in a row that have not reported an end
+    sa.Column("ended", sa.Integer, nullable=False),  # calls that had come to their end when the last of them began
+    sa.Column("last_seq", sa.Integer, nullable=False),
+    sa.Column("created", sa.Double, nullable=False),
+    sa.Column("updated", sa.Double, nullable=False),
+    sa.Column("due", sa.Double),  # when the decisions that it awaits expire, by the database's clock
+    sa.Column("begins", sa.Double),  # when it begins, if it was started for later
+    sa.Column("ending", sa.Text),  # of the last rest, with its error
+    sa.Column("error", sa.Text),
+    # The segment whose rest they are of; 0 where there is none, less where an earlier release has begun the run.
+    sa.Column("described", sa.Integer, nullable=False, server_default=sa.text("-1")),
+    # A key, so that Postgres lets entries and events of a run be written at once, and none while `attempt` changes.
+    sa.UniqueConstraint("run_id", "attempt"),
+    sa.Index("toolkit_runs_by_state", "state", "updated"),
+    sa.Index("toolkit_runs_by_creation", "created", "run_id"),
+    sa.Index("toolkit_runs_in_state", "state", "created", "run_id"),
+    sa.Index("toolkit_runs_by_due", "due"),
+    sa.Index("toolkit_runs_by_ending", "ending", "created", "run_id"),
+    sa.Index("toolkit_runs_by_tenant", "tenant", "created", "run_id", postgresql_ops={"tenant": _BYTES}),
+    sa.Index("toolkit_runs_by_id", "run_id", postgresql_ops={"run_id": _BYTES}).ddl_if("postgresql"),
+    sa.Index("toolkit_runs_undescribed", "run_id", sqlite_where=UNDESCRIBED, postgresql_where=UNDESCRIBED),
+)
+labels = sa.Table(
+    "toolkit_labels",  # the parts of the metadata of runs that they are found by
+    schema,
+    sa.Column("run_id", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),  # as JSON
+    sa.Index("toolkit_labels_by_value", "value", "name", "run_id", postgresql_ops={"value": _BYTES}),
+)
+events = sa.Table(
+    "toolkit_events",
+    schema,
+    sa.Column("run_id", sa.Text, primary_key=True),
+    sa.Column("seq", sa.Integer, primary_key=True),
+    sa.Column("segment", sa.Integer, nullable=False),
+    sa.Column("turn", sa.Integer, nullable=False),
+    sa.Column("attempt", sa.Text, nullable=False),
+    sa.Column("entry", sa.Text),  # the log entry of the same content: a take-over emits those that have no event
+    sa.Column("line", sa.Text, nullable=False),
+)
+inbox = sa.Table(
+    "toolkit_inbox",
+    schema,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("run_id", sa.Text, nullable=False),
+    sa.Column("key", sa.Text, nullable=False),  # a second decision on a call has the same, and is refused
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("segment", sa.Integer),  # that took it; null while none did, 0 where none ever will
+    sa.UniqueConstraint("run_id", "key"),
+    sa.Index("toolkit_inbox_waiting", "segment", "id"),
+    sqlite_autoincrement=True,
+)
+entries = sa.Table(
+    "toolkit_entries",  # the log of each segment; the engine knows a segment as one piece of work
+    schema,
+    sa.Column("run_id", sa.Text, primary_key=True),
+    sa.Column("segment", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("path", sa.Text, primary_key=True),  # the calls that the log of a sub-agent is inside of
+    sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("value", sa.Text, nullable=False),
+)
+contents = sa.Table(
+    "toolkit_contents",  # large texts of entries, events, messages and rests, each once for a run
+    schema,
+    sa.Column("run_id", sa.Text, primary_key=True),
+    sa.Column("digest", sa.Text, primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),
+)
+workers = sa.Table(
+    "toolkit_workers",
+    schema,
+    sa.Column("executor", sa.Text, primary_key=True),
+    sa.Column("beats", sa.Integer, nullable=False),
+    sa.Column("lease", sa.Double, nullable=False),
+    sa.Column("host", sa.Text, nullable=False),
+    sa.Column("seen", sa.Double, nullable=False),
+    sa.Column("loops", sa.Text),  # the names of those that it serves, as a JSON list; null of an earlier release
+)
+
+_LOCK = 0x746B_6475  # "tkdu": who makes or migrates the tables in Postgres
+
+
+def prepare_tables(url: sa.URL, engine: sa.Engine, *, may_migrate: bool) -> None:
+    """Make the engine's tables and ours where they are not there; migrate ours where they are of an earlier version.
+
+    Args:
+        url: The database.
+        engine: The same.
+        may_migrate: False refuses tables of an earlier version.
+
+    Raises:
+        DurableError: They are of a later version, or of an earlier one and may not be migrated.
+    """
+    with engine.connect() as connection:
+        if sa.inspect(connection).has_table(versions.name) and _check_version(connection, may_migrate=may_migrate):
+            return
+    _make_engine_tables(url)
+    with engine.begin() as connection:
+        if engine.dialect.name == "postgresql":
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+        else:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        if not sa.inspect(connection).has_table(versions.name):
+            schema.create_all(connection)
+            connection.execute(versions.insert().values(version=TABLES_VERSION))
+        elif not _check_version(connection, may_migrate=True):  # another process may have been first
+            _migrate_tables(connection)
+
+
+def _make_engine_tables(url: sa.URL) -> None:
+    logging.getLogger("dbos").setLevel(logging.WARNING)
+    try:
+        DBOS.migrate(url.render_as_string(hide_password=False).replace("+psycopg", ""))
+    except SQLAlchemyError:
+        raise
+    except Exception as error:
+        raise DurableError(f"the engine can't make its tables: {error}") from error
+
+
+def _check_version(connection: sa.Connection, *, may_migrate: bool) -> bool:
+    """Return whether the tables are of this version, and need no migration.
+
+    Raises:
+        DurableError: They can't be used, or may not be migrated.
+    """
+    version = _read_version(connection)
+    if version == TABLES_VERSION:
+        return True
+    if version is None or version + 1 not in _MIGRATIONS:
+        raise DurableError(
+            f"the durable runs in this database are of version {version}, and this library reads version "
+            f"{TABLES_VERSION}: use the release that wrote them or a later one, or another database"
+        )
+    if not may_migrate:
+        raise DurableError(
+            f"the durable runs in this database are of version {version}, and this library reads version "
+            f"{TABLES_VERSION}: start a worker of this release, or migrate them by `toolkit runs migrate`"
+        )
+    return False
+
+
+def _read_version(connection: sa.Connection) -> int | None:
+    return connection.scalar(sa.select(versions.c.version))
+
+
+def _migrate_tables(connection: sa.Connection) -> None:
+    before = _read_version(connection)
+    assert before is not None
+    for version in range(before + 1, TABLES_VERSION + 1):
+        statements = _MIGRATIONS[version]
+        if connection.dialect.name == "postgresql":
+            statements += _POSTGRES_MIGRATIONS[version]
+        else:
+            statements = statements.replace(f" {_BYTES}", "")
+        for statement in statements.split(";"):
+            connection.exec_driver_sql(statement)
+    connection.execute(versions.update().values(version=TABLES_VERSION))
+    _logger.warning("the tables of durable runs were migrated from version %d to %d", before, TABLES_VERSION)
+
+
+_POSTGRES_MIGRATIONS: Mapping[int, str] = {
+    5: f"; CREATE INDEX toolkit_runs_by_id ON toolkit_runs (run_id {_BYTES})",
+}
+_MIGRATIONS: Mapping[int, str] = {
+    5: f"""
+        ALTER TABLE toolkit_runs ADD COLUMN begins DOUBLE PRECISION;
+        ALTER TABLE toolkit_runs ADD COLUMN ending TEXT;
+        ALTER TABLE toolkit_runs ADD COLUMN error TEXT;
+        ALTER TABLE toolkit_runs ADD COLUMN described INTEGER DEFAULT -1 NOT NULL;
+        ALTER TABLE toolkit_workers ADD COLUMN loops TEXT;
+        CREATE TABLE toolkit_labels (
+            run_id TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (run_id, name)
+        );
+        CREATE INDEX toolkit_labels_by_value ON toolkit_labels (value {_BYTES}, name, run_id);
+        CREATE INDEX toolkit_runs_by_ending ON toolkit_runs (ending, created, run_id);
+        CREATE INDEX toolkit_runs_by_tenant ON toolkit_runs (tenant {_BYTES}, created, run_id);
+        CREATE INDEX toolkit_runs_undescribed ON toolkit_runs (run_id)
+            WHERE described < 0 OR (described <> segment AND state IN ('cancelled', 'done', 'failed', 'waiting'))
+    """,
+}
+"""The statements that bring the tables of the version before to this one; they stay as they were released."""

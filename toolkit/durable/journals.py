@@ -1,7 +1,7 @@
-"""The log of a run in a file, without an engine: for scripts and desktop programs.
+"""Logs that replay their stored entries and store new ones; and the one in a file, for scripts and desktop programs.
 
-Entries are rows of a table, each written in one transaction and sealed against changes. A lock on the run ends with
-the process that holds it.
+In a file, entries are rows of a table, each written in one transaction and sealed against changes. A lock on the run
+ends with the process that holds it.
 """
 
 from __future__ import annotations
@@ -15,22 +15,193 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
+import anyio
 from anyio import CancelScope, to_thread
 
 from toolkit.dataclass import dataclass
 from toolkit.durable.contents import check_content, put_back, set_aside
-from toolkit.durable.replay_journal import ReplayJournal, StoredEntry
 from toolkit.errors import ConfigurationError, JournalError
 from toolkit.json_text import write_json
-from toolkit.loop.journal import JournalEntry, JournalValue
+from toolkit.loop.journal import Journal, JournalEntry, JournalValue, check_entry_name
 from toolkit.private_files import make_private, write_ahead
+from toolkit.schema.nodes import is_object
 from toolkit.settings import check_setting
+
+StoredEntry = tuple[str, Any]
+"""The name and the value of an entry; where the value can't be read, a text or an error stands for it."""
+
+
+class ReplayJournal(ABC):
+    """The log of a run, or of a loop inside of one of its calls.
+
+    Args:
+        run_id: The id of the run, the same in each attempt.
+        name: The run, in messages.
+        stored: The entries of earlier attempts by position; None where `_load_entries` reads them at the first use.
+    """
+
+    def __init__(self, run_id: str, name: str, stored: Mapping[int, StoredEntry] | None) -> None:
+        self.run_id = run_id
+        self._name = name
+        self._left: dict[int, StoredEntry] | None = None  # the stored entries that were not asked for yet
+        self._last = self._position = 0
+        if stored is not None:
+            self._take_stored(stored)
+
+    async def once(self, entry: JournalEntry) -> JournalValue:
+        """Return the stored value of an entry, or do its work and store the value.
+
+        Raises:
+            JournalError: Another entry is stored at its position, or the value is no JSON.
+            Exception: Another worker has taken the run over.
+        """
+        [value] = await self.all([entry])
+        return value
+
+    async def all(self, entries: Sequence[JournalEntry]) -> list[JournalValue]:
+        """Do so with several entries at once.
+
+        Raises:
+            BaseException: The first that came out of the work of one, when all have ended.
+        """
+        left = await self._open_entries()
+        first = self._position + 1
+        self._position += len(entries)
+        for position, entry in enumerate(entries, first):
+            if position not in left:
+                self._check_missing(position, entry)
+        if len(entries) == 1:
+            return [await self._take_entry(left, first, entries[0])]
+        values: list[JournalValue] = [{} for _ in entries]
+        failures: list[BaseException] = []
+        live = [index for index in range(len(entries)) if first + index not in left]
+        for index, entry in enumerate(entries):
+            if index not in live:
+                values[index] = self._replay_entry(left, first + index, entry)
+
+        async def take(index: int, entry: JournalEntry) -> None:
+            try:
+                values[index] = await self._take_entry(left, first + index, entry)
+            except anyio.get_cancelled_exc_class():
+                raise
+            except BaseException as error:  # noqa: BLE001 - raised below, not in a group
+                failures.append(error)
+
+        async with anyio.create_task_group() as tasks:
+            for index in live:
+                tasks.start_soon(take, index, entries[index])
+        if failures:
+            raise failures[0]
+        return values
+
+    async def recall(self, name: str) -> JournalValue | None:  # noqa: ARG002 - for files
+        """Return None: in an engine the next segment begins with a decision, so the log that awaits it has none."""
+        return None
+
+    async def finish(self) -> None:
+        """Check that no stored entry is left when the run rests.
+
+        Raises:
+            JournalError: One is.
+        """
+        left = await self._open_entries()
+        if left:
+            raise JournalError(
+                f"the log of the run '{self._name}' goes on with '{left[min(left)][0]}' where the run has ended: it "
+                "was written with other settings or by another version of the program, or it was changed"
+            )
+
+    @property
+    def is_read(self) -> bool:
+        """True once all stored entries were replayed."""
+        return not self._left
+
+    @abstractmethod
+    def nested(self, name: str) -> Journal:
+        """Return the log of a loop inside of an entry's work."""
+
+    @abstractmethod
+    async def read_nested(self, name: str) -> Sequence[JournalValue]:
+        """Return the stored values of the logs inside of an entry's work; see `Journal`."""
+
+    @abstractmethod
+    async def _store_value(self, position: int, name: str, value: JournalValue) -> None:
+        """Store a value; when this returns, no crash undoes it."""
+
+    async def _load_entries(self) -> Mapping[int, StoredEntry]:
+        """Return the stored entries, where they were not given."""
+        return {}
+
+    def _read_value(self, name: str, stored: JournalValue) -> JournalValue:  # noqa: ARG002 - for subclasses
+        """Return the value of a stored entry that is replayed."""
+        return stored
+
+    async def _open_entries(self) -> dict[int, StoredEntry]:
+        if self._left is None:
+            return self._take_stored(await self._load_entries())
+        return self._left
+
+    def _take_stored(self, stored: Mapping[int, StoredEntry]) -> dict[int, StoredEntry]:
+        self._left = left = dict(stored)
+        self._last = max(left, default=0)
+        return left
+
+    def _check_missing(self, position: int, entry: JournalEntry) -> None:
+        """Refuse to do work that was done before, since entries behind it are stored.
+
+        Of calls at the same time later ones may be stored and an earlier one not, and nothing follows them. A decision
+        that didn't hold is not stored, and is found again in the start of its segment.
+
+        Raises:
+            JournalError: The log was cut.
+        """
+        if self._last > self._position and not entry.name.startswith("decided "):
+            raise JournalError(
+                f"the log of the run '{self._name}' has no '{entry.name}' at position {position}, and goes on behind "
+                "it: it was cut, or changed"
+            )
+
+    async def _take_entry(self, left: dict[int, StoredEntry], position: int, entry: JournalEntry) -> JournalValue:
+        if position not in left:
+            value = await entry.work()
+            await self._store_value(position, entry.name, value)
+            return value
+        return self._replay_entry(left, position, entry)
+
+    def _replay_entry(self, left: dict[int, StoredEntry], position: int, entry: JournalEntry) -> JournalValue:
+        name, stored = left[position]
+        check_entry_name(name, entry.name)
+        value = self._read_value(name, check_readable(name, stored))
+        del left[position]
+        if entry.on_replay is not None:
+            entry.on_replay(value)
+        return value
+
+
+def is_inside(path: str, call: str) -> bool:
+    """Return whether a path of logs is that of a loop inside of a call, at any depth."""
+    return path == call or path.startswith((f"{call}/", f"{call}."))
+
+
+def check_readable(name: str, stored: Any) -> JournalValue:
+    """Return the stored value of an entry.
+
+    Raises:
+        JournalError: It can't be read.
+    """
+    if isinstance(stored, JournalError):
+        raise stored
+    if not is_object(stored):
+        raise JournalError(f"the entry '{name}' of the log can't be read: it was changed, or encrypted otherwise")
+    return dict(stored)
+
 
 Cipher = Callable[[bytes], bytes]
 """Encrypts or decrypts a stored value."""
@@ -126,15 +297,16 @@ class SqliteJournal(ReplayJournal):
         super().__init__(inner_id if path else log.run_id, name, None)
         self._log = log
         self._path = path
+        self._has_begun = False  # has served a loop
 
     async def recall(self, name: str) -> JournalValue | None:
         """Return the value of the next stored entry if that is the entry of this name; see `Journal`."""
         left = await self._open_entries()
-        found = left.get(self._position + 1)
-        if found is None or found[0] != name:
+        following = min(left, default=0)  # behind a position that a decision which did not hold has left empty
+        if not following or left[following][0] != name:
             return None
-        self._position += 1
-        value: JournalValue = left.pop(self._position)[1]
+        self._position = following
+        value: JournalValue = left.pop(following)[1]
         return value
 
     def nested(self, name: str) -> SqliteJournal:
@@ -142,6 +314,10 @@ class SqliteJournal(ReplayJournal):
         inner = object.__new__(type(self))
         inner._open_log(self._log, f"{self._name}/{name}", f"{self._path}/{name}")
         return inner
+
+    async def read_nested(self, name: str) -> Sequence[JournalValue]:
+        """Return the stored values of the logs inside of a call; see `Journal`."""
+        return await to_thread.run_sync(self._log.read_inside, f"{self._path}/{name}")
 
     @staticmethod
     def list_runs(path: str | os.PathLike[str]) -> list[JournaledRun]:
@@ -202,12 +378,17 @@ class SqliteJournal(ReplayJournal):
         return await to_thread.run_sync(self._log.read_entries, self._path)
 
     async def _store_value(self, position: int, name: str, value: JournalValue) -> None:
+        self._has_begun |= name == "begin"
         with CancelScope(shield=True):
             await to_thread.run_sync(self._log.write_entry, self._path, position, name, value)
 
+    def _read_value(self, name: str, stored: JournalValue) -> JournalValue:
+        self._has_begun |= name == "begin"
+        return stored
+
     def _check_missing(self, position: int, entry: JournalEntry) -> None:
         super()._check_missing(position, entry)
-        if entry.name == "begin" and position > 1:
+        if entry.name == "begin" and self._has_begun:
             raise JournalError(
                 f"the journal of the run '{self._name}' has served a loop already: give each loop a journal of its own"
             )
@@ -273,6 +454,13 @@ class SqliteLog:
                 "SELECT position, name, value, seal FROM entry WHERE run_id = ? AND path = ?", (self.run_id, path)
             )
             return {position: (name, self._read_value(path, *row)) for row in rows for position, name, *_ in [row]}
+
+    def read_inside(self, call: str) -> list[JournalValue]:
+        """Return the values of the logs inside of a call, which its path names."""
+        with self._lock:
+            paths = self._use_database().execute("SELECT DISTINCT path FROM entry WHERE run_id = ?", (self.run_id,))
+            inside = [path for (path,) in paths if is_inside(path, call)]
+        return [value for path in inside for _, value in self.read_entries(path).values()]
 
     def _read_value(self, path: str, position: int, name: str, value: bytes, seal: bytes) -> JournalValue:
         is_whole = isinstance(value, bytes) and isinstance(seal, bytes)  # pyright: ignore[reportUnnecessaryIsInstance]
