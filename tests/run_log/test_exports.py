@@ -17,7 +17,7 @@ from toolkit import (
     tool,
     tool_loop_sync,
 )
-from toolkit.loop.event_json import load_event
+from toolkit.events import load_event
 from toolkit.run_log import RunLog, export_lines, export_markdown, export_test
 from toolkit.testing import ScriptedProvider
 

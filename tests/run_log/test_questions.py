@@ -46,7 +46,7 @@ async def play_and_answer(log: RunLog, registry: ToolRegistry[object], answer: s
     async def run() -> None:
         results.append(await tool_loop(ScriptedProvider([call, "Well."]), registry, "Go", config=config))
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run)
             page = RunLog(log.path)
@@ -78,7 +78,7 @@ async def test_the_call_of_a_sub_agent_is_asked_about_in_its_own_loop(log: RunLo
         middleware=(log,),
         on_tool_call=lambda request: ask_on_page(log)(request) if request.agent else True,
     )
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         async with anyio.create_task_group() as tasks:
             provider = ScriptedProvider([ToolCall("9", "cleaner", '{"task": "clean"}'), "Done."])
             tasks.start_soon(lambda: tool_loop(provider, ToolRegistry([cleaner]), "Go", config=config))

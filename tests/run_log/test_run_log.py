@@ -39,8 +39,8 @@ from toolkit.calls.caching import SqliteCache
 from toolkit.chat import ChatResponse, ImageBlock, TextBlock, TextDelta, UserMessage
 from toolkit.loop.events import Done
 from toolkit.run_log import LogEntry, RunLog, Timeline
+from toolkit.run_log.log import RunWriter
 from toolkit.run_log.stores import StoredLine, StoredRun
-from toolkit.run_log.writer import RunWriter
 from toolkit.testing import ScriptedProvider
 
 pytestmark = pytest.mark.anyio
@@ -116,7 +116,7 @@ async def test_many_runs_at_once_have_at_most_a_hundred_files_open_and_lose_no_l
         provider = ScriptedProvider([ToolCall("1", "wait", "{}"), "done"])
         await tool_loop(provider, ToolRegistry([wait]), "go", config=ToolLoopConfig(middleware=(log,)))
 
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         async with anyio.create_task_group() as tasks:
             for _ in range(130):
                 tasks.start_soon(run)
@@ -294,7 +294,7 @@ async def test_a_live_run_is_followed_to_its_end(path: Path) -> None:
     seen: list[str] = []
     reader = RunLog(path)
     config: ToolLoopConfig[None] = ToolLoopConfig(middleware=(log,))
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         async with anyio.create_task_group() as tasks:
             provider = ScriptedProvider([ToolCall("1", "wait", "{}"), "Done."])
             tasks.start_soon(lambda: tool_loop(provider, ToolRegistry([wait]), "Go", config=config))
@@ -440,7 +440,7 @@ class StuckStore:
         self.lines: list[bytes] = []
 
     def append(self, run_id: str, lines: bytes) -> None:
-        self.is_free.wait(30)
+        self.is_free.wait(300)
         self.lines += lines.split(b"\n")[:-1]
 
     def touch(self, run_ids: Iterable[str]) -> None: ...
@@ -488,7 +488,7 @@ def hang() -> str:
     '''Hang.'''
     log.flush()
     print("in the tool", flush=True)
-    time.sleep(60)
+    time.sleep(600)
     return ""
 
 log = RunLog(sys.argv[1])
@@ -503,7 +503,7 @@ def test_a_run_whose_process_was_killed_is_read_up_to_its_last_entry(path: Path)
         assert process.stdout is not None
         assert process.stdout.readline() == "in the tool\n"
         process.send_signal(signal.SIGKILL)
-        process.wait(30)
+        process.wait(300)
     log = RunLog(path)
     (run,) = log.runs()
     assert kinds_of(log.read(run.id)) == WHOLE_RUN[:7]
@@ -511,7 +511,7 @@ def test_a_run_whose_process_was_killed_is_read_up_to_its_last_entry(path: Path)
 
 @pytest.mark.real
 def test_what_waits_is_written_when_the_interpreter_ends(path: Path) -> None:
-    code = KILLED.replace("    time.sleep(60)\n", "").replace("[ToolCall(", '["Hi.", ToolCall(')
+    code = KILLED.replace("    time.sleep(600)\n", "").replace("[ToolCall(", '["Hi.", ToolCall(')
     subprocess.run([sys.executable, "-c", code, path], check=True, timeout=60)
     assert [run.state for run in RunLog(path).runs()] == ["ended"]
 

@@ -130,7 +130,7 @@ async def test_a_question_shows_no_secret(tmp_path: Path) -> None:
     log, key = RunLog(tmp_path / "runs"), "sk-proj-" + "a1B2" * 9
     config: ToolLoopConfig[None] = ToolLoopConfig(middleware=(log,), on_tool_call=ask_on_page(log))
     provider = ScriptedProvider([ToolCall("1", "repeat", json.dumps({"text": key})), "Ok."])
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: tool_loop(provider, ToolRegistry([repeat]), "Go", config=config))
             question = await find_question(log)

@@ -91,6 +91,30 @@ async def serve_viewer(log: RunLog, port: int = 0, *, on_ready: Callable[[str], 
     """
     if cancellation_mark() is None:
         raise ConfigurationError("uvicorn runs on asyncio: on trio, give viewer_app(...) to a server such as hypercorn")
+
+    def open_app(pages: Pages) -> tuple[Starlette, Callable[[], None]]:
+        viewer = _Viewer(log, pages)
+        return _make_app(viewer, pages), viewer.end_streams
+
+    await serve_pages(open_app, port, on_ready=on_ready)
+
+
+async def serve_pages(
+    open_app: Callable[[Pages], tuple[Starlette, Callable[[], None] | None]],
+    port: int,
+    *,
+    on_ready: Callable[[str], None] | None,
+) -> None:
+    """Serve an application on loopback to the pages that its links let in.
+
+    Args:
+        open_app: Returns the application behind `gate_app`, and how its streams are ended.
+        port: The port; 0 takes a free one.
+        on_ready: Called with each link.
+
+    Raises:
+        ConfigurationError: The port can't be had.
+    """
     if not 0 <= port <= _LAST_PORT:
         raise ConfigurationError(f"a port is a number from 0 to {_LAST_PORT}, and {port} is none")
     reached: list[int] = []
@@ -100,13 +124,12 @@ async def serve_viewer(log: RunLog, port: int = 0, *, on_ready: Callable[[str], 
         reached.append(port)
         codes.make_next()
 
-    pages = _Pages(secrets.token_bytes(32), codes.take)
-    viewer = _Viewer(log, pages)
+    app, end_streams = open_app(Pages(secrets.token_bytes(32), codes.take))
     try:
-        await serve_app(_make_app(viewer, pages), _LOOPBACK, port, report_link, viewer.end_streams)
+        await serve_app(app, _LOOPBACK, port, report_link, end_streams)
     except OSError as error:
         raise ConfigurationError(
-            f"port {port} of {_LOOPBACK} can't be had ({error}): another viewer may run there; give another port, or 0 "
+            f"port {port} of {_LOOPBACK} can't be had ({error}): another one may run there; give another port, or 0 "
             "for one that is free"
         ) from error
 
@@ -126,22 +149,43 @@ def viewer_app(log: RunLog, token: str) -> Starlette:
     def is_token(code: str) -> bool:
         return hmac.compare_digest(code.encode("utf-8", "replace"), token.encode())
 
-    pages = _Pages(token.encode(), is_token)
+    pages = Pages(token.encode(), is_token)
     return _make_app(_Viewer(log, pages), pages)
 
 
-def _make_app(viewer: _Viewer, pages: _Pages) -> Starlette:
+def _make_app(viewer: _Viewer, pages: Pages) -> Starlette:
+    return gate_app(
+        pages,
+        _read_page,
+        Route("/runs", viewer.list_runs),
+        Route("/runs/{run_id}/live", viewer.follow_run),
+        Route("/runs/{run_id}/steps/{number:int}", viewer.show_step),
+        Route("/runs/{run_id}/search", viewer.search_run),
+        Route("/runs/{run_id}/export/{form}", viewer.export_run),
+        Route("/runs/{run_id}/answers", viewer.take_answer, methods=["POST"]),
+    )
+
+
+def gate_app(pages: Pages, read_page: Callable[[], str], *routes: Route) -> Starlette:
+    """Return an application of a page and of its requests, which only pages that were let in may send."""
+
+    async def show_page(request: Request) -> Response:
+        """Return the page; its script and style are in it, under a nonce."""
+        del request
+        nonce = secrets.token_urlsafe(18)
+        html = read_page().replace("{{nonce}}", nonce)
+        return HTMLResponse(html, headers={**_SAFE, "Content-Security-Policy": _POLICY.format(nonce=nonce)})
+
+    async def let_in(request: Request) -> Response:
+        """Return a token for the page that has the code of a link."""
+        code = (await _read_body(request)).get("code")
+        token = pages.let_in(code) if isinstance(code, str) else None
+        if token is None:
+            return _as_json({"problem": "This link was opened already, or is of another time: open the last one."}, 403)
+        return _as_json({"token": token})
+
     app = Starlette(
-        routes=[
-            Route("/", viewer.show_page),
-            Route(_ENTRANCE, viewer.let_in, methods=["POST"]),
-            Route("/runs", viewer.list_runs),
-            Route("/runs/{run_id}/live", viewer.follow_run),
-            Route("/runs/{run_id}/steps/{number:int}", viewer.show_step),
-            Route("/runs/{run_id}/search", viewer.search_run),
-            Route("/runs/{run_id}/export/{form}", viewer.export_run),
-            Route("/runs/{run_id}/answers", viewer.take_answer, methods=["POST"]),
-        ],
+        routes=[Route("/", show_page), Route(_ENTRANCE, let_in, methods=["POST"]), *routes],
         exception_handlers={ConfigurationError: _report_problem},
     )
     app.add_middleware(cast("Any", _PageGate), pages=pages)
@@ -172,7 +216,7 @@ class _OneTimeCodes:
         return True
 
 
-class _Pages:
+class Pages:
     """The tokens of open pages, and of the questions that each was shown.
 
     No list of them is held: what was made with the key is known by it, in each process that has the key.
@@ -211,7 +255,7 @@ class _Pages:
 class _Viewer:
     """Answers the requests of the page."""
 
-    def __init__(self, log: RunLog, pages: _Pages) -> None:
+    def __init__(self, log: RunLog, pages: Pages) -> None:
         self._log = log
         self._pages = pages
         self._open_run = lru_cache(_MOST_OPEN)(partial(_LiveRun, log))
@@ -220,21 +264,6 @@ class _Viewer:
     def end_streams(self) -> None:
         """End the streams of all pages that follow a run."""
         self._is_ending = True
-
-    async def show_page(self, request: Request) -> Response:
-        """Return the page; its script and style are in it, under a nonce."""
-        del request
-        nonce = secrets.token_urlsafe(18)
-        html = _read_page().replace("{{nonce}}", nonce)
-        return HTMLResponse(html, headers={**_SAFE, "Content-Security-Policy": _POLICY.format(nonce=nonce)})
-
-    async def let_in(self, request: Request) -> Response:
-        """Return a token for the page that has the code of a link."""
-        code = (await _read_body(request)).get("code")
-        token = self._pages.let_in(code) if isinstance(code, str) else None
-        if token is None:
-            return _as_json({"problem": "This link was opened already, or is of another time: open the last one."}, 403)
-        return _as_json({"token": token})
 
     async def list_runs(self, request: Request) -> Response:
         """Return the runs in short."""
@@ -450,7 +479,7 @@ class _PageGate:
         pages: The pages that were let in.
     """
 
-    def __init__(self, app: ASGIApp, pages: _Pages) -> None:
+    def __init__(self, app: ASGIApp, pages: Pages) -> None:
         self._app = app
         self._pages = pages
 

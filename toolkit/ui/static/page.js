@@ -382,7 +382,7 @@ $("tree").addEventListener("keydown", (event) => {
 function openStep(id, takesFocus = false) {
   const isNew = run.selected !== id;
   run.selected = id;
-  if (isNew) { $("sections").replaceChildren(); $("sections").scrollTop = 0; $("reason").value = ""; }
+  if (isNew) { $("sections").replaceChildren(); $("sections").scrollTop = 0; $("reason").value = ""; run.shown = null; }
   $("step").hidden = false;
   document.body.classList.add("has-step");
   show("step");
@@ -410,18 +410,28 @@ async function refreshStep() {
     took: step[END] === null ? "" : sayLength(step[END] - step[START]), note: step[NOTE],
     tokens: step[TOKENS] ? step[TOKENS].toLocaleString() : "", cost: sayCost(step[COST]),
   });
-  $("question").hidden = !(step[QUESTION] && step[STATUS] === "waiting");
+  showQuestion();
   if (isAsked) { isStale = true; return; }
   isAsked = true;
   try {
     const answer = await (await ask("/runs/" + run.id + "/steps/" + step[ID])).json();
-    if (run.selected === step[ID]) { run.shown = answer.shown; fillSections(answer.sections); }
+    if (run.selected === step[ID]) {
+      run.shown = answer.sections.some((section) => section.kind === "question") ? answer.shown : null;
+      showQuestion();
+      fillSections(answer.sections);
+    }
   } catch (error) {
     say(error.message);
   }
   // A step that reports all the time is read twice a second.
   setTimeout(() => { isAsked = false; if (isStale) { isStale = false; refreshStep(); } }, 500);
   if (run.selected !== step[ID]) isStale = true;
+}
+
+// Nobody decides before what is asked has come, and its mark with it.
+function showQuestion() {
+  const step = run.steps[run.selected];
+  $("question").hidden = !(step[QUESTION] && step[STATUS] === "waiting" && run.shown);
 }
 
 function fillSections(sections) {
