@@ -1,4 +1,4 @@
-"""Decisions on their way to a durable run, and transcripts that it goes on from: with a signing key, no forged one."""
+"""What is sent to a durable run, and transcripts that it goes on from: with a signing key, nothing forged is taken."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
+import sqlalchemy as sa
 
 from tests.durable.desk import Desk, make_desk, read_notes
 from tests.durable.memory_journal import Memory, MemoryJournal
@@ -16,9 +17,9 @@ from toolkit import Approve, Modify
 from toolkit.chat import UserMessage, dump_messages
 from toolkit.chat.messages import messages_to_plain
 from toolkit.durable import DurableError, DurableLoop, DurableRun, DurableRuns, RunPlace
-from toolkit.durable.rests import Rest, RunSegment, seal_decision, write_decision
+from toolkit.durable.rests import Rest, RunSegment, seal_item, write_decision
 from toolkit.durable.rows import RunRows, decision_key
-from toolkit.durable.storage import Storage
+from toolkit.durable.storage import Storage, inbox
 from toolkit.errors import ConfigurationError, ProviderError
 from toolkit.loop.approvals import PendingApproval
 
@@ -41,15 +42,15 @@ def forge_plain(run_id: str, pending: PendingApproval) -> dict[str, Any]:
 
 
 def forge_with_another_key(run_id: str, pending: PendingApproval) -> dict[str, Any]:
-    return seal_decision(b"x", run_id, pending.call_id, pending.binding, write_decision(Approve()))
+    return seal_item(b"x", run_id, "decide", "", forge_plain(run_id, pending))
 
 
 def move_from_another_run(run_id: str, pending: PendingApproval) -> dict[str, Any]:
-    return seal_decision(KEY, "another", pending.call_id, pending.binding, write_decision(Approve()))
+    return seal_item(KEY, "another", "decide", "", forge_plain(run_id, pending))
 
 
 def change_arguments(run_id: str, pending: PendingApproval) -> dict[str, Any]:
-    right = seal_decision(KEY, run_id, pending.call_id, pending.binding, write_decision(Approve()))
+    right = seal_item(KEY, run_id, "decide", "", forge_plain(run_id, pending))
     return {**right, "decision": write_decision(Modify({"n": 2200}))}
 
 
@@ -88,6 +89,75 @@ async def test_no_forged_decision_is_taken_and_a_right_one_is_taken_after_it(tmp
                 await (await others.get(run.id)).decide(pending.call_id, Approve(), binding=pending.binding)
             await wait_for_state(run, "done")
             assert read_notes(tmp_path, run.id) == ["refund c0 0"]
+    storage.close()
+
+
+async def wait_until_taken(storage: Storage, run: DurableRun) -> None:
+    """Wait until a segment has begun with all that was sent to a run, and has come to its rest."""
+    waiting = sa.select(inbox.c.id).where(inbox.c.run_id == run.id, inbox.c.segment.is_(None))
+    with anyio.fail_after(90):
+        while True:
+            with storage.engine.connect() as connection:
+                if not connection.execute(waiting).all() and (await run.status()).is_at_rest:
+                    return
+            await anyio.sleep(0.02)
+
+
+SENT: dict[str, dict[str, Any]] = {
+    "say": {"message": messages_to_plain([UserMessage("add")])[0]},
+    "steer": {"message": messages_to_plain([UserMessage("add")])[0]},
+    "cancel": {"reason": "enough"},
+}
+
+
+def forge_items(kind: str, run_id: str) -> dict[str, Any]:
+    """Return bodies of items that nobody with the key has sent to a run, by their keys."""
+    body = SENT[kind]
+    other = "steer" if kind == "say" else "say"
+    return {
+        "plain": body,
+        "no seal": {**body, "seal": ""},
+        "a list": {**body, "seal": ["x"]},
+        "half a letter": {**body, "seal": "\ud800"},
+        "another key": seal_item(b"x", run_id, kind, "another key", body),
+        "another run": seal_item(KEY, "another", kind, "another run", body),
+        "another kind": seal_item(KEY, run_id, other, "another kind", body),
+        "copied": seal_item(KEY, run_id, kind, "the first", body),
+        "changed": {
+            **seal_item(KEY, run_id, kind, "changed", body),
+            "reason": "none",
+            "message": SENT["say"]["message"],
+        },
+        "more": {**seal_item(KEY, run_id, kind, "more", body), "call_id": "c0"},
+    }
+
+
+@pytest.mark.parametrize("kind", SENT)
+async def test_nothing_forged_is_taken_by_a_run(kind: str, tmp_path: Path) -> None:
+    url, desk = f"sqlite:///{tmp_path / 'runs.db'}", make_sealed_desk(tmp_path)
+    storage = Storage(url, None)
+    rows = RunRows(storage)
+    async with DurableRuns(url) as runs:
+        with worker_beside(url, desk):
+            run = await runs.start(desk, "refund")
+            await wait_for_state(run, "waiting")
+            for key, body in forge_items(kind, run.id).items():
+                assert rows.put_item(run.id, kind, key, body)
+            if kind == "cancel":  # words are read after the decision
+                await wait_until_taken(storage, run)
+            [pending] = (await run.status()).pending
+            await run.decide(pending.call_id, Approve(), binding=pending.binding)
+            await wait_until_taken(storage, run)
+            result = await run.result()
+            assert [message.role for message in result.messages] == ["user", "assistant", "tool", "assistant"]
+            assert (await run.status()).state == "done"
+            assert read_notes(tmp_path, run.id) == ["refund c0 0"]
+            unknown = await runs.get(run.id)
+            with pytest.raises(ConfigurationError, match="has a signing_key"):
+                await unknown.say("add")
+            await run.say("then add")
+            await wait_until_taken(storage, run)
+            assert read_notes(tmp_path, run.id) == ["refund c0 0", "add c2"]
     storage.close()
 
 

@@ -34,7 +34,7 @@ from toolkit import (
 from toolkit.chat import ChatResponse
 from toolkit.errors import McpError
 from toolkit.sources.mcp import Elicitation, Sampling, SamplingRequest, http, mcp_tools
-from toolkit.sources.mcp.callbacks import Questions
+from toolkit.sources.mcp.tools import Questions
 from toolkit.testing import FunctionProvider, ScriptedProvider
 
 pytestmark = [
@@ -85,7 +85,7 @@ class Model:
 
 
 async def use(server: MemoryServer, sampling: Sampling) -> str:
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         async with mcp_tools(server, sampling=sampling) as tools:
             return (await ToolRegistry(tools).execute(ToolCall("1", "sample", "{}"))).text
 
@@ -141,7 +141,7 @@ async def test_samples_count_in_the_usage_and_the_limits_of_the_run() -> None:
     provider = ScriptedProvider([ToolCall("1", "sample", "{}"), "Done."])
     sampling = Sampling(provider=model.provider, approve="all")
     config = ToolLoopConfig(limits=LoopLimits(usage=UsageLimits(requests=3)))
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         async with mcp_tools(sampler(count=4), sampling=sampling) as tools:
             result = await tool_loop(provider, ToolRegistry(tools), "Go.", config=config)
     said = result.messages[2].text.split("|")
@@ -174,7 +174,7 @@ async def elicit(answer: Any, *, schema: dict[str, Any] = FORM, count: int = 1) 
                 said.append(str(error))
         return text("\n".join(said))
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         async with mcp_tools(MemoryServer([(listed("ask"), ask)], is_modern=False), elicitation=answer) as tools:
             return (await ToolRegistry(tools).execute(ToolCall("1", "ask", "{}"))).text
 
@@ -226,21 +226,21 @@ async def nothing(ctx: Any, arguments: dict[str, Any]) -> wire.CallToolResult:
 
 async def test_tools_without_end_are_refused() -> None:
     server = MemoryServer([(listed(f"tool_{number}"), nothing) for number in range(1_001)])
-    with anyio.fail_after(30), pytest.raises(McpError, match="more than 1000 tools"):
+    with anyio.fail_after(120), pytest.raises(McpError, match="more than 1000 tools"):
         async with mcp_tools(server):
             pass
 
 
 async def test_pages_without_end_are_refused() -> None:
     server = MemoryServer([(listed(f"tool_{number}"), nothing) for number in range(200)], page_size=1)
-    with anyio.fail_after(30), pytest.raises(McpError, match="more than 100 pages"):
+    with anyio.fail_after(120), pytest.raises(McpError, match="more than 100 pages"):
         async with mcp_tools(server):
             pass
 
 
 async def test_a_tool_with_a_book_for_a_description_is_left_out() -> None:
     long = wire.Tool(name="long", description="x" * 20_001, input_schema={"type": "object"})
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         async with mcp_tools(MemoryServer([(long, nothing), (listed("short"), nothing)])) as tools:
             assert [tool.definition.name for tool in tools] == ["short"]
             assert tools.refused == {"long": "its description has more than 20000 characters"}
@@ -263,7 +263,7 @@ async def test_a_storm_of_changes_lists_the_tools_once_a_second(is_modern: bool)
             return super().__getitem__(index)
 
     server.tools = Counting([(listed("storm"), storm)])
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         async with mcp_tools(server) as tools:
             assert (await ToolRegistry(tools).execute(ToolCall("1", "storm", "{}"))).text == "done"
     assert lists <= 4
@@ -384,7 +384,7 @@ async def test_no_answer_fills_the_memory(kind: str) -> None:
     import resource
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with hostile_server(kind) as url, anyio.fail_after(40), pytest.raises(McpError):
+    with hostile_server(kind) as url, anyio.fail_after(120), pytest.raises(McpError):
         async with mcp_tools(http(url), connect_timeout=10):
             pass
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
@@ -417,6 +417,6 @@ async def test_a_user_is_sent_to_pages_of_the_web_alone(page: str) -> None:
         return True
 
     params = wire.ElicitRequestURLParams(mode="url", message="May I?", url=page, elicitation_id="1")
-    result = await Questions(answer, "a server").elicit(cast("Any", None), params)
+    result = await Questions(answer, "a server").elicit([], cast("Any", None), params)
     assert isinstance(result, wire.ElicitResult)
     assert (result.action, asked) == (("accept", [page]) if PAGES[page] else ("decline", []))

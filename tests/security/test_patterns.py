@@ -35,14 +35,14 @@ async def test_no_glob_of_a_model_holds_anything(name: str, tmp_path: Path) -> N
     (tmp_path / LONG).write_text("needle")
     (tmp_path / "a/a/a/a/a/a/a/a").mkdir(parents=True)
     (tmp_path / "a/a/a/a/a/a/a/a" / LONG).write_text("needle")
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         await text_of(list_files_tool(tmp_path), pattern=GLOBS[name], max_depth=20)
         await text_of(search_tool(tmp_path, with_ripgrep=False), pattern="needle", include=GLOBS[name])
 
 
 @pytest.mark.parametrize("name", TOO_LARGE)
 async def test_a_glob_that_is_too_large_is_refused(name: str, tmp_path: Path) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         said = await error_of(list_files_tool(tmp_path), pattern=TOO_LARGE[name])
     assert "at most 1,000 can be read" in said or "too many alternatives" in said
 
@@ -61,7 +61,7 @@ RULES: dict[str, str] = {
 async def test_no_gitignore_of_a_repository_holds_anything(name: str, with_ripgrep: bool, tmp_path: Path) -> None:
     (tmp_path / ".gitignore").write_text(RULES[name])
     (tmp_path / LONG).write_text("needle")
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         await text_of(list_files_tool(tmp_path))
         await text_of(search_tool(tmp_path, with_ripgrep=with_ripgrep), pattern="needle")
 
@@ -94,14 +94,14 @@ EDITS: dict[str, tuple[str, dict[str, Any]]] = {
 async def test_no_passage_holds_an_edit(name: str, tmp_path: Path) -> None:
     text, arguments = EDITS[name]
     (tmp_path / "a.txt").write_text(text, newline="")
-    with anyio.fail_after(20):
+    with anyio.fail_after(120):
         await call(edit_file_tool(tmp_path), path="a.txt", **arguments)
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+$", "(.*)*b", "(?:a?){30}a{30}", "(a*)*c", "((a+)+)+b"])
 async def test_an_expression_that_would_never_end_is_stopped(pattern: str, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a" * 5_000 + "!\n")
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         await call(search_tool(tmp_path, time_limit=0.5, with_ripgrep=False), pattern=pattern)
 
 
@@ -122,7 +122,7 @@ TOO_MUCH = {
 @pytest.mark.parametrize("name", TOO_MUCH)
 async def test_an_expression_that_takes_much_to_read_is_refused(name: str, tmp_path: Path) -> None:
     pattern, reason = TOO_MUCH[name]
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         assert reason in await error_of(search_tool(tmp_path, with_ripgrep=False), pattern=pattern)
 
 

@@ -128,6 +128,8 @@ _SCHEMAS: dict[str, tuple[Mapping[str, Any], str]] = {
     "a name with escapes": ({"body": {}}, '{"body": {"p\\u0061ssword": {}}}'),
     "a header": ({"headers": {"type": "object"}}, '{"headers": {"Authorization": {}}}'),
     "a variable": ({"env": {"type": "array"}}, '{"env": [{"name": "DB_PASSWORD", "value": {}}]}'),
+    "a value beside its key": ({"tags": {"type": "array"}}, '{"tags": [{"Key": "ApiSecret", "Value": {}}]}'),
+    "a content beside its field": ({"form": {"type": "array"}}, '{"form": [{"field": "password", "content": {}}]}'),
     "JSON in a text": ({"body": _TEXT}, '{"body": "{\\"auth\\": {\\"value\\": \\"plant-%s\\"}}"}'),
     "a login in a URL": ({"url": _TEXT}, '{"url": "https://ada:plant-%s@host.example/x"}'),
     "a user in a URL": ({"url": _TEXT}, '{"url": "https://plant-%s@host.example/x"}'),

@@ -156,7 +156,7 @@ async def attack(case: Answer, caplog: pytest.LogCaptureFixture, folder: Path | 
         (folder / "attack").write_bytes(data)
         data = b""
         flags.append(f"--attack={folder / 'attack'}")
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         async with plugin(b"", data, *flags) as offered:
             tools = ToolRegistry(offered)
             if case.names_calls:
@@ -212,7 +212,7 @@ DESCRIPTIONS = [
 
 @pytest.mark.parametrize("case", DESCRIPTIONS, ids=lambda case: case.name)
 async def test_a_description_that_attacks_is_an_error_that_says_where(case: Description) -> None:
-    with anyio.fail_after(60), pytest.raises(PluginError) as caught:
+    with anyio.fail_after(120), pytest.raises(PluginError) as caught:
         async with plugin(case.data, describe_timeout=0.7):
             pytest.fail("it has no tools")
     assert case.says in str(caught.value)

@@ -317,7 +317,7 @@ def test_many_parts_are_counted_before_they_are_made() -> None:
 
 
 # Many small pieces: what is put together of them is put together once.
-MANY = 60_000
+MANY = 20_000
 
 
 def stream_of(*told: dict[str, Any]) -> bytes:

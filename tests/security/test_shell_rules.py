@@ -92,7 +92,7 @@ def test_the_scripts_do_run_something_else_where_nobody_looks(tmp_path: Path) ->
         folder = tmp_path / str(number)
         folder.mkdir()
         subprocess.run(
-            ["bash", "-c", script], cwd=folder, capture_output=True, stdin=subprocess.DEVNULL, timeout=20, check=False
+            ["bash", "-c", script], cwd=folder, capture_output=True, stdin=subprocess.DEVNULL, timeout=120, check=False
         )
         ran += (folder / "M").exists()
     assert ran > len(SCRIPTS) * 0.6
@@ -232,7 +232,7 @@ SAMPLE = {"pipes", "brace alternatives", "lines", "wrappers"}
 )
 async def test_no_script_holds_the_event_loop_or_ends_the_process(name: str, tmp_path: Path) -> None:
     bash = bash_tool(tmp_path, BashOptions(confirm=lambda _: False))
-    with anyio.fail_after(30):
+    with anyio.fail_after(300):  # it ends what hangs; a busy machine takes some of it
         text = await error_of(bash, command=HEAVY[name])
     assert text.startswith(("The command is too long to be checked.", "Command was not confirmed", "Command blocked"))
 

@@ -4,6 +4,7 @@ import copy
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -30,12 +31,12 @@ from toolkit import (
     tool,
     tool_loop,
 )
-from toolkit.chat import TextBlock, validate_transcript
+from toolkit.chat import TextBlock, load_messages, validate_transcript
 from toolkit.endings import AwaitingApproval
 from toolkit.errors import LoopUsageError
 from toolkit.loop.snapshot import dump_snapshot, load_snapshot, make_seal
 from toolkit.schema.nodes import is_array, is_object
-from toolkit.testing import ScriptedProvider
+from toolkit.testing import ReplayProvider, ScriptedProvider
 
 pytestmark = pytest.mark.anyio
 
@@ -619,3 +620,28 @@ async def test_the_transcript_of_a_run_that_waits_can_be_gone_on_from() -> None:
     assert [message.text.partition(":")[0] for message in result.messages[2:]] == ["Not started", "seen", "Not started"]
     more = await tool_loop(ScriptedProvider(["ok"]), Bank().tools(), [*result.messages, UserMessage("Never mind.")])
     validate_transcript(more.messages)
+
+
+def swell_snapshot(path: Path) -> None:
+    snapshot = ToolLoopHandle(ScriptedProvider([]), ToolRegistry(), "Look.", ctx=None).snapshot()
+    snapshot["loop"]["state"]["messages"] = [{"role": "user"}] * 40_000
+    seal = make_seal({name: value for name, value in snapshot.items() if name != "seal"}, None)
+    ToolLoopHandle.restore({**snapshot, "seal": seal}, ScriptedProvider([]), ToolRegistry(), ctx=None)
+
+
+def swell_cassette(path: Path) -> None:
+    message = {"role": "assistant", "content": [{"type": "call"}] * 40_000}
+    exchange: dict[str, Any] = {"request": {"messages": []}, "response": {"message": message}}
+    path.write_text(f'{{"cassette": 1}}\n{json.dumps(exchange)}\n')
+    ReplayProvider(path)
+
+
+def swell_transcript(path: Path) -> None:
+    load_messages(json.dumps([{"role": "user"}] * 40_000))
+
+
+@pytest.mark.parametrize("read", [swell_snapshot, swell_cassette, swell_transcript])
+def test_a_list_of_many_wrong_items_is_refused_for_its_first(read: Callable[[Path], None], tmp_path: Path) -> None:
+    with pytest.raises((LoopUsageError, ConfigurationError, ValueError)) as refusal:
+        read(tmp_path / "cassette.jsonl")
+    assert len(str(refusal.value)) < 4_000
