@@ -162,7 +162,7 @@ async def test_none_of_its_events_is_dropped_or_comes_out_of_order() -> None:
     provider, agent = child(quick, "Seen.")
     parent = ScriptedProvider([call("painter", task="look"), "Done."])
     seen: list[LoopEvent] = []
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         async with tool_loop_stream(parent, ToolRegistry([agent]), "Go.") as events:
             async for event in events:
                 await anyio.lowlevel.checkpoint()
@@ -306,7 +306,7 @@ async def test_cancelling_the_parent_cancels_the_child_and_its_tools() -> None:
 
     agent = sub_agent_tool("painter", "", ScriptedProvider([call("hang")]), ToolRegistry([hang]))
     parent = ScriptedProvider([call("painter", task="t")])
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: tool_loop(parent, ToolRegistry([agent]), "Go."))
             await began.wait()
@@ -394,7 +394,7 @@ async def test_a_task_may_be_called_a_prompt() -> None:
         ({"registry": [look]}, "must be a ToolRegistry, not a list"),
         ({"config": {}}, "must be a ToolLoopConfig or None, not a dict"),
         ({"request": {}}, "request must be a ChatRequest or None, not a dict"),
-        ({"system_prompt": None}, "system_prompt must be text, not None"),
+        ({"system_prompt": None}, "system_prompt must be text or a function, not None"),
     ],
     ids=str,
 )
@@ -402,6 +402,17 @@ def test_what_it_is_made_of_is_checked_where_it_is_made(wrong: dict[str, Any], s
     right: dict[str, Any] = {"provider": ScriptedProvider([]), "registry": ToolRegistry([look]), "description": ""}
     with pytest.raises(ConfigurationError, match=says):
         sub_agent_tool("painter", **{**right, **wrong})
+
+
+async def test_its_system_prompt_comes_from_the_context() -> None:
+    async def greet(user: str) -> str:
+        return f"You work for {user}."
+
+    provider = ScriptedProvider(["Blue."])
+    agent = sub_agent_tool("painter", "Paints.", provider, ToolRegistry[str](), greet)
+    parent = ScriptedProvider([call("painter", task="Which?"), "Done."])
+    await tool_loop(parent, ToolRegistry[str]([agent]), "Go.", ctx="Ada")
+    assert list(provider.requests[0].messages) == [SystemMessage("You work for Ada."), UserMessage("Which?")]
 
 
 async def test_it_is_under_the_rules_of_any_tool() -> None:
@@ -435,7 +446,7 @@ async def test_who_watches_is_told_how_a_run_ended_that_its_caller_gave_up(end: 
     )
     provider = ScriptedProvider([ToolCall("1", "waiter", '{"task": "Wait."}'), "Given up."])
     handle = ToolLoopHandle(provider, ToolRegistry([agent]), "go", config=config)
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(handle.run)
             await has_begun.wait()

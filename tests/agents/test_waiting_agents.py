@@ -1,7 +1,7 @@
 """A sub-agent whose call is to be decided on later: the outer run awaits that, and a decision goes on inside."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from toolkit import (
     Defer,
     Deny,
     LoopLimits,
+    Middleware,
     Modify,
     Steering,
     ToolCall,
@@ -30,11 +31,11 @@ from toolkit import (
     tool_with_ctx,
 )
 from toolkit.agents import SubAgent, coworker_tools, sub_agent_tool
-from toolkit.chat import ChatResponse, validate_transcript
+from toolkit.chat import ChatRequest, ChatResponse, validate_transcript
 from toolkit.endings import Aborted, AwaitingApproval, Cancelled, Complete, UsageLimit
 from toolkit.events import Done, RunStart, ToolExecutionEnd, ToolExecutionStart
-from toolkit.policies import Sequential
-from toolkit.testing import EventCollector, ScriptedProvider
+from toolkit.policies import CallInfo, Sequential
+from toolkit.testing import EventCollector, FunctionProvider, ScriptedProvider
 
 pytestmark = pytest.mark.anyio
 
@@ -222,6 +223,42 @@ async def test_calls_of_two_agents_with_one_id_are_told_apart() -> None:
     )
     assert result.reason == Complete()
     assert runs == ["pay 1"]
+
+
+async def test_what_serves_all_agents_goes_on_with_its_one_state() -> None:
+    class Tally(Middleware[object]):
+        name = "tally"
+        is_inherited = True
+        count = 0
+
+        async def guard_call(self, call: CallInfo[object]) -> None:
+            self.count += 1
+
+        def save(self) -> Any:
+            return self.count
+
+        def load(self, state: Any) -> None:
+            self.count = state
+
+    @tool(run_in_thread=False)
+    def pay(n: int) -> str:
+        """Pay."""
+        return f"paid {n}"
+
+    def work(request: ChatRequest) -> ChatResponse:
+        last = request.messages[-1]
+        return reply(text="Done.") if last.role == "tool" else reply(ToolCall("p", "pay", '{"n": 1}'))
+
+    team = ToolRegistry([sub_agent_tool("clerk", "Pays.", FunctionProvider(work), ToolRegistry([pay]))])
+    boss = [reply(*[ToolCall(each, "clerk", '{"task": "Pay."}') for each in "ab"]), reply(text="Done.")]
+    config: ToolLoopConfig = ToolLoopConfig(on_tool_call=put_off_pay, middleware=(Tally(),), execution=Sequential())
+    first = await tool_loop(ScriptedProvider(boss), team, "Pay.", config=config)
+    tally = Tally()
+    config = replace(config, middleware=(tally,))
+    snapshot = through_json(first.snapshot)
+    result = await tool_loop(ScriptedProvider([]), team, snapshot, config=config, decisions={"a/p": True})
+    assert isinstance(result.reason, AwaitingApproval)
+    assert tally.count == 4
 
 
 async def test_a_decision_on_a_tool_of_the_sub_agent_that_has_changed_is_asked_again() -> None:

@@ -371,7 +371,7 @@ async def test_a_timeout_is_an_error_and_tells_whether_a_thread_still_runs() -> 
         return ""
 
     registry = ToolRegistry([slow, stubborn])
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         assert (
             await registry.execute(call("slow"))
         ).text == "Tool 'slow' timed out after 0.02 s. It may have taken effect."
@@ -660,7 +660,7 @@ async def test_a_guard_that_does_not_say_yes_skips_the_call(hook: Hook, caplog: 
     config: ToolLoopConfig = ToolLoopConfig(
         middleware=[ToolExecutionHooks(before=hook)], timeouts=Timeouts(hook=0.02), on_event=events.append
     )
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         result = await tool_loop(ScriptedProvider([call("act"), "ok"]), ToolRegistry([act]), "go", config=config)
     told = result.messages[2].text
     assert told in ("Tool execution skipped by before_tool_execution hook.", "Tool call denied: a guard failed.")

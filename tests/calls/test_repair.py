@@ -507,7 +507,7 @@ def _broken(draw: st.DrawFn) -> tuple[dict[str, Any], str]:
     return value, text
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(_broken())
 def test_an_object_that_was_broken_without_loss_comes_back_equal(case: tuple[dict[str, Any], str]) -> None:
     value, text = case
@@ -518,7 +518,7 @@ def test_an_object_that_was_broken_without_loss_comes_back_equal(case: tuple[dic
     assert wrapped == mended
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(_broken(), st.data())
 def test_what_is_cut_off_is_never_closed(case: tuple[dict[str, Any], str], data: st.DataObject) -> None:
     _, text = case
@@ -546,7 +546,7 @@ _pieces = st.sampled_from(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(
     st.lists(_pieces, max_size=14).map("".join) | st.lists(_pieces, max_size=10).map(lambda p: "{" + "".join(p) + "}")
 )

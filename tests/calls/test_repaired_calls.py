@@ -224,9 +224,9 @@ BAD = {
     "NUL in a string": '{"text": "a\0b"}',
     "NUL at the end": '{"text": "a"}\0',
     "NUL alone": "\0",
-    "ten megabytes, broken": "{'text': '" + "x" * 10_000_000 + "'}",
-    "ten megabytes, wrong": '{"count": "' + "x" * 10_000_000 + '"}',
-    "ten megabytes, cut off": '{"text": "' + "x" * 10_000_000,
+    "three megabytes, broken": "{'text': '" + "x" * 3_000_000 + "'}",
+    "three megabytes, wrong": '{"count": "' + "x" * 3_000_000 + '"}',
+    "three megabytes, cut off": '{"text": "' + "x" * 3_000_000,
     "five thousand digits": '{"count": ' + "9" * 5000 + "}",
     "five thousand digits in a string": '{"count": "' + "9" * 5000 + '"}',
     "twenty thousand unknown names": "{" + ",".join(f'"k{number}": 1' for number in range(20_000)) + "}",
@@ -328,3 +328,29 @@ async def test_an_observer_of_a_call_outside_of_a_loop_is_told_of_each_repair_fi
     refused = Watching()
     await ToolRegistry([delete_file]).execute(call, observer=refused)
     assert [type(event) for event in refused.events] == [ToolCallRepaired, ToolCallRepaired, ToolCallRefused]
+
+
+@tool
+def named(a: int, b: int = 2, d: dict[str, int] | None = None) -> str:
+    """Take what is given by name."""
+    return "it ran"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "doubled"),
+    [
+        ('{"a": 1, "a": 2}', "a"),
+        ('{"a": 1, "b": 1, "a": 2}', "a"),
+        ('{"a": 1, "a" : 2}', "a"),
+        (r'{"a": 1, "\u0061": 2, "b": 3}', "a"),
+        (r'{"a": 1, "a": 2, "d": {"x\"b": 1}}', "a"),
+        ('{"a": 1, "d": {"b": 1, "b": 2}}', "b"),
+        ('{"a": 1, "b": 2, "d": {"x": 1, "x": 2}}', "x"),
+        ('{"a": 1, "d": {"a": 1, "b": 2}}', ""),
+        ('{"a": 1, "b": 2}', ""),
+    ],
+)
+async def test_a_name_that_stands_twice_is_found_beside_any_others(arguments: str, doubled: str) -> None:
+    result = await ToolRegistry([named]).execute(ToolCall("1", "named", arguments))
+    assert (result.text == "it ran") is not bool(doubled)
+    assert not doubled or f'the name "{doubled}" stands twice' in result.text

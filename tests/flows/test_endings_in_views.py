@@ -175,7 +175,7 @@ def make(replies: list[ScriptedReply], settings: dict[str, Any]) -> tuple[Handle
 async def test_each_ending_is_told_once_in_each_view(view: Callable[[Handle], Awaitable[None]], ending: str) -> None:
     replies, settings, reason = ENDINGS[ending]
     handle, told = make(replies, settings)
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         await view(handle)
     assert isinstance(told[0], RunStart)
     assert [event for event in told if isinstance(event, Done | Failed | RunStart)] == [told[0], told[-1]]
@@ -195,7 +195,7 @@ async def test_each_failure_is_told_once_and_carries_transcript_and_usage(
 ) -> None:
     replies, settings, kind = FAILURES[failure]
     handle, told = make(replies, {"provider_retry": ProviderRetryConfig(max_retries=0), **settings})
-    with anyio.fail_after(60), pytest.raises(kind) as raised:
+    with anyio.fail_after(120), pytest.raises(kind) as raised:
         await view(handle)
     check_transcript(handle.messages, told)
     if isinstance(raised.value, LoopError | ProviderError):
@@ -215,7 +215,7 @@ async def test_a_stream_left_at_any_event_tells_its_end_and_leaves_its_transcrip
     told: list[LoopEvent] = []
     provider = ScriptedProvider([say("a"), say("b", "2"), "a long answer"])
     seen = 0
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         async with tool_loop_stream(provider, TOOLS, "go", config=ToolLoopConfig(on_event=told.append)) as events:
             async for _ in events:
                 seen += 1
@@ -295,14 +295,14 @@ async def test_any_view_is_cancelled_from_anywhere(view: Callable[[Handle], Awai
     )
 
     def cancel_from_thread() -> None:
-        started.wait(30)
+        started.wait(300)
         handle.cancel("enough")
 
     async def cancel_from_task() -> None:
         await anyio.to_thread.run_sync(started.wait, 30)
         handle.cancel("enough")
 
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         async with anyio.create_task_group() as tasks:
             if who == "a task":
                 tasks.start_soon(cancel_from_task)
@@ -320,7 +320,7 @@ async def test_any_view_is_cancelled_from_anywhere(view: Callable[[Handle], Awai
 
 async def test_the_events_of_a_cancelled_stream_are_read_to_the_end() -> None:
     seen: list[LoopEvent] = []
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         async with tool_loop_stream(ScriptedProvider([ToolCall("1", "hang", "{}")]), TOOLS, "go") as events:
             async for event in events:
                 seen.append(event)
@@ -348,7 +348,7 @@ async def test_a_handle_closed_in_mid_turn_cancels_its_tool_and_keeps_what_is_do
 
     tools = ToolRegistry([echo, work])
     handle = ToolLoopHandle(ScriptedProvider([BOTH]), tools, "go", config=ToolLoopConfig(on_event=told.append))
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(handle.next_turn)
             await hangs.wait()
@@ -365,7 +365,7 @@ async def test_a_handle_closed_in_mid_turn_cancels_its_tool_and_keeps_what_is_do
 
 async def test_the_transcript_is_there_after_the_caller_was_cancelled() -> None:
     handle = ToolLoopHandle(ScriptedProvider([say("a"), ToolCall("2", "hang", "{}")]), TOOLS, "go")
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(handle.run)
             while len(handle.messages) < 4:
@@ -407,7 +407,7 @@ async def test_an_interrupt_leaves_a_stream_as_itself() -> None:
 
 async def test_after_a_channel_was_left_its_result_is_there() -> None:
     provider = ScriptedProvider([say("a"), ToolCall("2", "hang", "{}")])
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         async with tool_loop_channel(provider, TOOLS, "go", buffer_size=0) as (events, task):
             async for event in events:
                 if isinstance(event, ToolExecutionStart) and event.call_id == "2":

@@ -237,7 +237,7 @@ async def test_the_clock_stands_still_while_the_caller_thinks() -> None:
         handle = stepped(say("a"), ToolCall("2", "hang", "{}"), config=ToolLoopConfig(timeout=seconds))
         await handle.next_turn()
         await anyio.sleep(1.2 * seconds)
-        with anyio.fail_after(20):
+        with anyio.fail_after(120):
             end = await handle.next_turn()
         assert isinstance(end, Completed)
         assert end.reason == Timeout(seconds)

@@ -26,7 +26,7 @@ from toolkit import (
 )
 from toolkit.chat import ChatResponse, ResponseDone, StreamEvent, TextDelta
 from toolkit.chat.provider import ArgumentsDelta
-from toolkit.loop import partial_answers
+from toolkit.loop import answers
 from toolkit.schema.nodes import is_array, is_object
 from toolkit.testing import ScriptedProvider
 
@@ -227,7 +227,7 @@ async def test_a_long_answer_is_read_in_time_proportional_to_its_length(monkeypa
         return parse(text, **options)
 
     monkeypatch.setattr("pydantic_core.from_json", count)
-    reader = partial_answers.PartialAnswers(TEXT, None, is_wrapped=False)
+    reader = answers.PartialAnswers(TEXT, None, is_wrapped=False)
     text = json.dumps("word " * 20_000)
     for place in range(0, len(text), 5):
         reader.take(TextDelta(text[place : place + 5]))

@@ -87,7 +87,7 @@ def numbers(events: list[LoopEvent]) -> list[str]:
 @pytest.mark.parametrize("capacity", [None, 0, 4])
 async def test_reports_from_any_thread_reach_a_reader_in_order(name: str, capacity: int | None) -> None:
     events: list[LoopEvent] = []
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         if capacity is None:
             async with tool_loop_stream(provider(name, 300), TOOLS, "go") as stream:
                 async for event in stream:
@@ -111,7 +111,7 @@ async def test_reports_from_any_thread_reach_a_hook_in_order(name: str, is_async
         events.append(event)
 
     config = ToolLoopConfig(on_event=on_event if is_async else events.append)
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         await tool_loop(provider(name, 100), TOOLS, "go", config=config)
     assert numbers(events) == [str(number) for number in range(100)]
 
@@ -138,7 +138,7 @@ async def test_a_report_wakes_the_reader_and_a_slow_reader_slows_the_thread(wher
 
     seen = 0
     model = ScriptedProvider([ToolCall("1", "work", "{}"), "ok"])
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         async with tool_loop_stream(model, ToolRegistry([work]), "go") as events:
             async for event in events:
                 if isinstance(event, ToolExecutionUpdate):
@@ -166,11 +166,11 @@ async def test_a_thread_that_waits_for_a_reader_goes_on_when_the_reader_leaves(w
             report()
         else:
             threading.Thread(target=report, daemon=True).start()
-            over.wait(30)
+            over.wait(300)
         return "done"
 
     model = ScriptedProvider([ToolCall("1", "work", "{}"), "ok"])
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         async with tool_loop_stream(model, ToolRegistry([work]), "go") as events:
             async for event in events:
                 if isinstance(event, ToolExecutionUpdate):
@@ -208,7 +208,7 @@ async def test_a_report_never_raises_into_a_tool_that_was_given_up(where: str, h
         return "done"
 
     model = ScriptedProvider([ToolCall("1", "work", "{}"), "ok"])
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         async with tool_loop_stream(model, ToolRegistry([work]), "go") as events:
             async for event in events:
                 if isinstance(event, ToolExecutionUpdate) and how != "timed out":
@@ -232,7 +232,7 @@ async def test_each_value_of_an_async_generator_is_delivered_before_the_next_is_
             yield number
 
     model = ScriptedProvider([ToolCall("1", "count", '{"to": 100}'), "ok"])
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         async with tool_loop_stream(model, ToolRegistry([count]), "go") as events:
             async for event in events:
                 if isinstance(event, ToolExecutionUpdate):
@@ -265,7 +265,7 @@ async def test_a_burst_of_large_reports_is_bounded_by_bytes_and_its_loss_is_coun
             events.append(event)
 
     model = ScriptedProvider([ToolCall("1", "work", "{}"), "ok"])
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         await tool_loop(model, ToolRegistry([work]), "go", config=ToolLoopConfig(on_event=tell))
     assert held < 80_000_000
     assert len(events) >= 50
@@ -281,7 +281,7 @@ async def test_a_report_after_the_end_of_the_call_is_not_told() -> None:
     @tool_with_ctx
     async def work(context: ToolContext[object]) -> str:
         def report_late() -> None:
-            ended.wait(30)
+            ended.wait(300)
             context.report_update("late")
             late.set()
 
@@ -295,7 +295,7 @@ async def test_a_report_after_the_end_of_the_call_is_not_told() -> None:
         return "looked"
 
     model = ScriptedProvider([ToolCall("1", "work", "{}"), ToolCall("2", "look", "{}"), "ok"])
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         config = ToolLoopConfig(on_event=events.append)
         await tool_loop(model, ToolRegistry[object]([work, look]), "go", config=config)
     assert late.is_set()
@@ -315,7 +315,7 @@ async def test_a_report_from_another_event_loop_does_not_hold_that_up() -> None:
         return "done"
 
     model = ScriptedProvider([ToolCall("1", "work", "{}"), "ok"])
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         await tool_loop(model, ToolRegistry([work]), "go", config=ToolLoopConfig(on_event=events.append))
     assert numbers(events) == [str(number) for number in range(10)]
 
@@ -336,7 +336,7 @@ async def test_reports_that_did_not_wait_for_a_loop_that_was_held_up_are_in_orde
         return "done"
 
     model = ScriptedProvider([ToolCall("1", "work", "{}"), "ok"])
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         await tool_loop(model, ToolRegistry([work]), "go", config=ToolLoopConfig(on_event=events.append))
     assert numbers(events) == [str(number) for number in range(30)]
 
@@ -354,5 +354,5 @@ async def test_a_function_on_the_event_loop_may_wait_for_a_thread_that_reports()
 
     model = ScriptedProvider([ToolCall("1", "work", "{}"), "ok"])
     handle = ToolLoopHandle(model, ToolRegistry([work]), "go", config=ToolLoopConfig(on_event=events.append))
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         assert (await handle.run()).text == "ok"

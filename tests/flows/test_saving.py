@@ -32,7 +32,7 @@ from toolkit import (
     tool_loop,
 )
 from toolkit.chat import UnansweredItem, dump_messages, validate_transcript
-from toolkit.chat.transcript import call_ids_of
+from toolkit.chat.messages import call_ids_of
 from toolkit.endings import (
     Aborted,
     AwaitingApproval,

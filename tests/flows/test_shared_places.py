@@ -41,7 +41,7 @@ class Hall:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         while not condition():  # noqa: ASYNC110
             await anyio.sleep(0.001)
 
@@ -96,7 +96,7 @@ async def test_a_loop_in_a_tool_takes_no_place_of_its_own() -> None:
         return (await tool_loop(ScriptedProvider(["inner"]), ToolRegistry([]), "go", config=config)).text
 
     provider = ScriptedProvider([ToolCall("1", "delegate", "{}"), "done"])
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         result = await tool_loop(provider, ToolRegistry([delegate]), "go", config=config)
     assert result.messages[2].text == "inner"
 
@@ -112,7 +112,7 @@ async def test_abandoned_calls_of_one_tool_leave_places_to_the_others() -> None:
     @tool(timeout=0.01)
     def hang() -> str:
         """Never end."""
-        opened.wait(30)
+        opened.wait(300)
         return ""
 
     @tool
@@ -124,7 +124,7 @@ async def test_abandoned_calls_of_one_tool_leave_places_to_the_others() -> None:
     provider = ScriptedProvider([*replies, ToolCall("a", "add", '{"a": 1, "b": 2}'), "done"])
     config = ToolLoopConfig(sync_workers=4)
     try:
-        with anyio.fail_after(30):
+        with anyio.fail_after(120):
             result = await tool_loop(provider, ToolRegistry([hang, add]), "go", config=config)
     finally:
         opened.set()
@@ -166,7 +166,7 @@ async def test_approvers_that_wait_for_people_keep_no_tool_from_its_thread() -> 
         texts.append(result.messages[2].text)
 
     try:
-        with anyio.fail_after(60):
+        with anyio.fail_after(120):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(run, ToolCall("1", "pay", "{}"))
                 await until(asked.is_set)
@@ -198,7 +198,7 @@ async def test_no_more_approvers_than_two_hundred_wait_in_threads_at_once() -> N
         await tool_loop(ScriptedProvider([ToolCall("1", "pay", "{}"), "done"]), registry, "go", config=config)
 
     try:
-        with anyio.fail_after(60):
+        with anyio.fail_after(120):
             async with anyio.create_task_group() as tasks:
                 for _ in range(205):
                     tasks.start_soon(run)

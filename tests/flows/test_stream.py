@@ -104,7 +104,7 @@ async def test_updates_are_seen_while_the_tool_runs() -> None:
 async def test_leaving_early_cancels_the_tools_and_closes_the_transcript() -> None:
     told: list[LoopEvent] = []
     provider = ScriptedProvider([calls(("echo", '{"text": "a"}'), ("hang", "{}"))])
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         async with tool_loop_stream(provider, TOOLS, "go", config=ToolLoopConfig(on_event=told.append)) as events:
             async for event in events:
                 if isinstance(event, ToolExecutionEnd):
@@ -131,7 +131,7 @@ async def test_an_exception_of_the_body_leaves_as_itself() -> None:
 async def test_the_clock_does_not_cancel_the_reader_but_ends_the_run() -> None:
     provider = ScriptedProvider([calls(("hang", "{}"))])
     seen: list[LoopEvent] = []
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         async with tool_loop_stream(provider, TOOLS, "go", config=ToolLoopConfig(timeout=0.05)) as events:
             async for event in events:
                 seen.append(event)
@@ -159,7 +159,7 @@ class HangingProvider:
 async def test_the_clock_also_runs_while_the_model_speaks() -> None:
     provider = HangingProvider()
     seen: list[LoopEvent] = []
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         async with tool_loop_stream(provider, TOOLS, "go", config=ToolLoopConfig(timeout=0.05)) as events:
             async for event in events:
                 seen.append(event)
@@ -236,7 +236,7 @@ async def test_cancelling_the_reader_passes_on_and_closes_the_transcript() -> No
 async def test_a_channel_gives_events_and_the_result() -> None:
     provider = ScriptedProvider([calls(("echo", '{"text": "a"}')), "It said a."])
     seen: list[LoopEvent] = []
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         async with tool_loop_channel(provider, TOOLS, "go", buffer_size=1) as (events, handle):
             async for event in events:
                 seen.append(event)
@@ -246,7 +246,7 @@ async def test_a_channel_gives_events_and_the_result() -> None:
 
 async def test_a_channel_holds_the_run_back_for_a_slow_reader() -> None:
     provider = ScriptedProvider([calls(("echo", '{"text": "a"}')), "It said a."])
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         async with tool_loop_channel(provider, TOOLS, "go", buffer_size=2) as (events, handle):
             await anyio.wait_all_tasks_blocked()
             assert len(provider.requests) == 1
@@ -258,7 +258,7 @@ async def test_a_channel_holds_the_run_back_for_a_slow_reader() -> None:
 
 async def test_a_channel_goes_on_when_its_reader_only_wants_the_result() -> None:
     provider = ScriptedProvider([calls(("echo", '{"text": "a"}')), "It said a."])
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         async with tool_loop_channel(provider, TOOLS, "go", buffer_size=1) as (events, handle):
             async for _ in events:
                 break
@@ -268,7 +268,7 @@ async def test_a_channel_goes_on_when_its_reader_only_wants_the_result() -> None
 async def test_a_channel_left_early_cancels_the_run() -> None:
     told: list[LoopEvent] = []
     provider = ScriptedProvider([calls(("hang", "{}"))])
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         async with tool_loop_channel(provider, TOOLS, "go", config=ToolLoopConfig(on_event=told.append)) as (events, _):
             async for event in events:
                 if isinstance(event, ToolExecutionStart):
@@ -277,7 +277,7 @@ async def test_a_channel_left_early_cancels_the_run() -> None:
 
 
 async def test_a_channel_raises_what_made_the_run_fail() -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         async with tool_loop_channel(ScriptedProvider([ProviderError("scripted", "broken")]), TOOLS, "go") as (
             events,
             handle,

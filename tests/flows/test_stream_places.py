@@ -88,7 +88,7 @@ async def read_to_the_tool(lines: AsyncGenerator[str]) -> None:
 async def test_a_generator_that_is_closed_cancels_the_run() -> None:
     site = Site()
     lines = site.lines()
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         await read_to_the_tool(lines)
         await lines.aclose()
         assert site.is_cancelled.is_set()
@@ -98,7 +98,7 @@ async def test_a_generator_that_is_closed_cancels_the_run() -> None:
 async def test_a_generator_that_is_closed_by_another_task_cancels_the_run() -> None:
     site = Site()
     lines = site.lines()
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(read_to_the_tool, lines)
         async with anyio.create_task_group() as tasks:
@@ -110,7 +110,7 @@ async def test_a_generator_that_is_closed_by_another_task_cancels_the_run() -> N
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])  # trio warns of such a generator, whatever is in it
 async def test_a_generator_that_is_forgotten_cancels_the_run() -> None:
     site = Site()
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         lines = site.lines()
         await read_to_the_tool(lines)
         del lines
@@ -123,7 +123,7 @@ async def test_a_generator_that_is_forgotten_cancels_the_run() -> None:
 
 async def test_a_reader_that_is_cancelled_in_a_generator_cancels_the_run() -> None:
     site = Site()
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         async with anyio.create_task_group() as tasks:
 
             async def read() -> None:
@@ -169,7 +169,7 @@ async def test_a_response_whose_client_leaves_cancels_the_run(spec_version: str,
         "headers": [],
     }
     app = Starlette(routes=[Route("/", endpoint)])
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         with suppress(ClientDisconnect):
             await app(scope, receive, send)
         gc.collect()
@@ -213,7 +213,7 @@ async def test_waiting_for_an_event_with_a_limit_loses_none(wait: Wait, view: st
             if beats >= 3:
                 site.go_on.set()
 
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         if view == "stream":
             async with site.handle.stream() as events:
                 await read(events)
@@ -228,7 +228,7 @@ async def test_waiting_for_an_event_with_a_limit_loses_none(wait: Wait, view: st
 
 
 async def test_a_result_is_had_although_the_last_wait_for_an_event_was_given_up() -> None:
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         async with tool_loop_channel(ScriptedProvider(["one two three"]), ToolRegistry(), "go", buffer_size=0) as (
             events,
             task,
@@ -244,7 +244,7 @@ async def test_a_result_may_be_asked_for_before_the_reader_of_a_channel_begins(r
     told: list[LoopEvent] = []
     seen: list[LoopEvent] = []
     config = ToolLoopConfig(on_event=told.append)
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         async with tool_loop_channel(provider, TOOLS, "go", config=config, buffer_size=1) as (events, task):
 
             async def read() -> None:
@@ -268,7 +268,7 @@ async def test_a_stream_after_a_stepped_turn_begins_as_any(view: str, is_heard: 
     seen: list[LoopEvent] = []
     config = ToolLoopConfig(on_event=told.append if is_heard else None)
     handle = ToolLoopHandle(ScriptedProvider([say("a"), "ok"]), TOOLS, "go", config=config)
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         await handle.next_turn()
         if view == "stream":
             async with handle.stream() as stream:
@@ -305,7 +305,7 @@ async def test_a_call_that_never_began_has_no_start() -> None:
     calls = AssistantMessage([ToolCall(name, "work", f'{{"text": "{name}"}}') for name in "abc"])
     model = ScriptedProvider([calls])
     handle = ToolLoopHandle(model, ToolRegistry([work]), "go", config=ToolLoopConfig(on_event=tell))
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         result = await handle.run()
     check_transcript(result.messages, told)
     assert ran == []

@@ -172,8 +172,7 @@ async def test_a_tool_that_was_registered_after_the_request_runs_in_the_next_tur
     office = Office()
     tools = office.tools()
     late = tools.only(["read_file"])
-    delete = tools.get("delete_file")
-    assert delete is not None
+    delete = tools.registrations["delete_file"].tool
 
     def register(request: ChatRequest) -> ToolCall:
         if "delete_file" not in late:

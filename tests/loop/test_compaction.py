@@ -21,7 +21,8 @@ from toolkit import (
     tool,
     tool_loop,
 )
-from toolkit.chat import validate_transcript
+from toolkit.chat import Usage, validate_transcript
+from toolkit.errors import ContextTooLongError
 from toolkit.policies import keep_last, mask_old_results, summarize
 from toolkit.testing import ScriptedProvider
 
@@ -164,3 +165,51 @@ async def test_a_handle_steps_by_turns_also_when_each_is_compacted() -> None:
     assert turns == 3
     assert requests == [1, 3, 3, 3]
     assert [(event.before, event.after) for event in events if isinstance(event, Compacted)] == [(5, 3), (5, 3)]
+
+
+TOO_LONG = ContextTooLongError("model", "too long")
+TOO_LONG.usage = Usage(input_tokens=5)
+
+
+def leave(messages: Sequence[Message]) -> Sequence[Message]:
+    return messages
+
+
+COMPACTIONS: dict[str, Callable[[], Any]] = {
+    "nothing to do": lambda: leave,
+    "keeps more": lambda: keep_last(40),
+    "masks": mask_old_results,
+    "summarizes": lambda: summarize(ScriptedProvider(["Much."]), keep=2),
+}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", COMPACTIONS)
+async def test_a_transcript_that_the_model_refuses_is_compacted_once_and_asked_about_again(name: str) -> None:
+    lengths: list[int] = []
+
+    def answer(request: ChatRequest) -> str:
+        lengths.append(len(request.messages))
+        if len(lengths) in (1, 3):
+            raise TOO_LONG
+        return "Done."
+
+    messages: list[Message] = [SystemMessage("Be kind."), *[UserMessage(f"Question {number}?") for number in range(9)]]
+    config: ToolLoopConfig = ToolLoopConfig(compaction=COMPACTIONS[name](), instructions=(lambda ctx: "It is noon.",))
+    model = ScriptedProvider([answer], repeats=True)
+    result = await tool_loop(model, ToolRegistry(), messages, config=config)
+    assert (result.text, lengths[0], lengths[1] < lengths[0]) == ("Done.", 11, True)
+    assert result.usage.input_tokens >= 5
+    lengths[:] = []
+
+    def refuse(request: ChatRequest) -> str:
+        lengths.append(len(request.messages))
+        raise TOO_LONG
+
+    config = ToolLoopConfig(compaction=COMPACTIONS[name]())
+    with pytest.raises(ContextTooLongError):
+        await tool_loop(ScriptedProvider([refuse], repeats=True), ToolRegistry(), messages, config=config)
+    assert len(lengths) == 2
+    with pytest.raises(ContextTooLongError):
+        await tool_loop(ScriptedProvider([refuse], repeats=True), ToolRegistry(), messages)
+    assert len(lengths) == 3

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-MOST_CALLS = {"plain": 48, "production": 108}
+MOST_CALLS = {"plain": 49, "production": 109}
 """Python function calls that a turn may take, with nothing configured and with `PRODUCTION`, on Python 3.11.
 
 Lower a number whenever fewer are reached. Where being right must cost more, raise it by what that costs and no more,

@@ -35,17 +35,18 @@ from toolkit.calls.events import (
 from toolkit.chat import AudioBlock, ChatResponse, FileBlock, ImageBlock, ReasoningBlock, TextBlock, UnansweredItem
 from toolkit.endings import TerminationReason
 from toolkit.errors import RateLimitedError, RecordedError
-from toolkit.events import ArgumentsDelta, LoopDetected, LoopEvent, ReasoningDelta
-from toolkit.loop.event_json import dump_event, dump_result, load_event, load_result, name_event
-from toolkit.loop.events import (
-    Compacted,
-    Done,
-    Failed,
-    IterationStart,
-    ProviderRetried,
-    ResponseReceived,
-    RunStart,
+from toolkit.events import (
+    ArgumentsDelta,
+    LoopDetected,
+    LoopEvent,
+    ReasoningDelta,
+    dump_event,
+    dump_result,
+    load_event,
+    load_result,
+    name_event,
 )
+from toolkit.loop.events import Compacted, Done, Failed, IterationStart, ProviderRetried, ResponseReceived, RunStart
 from toolkit.loop.outcome import (
     Aborted,
     AwaitingApproval,

@@ -80,7 +80,7 @@ def told(events: list[LoopEvent]) -> list[str]:
 
 async def run(hook: Hook, name: str = "work", steps: int = 2, **more: Any) -> None:
     provider = ScriptedProvider([ToolCall("1", name, f'{{"steps": {steps}}}'), "ok"])
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         await tool_loop(provider, TOOLS, "go", config=ToolLoopConfig(on_event=hook, **more))
 
 

@@ -20,8 +20,15 @@ from toolkit.calls.prepare import canonical_arguments
 from toolkit.chat import ChatResponse
 from toolkit.endings import UsageLimit
 from toolkit.errors import MaxDepthExceededError
-from toolkit.loop.limits import LoopFrame, RunBudget, current_frame, enter_depth, nested_context
-from toolkit.loop.stopping import LoopDetector, warning_text
+from toolkit.loop.stopping import (
+    LoopDetector,
+    LoopFrame,
+    RunBudget,
+    current_frame,
+    enter_depth,
+    nested_context,
+    warning_text,
+)
 from toolkit.policies import Continue, Stop, StopContext, and_, or_, token_budget, when_called
 
 # stop conditions

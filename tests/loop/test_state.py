@@ -18,7 +18,7 @@ from toolkit import (
     Usage,
     UserMessage,
 )
-from toolkit.calls.approval import WaitingChild
+from toolkit.calls.approval import LateDecision, WaitingChild
 from toolkit.calls.run import CallCut, CallReturned, CallSuspended, CutCall
 from toolkit.chat import ChatResponse, StopReason, validate_transcript
 from toolkit.endings import Cancelled, Timeout, TypedAnswer, UsageLimit
@@ -35,6 +35,7 @@ from toolkit.loop.feeds import (
     CallReopened,
     CallsPrepared,
     CallStarted,
+    ChildDecided,
     CommandGiven,
     Compact,
     Feed,
@@ -51,10 +52,10 @@ from toolkit.loop.feeds import (
     RunWoundUp,
     TranscriptCompacted,
     TranscriptEdited,
+    Turn,
     UsageSpent,
 )
 from toolkit.loop.state import LoopState
-from toolkit.loop.turn import Turn
 from toolkit.policies import Sequential, Stop
 
 CALLS = [ToolCall(each, "echo", "{}") for each in "ab"]
@@ -148,7 +149,7 @@ AS_ALLOWED: set[str] | None = None
 
 FEEDS: dict[str, tuple[Feed, set[str] | None]] = {
     "begin a turn": (TURN_BEGUN, AS_ALLOWED),
-    "compact": (TranscriptCompacted([UserMessage("go")]), AS_ALLOWED),
+    "compact": (TranscriptCompacted([UserMessage("They went.")]), AS_ALLOWED),
     "reach a limit": (RequestRefused(UsageLimit("requests", 1, 1)), AS_ALLOWED),
     "cut the reply off": (ReplyCutOff("I was"), AS_ALLOWED),
     "reply": (ModelReplied(response("x")), AS_ALLOWED),
@@ -173,7 +174,11 @@ FEEDS: dict[str, tuple[Feed, set[str] | None]] = {
     "return": (CallReturned("a", result("a")), AS_ALLOWED),
     "return another's result": (CallReturned("a", result("b")), set()),
     "return no call": (CallReturned("z", result("z")), set()),
-    "suspend no call": (CallSuspended("z", WaitingChild(agent="clerk", loop_id="1", calls=(), snapshot={})), set()),
+    "decide on no sub-agent": (ChildDecided("a", LateDecision(call_id="p", binding="b", kind="approve")), set()),
+    "suspend no call": (
+        CallSuspended(ToolCall("z", "z", "{}"), WaitingChild(agent="clerk", loop_id="1", calls=(), snapshot={})),
+        set(),
+    ),
     "cut a call": (CallCut("a", CutCall(None, may_run_on=False)), AS_ALLOWED),
     "spend": (UsageSpent(Usage(input_tokens=1)), AS_ALLOWED),
     "steer": (MessagesSteered([UserMessage("stop")]), AS_ALLOWED),

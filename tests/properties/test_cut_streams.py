@@ -225,15 +225,12 @@ class Run:
             )
 
 
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
-@settings(max_examples=50, deadline=None)
-@given(st.lists(REPLIES, min_size=1, max_size=3), READERS, st.integers(0, 2))
-def test_a_stream_that_is_cut_leaves_what_was_read(
-    backend: str, replies: list[Reply], reader: Reader, steps: int
-) -> None:
+def check_cut(backend: str, replies: list[Reply], reader: Reader, steps: int) -> None:
+    """Read the run once, cut as its reader says, and look at what it leaves."""
+
     async def main() -> None:
         run = Run(replies, reader)
-        with anyio.fail_after(20):
+        with anyio.fail_after(120):
             for _ in range(steps):
                 if not isinstance(await run.handle.next_turn(), Yielded):
                     return
@@ -250,3 +247,22 @@ def test_a_stream_that_is_cut_leaves_what_was_read(
                 run.save_and_restore()
 
     anyio.run(main, backend=backend)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@settings(max_examples=50, deadline=None)
+@given(st.lists(REPLIES, min_size=1, max_size=3), READERS, st.integers(0, 2))
+def test_a_stream_that_is_cut_leaves_what_was_read(
+    backend: str, replies: list[Reply], reader: Reader, steps: int
+) -> None:
+    check_cut(backend, replies, reader, steps)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@settings(max_examples=5_000, deadline=None)
+@given(st.lists(REPLIES, min_size=1, max_size=3), READERS, st.integers(0, 2))
+def test_ten_thousand_streams_that_are_cut_leave_what_was_read(
+    backend: str, replies: list[Reply], reader: Reader, steps: int
+) -> None:
+    check_cut(backend, replies, reader, steps)

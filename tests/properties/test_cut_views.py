@@ -157,7 +157,7 @@ def test_every_view_that_is_cut_tells_one_end_and_the_truth(
             execution=execution, max_iterations=5, on_event=on_event, metadata={"backend": backend}
         )
         run = Run(script, config, cut)
-        with anyio.fail_after(30):
+        with anyio.fail_after(120):
             with run.scope:
                 await view(run)
         check(run)

@@ -141,7 +141,7 @@ def test_what_must_not_run_together_never_does_and_each_text_is_true(
         config = ToolLoopConfig(
             timeout=timeout, timeouts=Timeouts(wait=wait_timeout), sync_workers=workers, on_event=events
         )
-        with anyio.fail_after(30):
+        with anyio.fail_after(120):
             result = await tool_loop(script_of(turns), TOOLS, "go", ctx=None, config=config)
             while abandoned_count():  # nothing announces the end of a thread
                 await anyio.lowlevel.checkpoint()

@@ -220,7 +220,7 @@ class Scenario:
         self.scope.cancel()
 
     async def run(self, script: list[ChatResponse], config: ToolLoopConfig) -> None:
-        with anyio.fail_after(30):
+        with anyio.fail_after(120):
             async with anyio.create_task_group() as tasks:
                 if self._cut is not None and self._cut.kind == "round":
                     tasks.start_soon(self.cancel_in_round)
@@ -265,7 +265,7 @@ def check(
         if backend == "asyncio":
             left = asyncio.all_tasks() - {asyncio.current_task()}
             assert not left, f"still running: {left}"
-        with anyio.fail_after(30):
+        with anyio.fail_after(120):
             # A thread that looks at `cancelled` ends soon after; none is left.
             while abandoned_count():
                 await anyio.lowlevel.checkpoint()

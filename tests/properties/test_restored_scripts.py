@@ -275,6 +275,17 @@ def compare(script: Script, answer: Any, backend: str, *, defers: bool, last_fir
     anyio.run(run, backend=backend)
 
 
+PAYS = (("", "pay"), ("", "pay"), ("", "clerk"))
+ASKS = (("", "pay"), ("", "pay"), ("", "junior"))
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_calls_of_two_levels_that_have_one_id_are_decided_on_one_by_one(backend: str) -> None:
+    one = (("", "pay"),)
+    script = Script(((one, PAYS), (one, ASKS), ((("", "look"),), one)), 1, None)
+    compare(script, Approve(), backend, defers=True, last_first=True)
+
+
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(SCRIPTS, st.sampled_from(ANSWERS), st.booleans(), st.booleans())

@@ -93,7 +93,7 @@ async def seen_of(name: str) -> tuple[list[str], list[str], str]:
     events: list[LoopEvent] = []
     script = ScriptedProvider([AssistantMessage([ToolCall("1", name, '{"to": 3}')]), "done"])
     registry = ToolRegistry[None]([count, count_in_thread, tick, tock, tick_and_tell])
-    with anyio.fail_after(20):
+    with anyio.fail_after(120):
         result = await tool_loop(script, registry, "go", ctx=None, config=ToolLoopConfig(on_event=events.append))
     return (
         [event.output.text for event in events if isinstance(event, ToolExecutionUpdate)],
@@ -189,7 +189,7 @@ async def test_an_async_tool_that_tidies_up_sees_that_it_was_given_up(end: str, 
     )
     provider = ScriptedProvider([ToolCall("1", "work", "{}"), "ok"])
     handle = ToolLoopHandle(provider, ToolRegistry([work]), "go", ctx="app", config=config)
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(handle.run)
             await has_begun.wait()

@@ -56,7 +56,7 @@ def results(result: ToolLoopResult) -> dict[str, ToolResult]:
 
 
 async def none_abandoned() -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         while abandoned_count():  # noqa: ASYNC110 - nothing announces the end of a thread
             await anyio.sleep(0.001)
 
@@ -71,7 +71,7 @@ class Held:
 
     def __call__(self) -> str:
         self.begun.set()
-        self.let_go.wait(30)
+        self.let_go.wait(300)
         self.ended.set()
         return "let go"
 
@@ -89,7 +89,7 @@ async def test_a_function_that_ended_while_the_loop_stood_still_is_not_told_as_t
     @tool(timeout=0.05, retry=RETRY)
     def work() -> str:
         runs.append(1)
-        let_go.wait(30)
+        let_go.wait(300)
         return "done"
 
     @tool(run_in_thread=False)
@@ -110,7 +110,7 @@ async def test_a_cancellation_by_asyncio_itself_still_comes_after_a_result_was_k
 
     async def main() -> None:
         try:
-            await asyncio.sleep(60)
+            await asyncio.sleep(600)
         except asyncio.CancelledError:
             seen.append("kept")
             keep_cancelling()
@@ -207,7 +207,7 @@ async def test_waiting_has_a_limit_and_a_text_of_its_own(case: Waiting) -> None:
                 held.let_go.set()
 
         config = ToolLoopConfig(timeouts=Timeouts(wait=seconds), sync_workers=1, on_event=let_go)
-        with anyio.fail_after(30):
+        with anyio.fail_after(120):
             result = await tool_loop(ScriptedProvider([AssistantMessage(calls), "ok"]), tools, "go", config=config)
         return results(result), runs
 
@@ -224,12 +224,12 @@ async def test_what_waits_when_the_loop_ends_is_not_started(case: Waiting) -> No
         tools, runs, held = crowd(case)
         calls = [call("alone", '{"n": 1}', "a"), call("alone", '{"n": 2}', "b")]
         config = ToolLoopConfig(timeout=seconds, sync_workers=1)
-        with anyio.fail_after(30):
+        with anyio.fail_after(120):
             result = await tool_loop(ScriptedProvider([AssistantMessage(calls)]), tools, "go", config=config)
         held.let_go.set()
         return results(result), runs
 
-    told, runs = await with_time_enough(run, lambda outcome: outcome[1])
+    told, runs = await with_time_enough(run, lambda outcome: outcome[1] and "waited" in outcome[0]["b"].text)
     assert told["b"].text == f"Not started: the run's time was up while the call waited for {case.waits_for}."
     assert "may have taken effect" in told["a"].text
     assert "may still be running" in told["a"].text
@@ -247,7 +247,7 @@ async def test_a_tool_of_ones_own_says_that_it_waits() -> None:
     tools = ToolRegistry[None]([print_it])
     assert (await tools.execute(call("print_it", '{"wait": 0.2}'), None)).text == "printed"
     provider = ScriptedProvider([call("print_it", '{"wait": 60}'), "ok"])
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         result = await tool_loop(provider, tools, "go", ctx=None, config=ToolLoopConfig(timeouts=Timeouts(wait=0.02)))
     waited = "Not started: tool 'print_it' waited 0.02 s for the printer in vain. Try again later."
     assert results(result)["1"].text == waited
@@ -266,7 +266,7 @@ async def test_a_call_whose_start_is_still_being_told_is_not_started_when_the_lo
             await anyio.sleep_forever()
 
     config = ToolLoopConfig(timeout=0.1, on_event=slow_listener)
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         result = await tool_loop(ScriptedProvider([call("work")]), ToolRegistry([work]), "go", config=config)
     assert results(result)["1"].text.startswith("Not started: the run's time was up")
     assert runs == []
@@ -302,7 +302,7 @@ async def test_an_abandoned_thread_holds_its_lock_and_its_place_until_it_ends(op
     async def pay_again() -> None:
         told.append((await tools.execute(call("pay", '{"hold": false}'))).text)
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         first = await tools.execute(call("pay", '{"hold": true}'))
         assert "may still be running" in first.text
         async with anyio.create_task_group() as tasks:
@@ -359,7 +359,7 @@ async def test_a_lock_of_none_is_no_lock() -> None:
         await both.wait()
         return "done"
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         told = await ToolRegistry([work]).execute_all([call("work", call_id=name) for name in "ab"])
     assert [result.text for result in told] == ["done", "done"]
 
@@ -413,7 +413,7 @@ async def test_a_lock_is_held_by_a_thread_of_a_loop_inside_the_tool() -> None:
         return result.text
 
     tools = ToolRegistry([outer])
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         first = await tools.execute(call("outer", '{"n": 1}'))
         assert "may still be running" in first.text
         async with anyio.create_task_group() as tasks:
@@ -441,7 +441,7 @@ async def test_a_lock_whose_loop_has_ended_is_handed_on() -> None:
         return results(result)["1"].text
 
     told: list[str] = []
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         assert "may still be running" in await anyio.to_thread.run_sync(another_loop)
         async with anyio.create_task_group() as tasks:
 
@@ -472,7 +472,7 @@ async def test_a_cancelled_waiter_leaves_the_row() -> None:
             told.append((await tools.execute(call("use", f'{{"n": {n}}}'))).text)
 
     scopes = [anyio.CancelScope() for _ in range(4)]
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         async with anyio.create_task_group() as tasks:
             for n, scope in enumerate(scopes):
                 tasks.start_soon(run, n, scope)
@@ -601,7 +601,7 @@ async def test_a_timeout_is_an_accident_unless_its_thread_still_runs(is_stuck: b
         runs += 1
         return held()
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         told = await ToolRegistry([wait, hold]).execute(call("hold" if is_stuck else "wait"))
     held.let_go.set()
     assert "may have taken effect" in told.text
@@ -638,7 +638,7 @@ async def test_an_async_tool_that_timed_out_is_told_so_and_what_it_started_too()
         await anyio.to_thread.run_sync(look, context, abandon_on_cancel=True)
         return ""
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         told = await ToolRegistry([wait]).execute(call("wait"))
         assert contexts[0].cancelled
         assert "It may have taken effect and may still be running." in told.text
@@ -660,7 +660,7 @@ async def test_a_cancelled_tool_is_told_so_on_every_backend(has_sibling: bool) -
         return ""
 
     calls = [call("wait", call_id=name) for name in ("ab" if has_sibling else "a")]
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(
                 partial(tool_loop, ScriptedProvider([AssistantMessage(calls)]), ToolRegistry([wait]), "go")

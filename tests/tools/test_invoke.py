@@ -59,7 +59,7 @@ async def test_a_run_that_takes_too_long_is_ended() -> None:
         finally:
             ended.set()
 
-    with anyio.fail_after(20), pytest.raises(ToolTimeoutError, match=r"timed out after 0\.02 s"):
+    with anyio.fail_after(120), pytest.raises(ToolTimeoutError, match=r"timed out after 0\.02 s"):
         await hang.ainvoke({})
     assert ended.is_set()
 
@@ -70,14 +70,14 @@ async def test_a_thread_that_takes_too_long_is_given_up_and_told() -> None:
 
     @tool_with_ctx(timeout=0.02)
     def hang(context: ToolContext[object]) -> None:
-        assert stop.wait(30)
+        assert stop.wait(300)
         if context.cancelled:
             told.set()
 
-    with anyio.fail_after(20), pytest.raises(ToolTimeoutError, match="may still be running"):
+    with anyio.fail_after(120), pytest.raises(ToolTimeoutError, match="may still be running"):
         await hang.ainvoke({}, None)
     stop.set()
-    assert told.wait(30)
+    assert told.wait(300)
 
 
 def test_without_a_loop_limits_hold_too() -> None:
@@ -85,7 +85,7 @@ def test_without_a_loop_limits_hold_too() -> None:
 
     @tool(timeout=0.02)
     def hang() -> None:
-        stop.wait(30)
+        stop.wait(300)
 
     @tool(timeout=0.02)
     async def hang_async() -> None:
@@ -142,7 +142,7 @@ async def test_what_must_not_run_together_waits_for_calls_of_a_registry_too(limi
     async def invoke(who: str) -> None:
         assert await enter.ainvoke({"who": who}) == who
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(120):
         async with anyio.create_task_group() as tasks:
             for number in range(3):
                 tasks.start_soon(call, f"called {number}")
@@ -152,13 +152,13 @@ async def test_what_must_not_run_together_waits_for_calls_of_a_registry_too(limi
 
 @on_both
 async def test_a_process_of_its_own_gives_back_what_its_type_promises() -> None:
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         given = await report.ainvoke({"word": "hi"})
     assert isinstance(given, Report)
     assert (given.words, given.process == os.getpid()) == (["hi"], False)
-    with anyio.fail_after(60), pytest.raises(ToolTimeoutError):
+    with anyio.fail_after(120), pytest.raises(ToolTimeoutError):
         await sleep_isolated.ainvoke({})
-    with anyio.fail_after(60), pytest.raises(Exception, match="no"):
+    with anyio.fail_after(120), pytest.raises(Exception, match="no"):
         await fail_isolated.ainvoke({})
 
 
@@ -231,7 +231,7 @@ async def test_a_cancelled_call_ends_its_tool() -> None:
         finally:
             ended.set()
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(120):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(hang.ainvoke, NOTHING)
             await began.wait()

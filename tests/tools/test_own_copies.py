@@ -101,7 +101,7 @@ async def test_tools_bound_twice_from_one_method_share_its_places() -> None:
     async def sit(at: Desk) -> None:
         seen.append((await ToolRegistry(tools_of(at)).execute(ToolCall("1", "sit", "{}"))).text)
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         async with anyio.create_task_group() as tasks:
             for at in (desk, desk, other):
                 tasks.start_soon(sit, at)

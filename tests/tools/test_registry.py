@@ -53,7 +53,10 @@ async def test_tools_stand_in_the_order_of_their_registration() -> None:
     assert list(tools) == [search, read_file, write_file]
     assert len(tools) == 3
     assert "search" in tools
-    assert tools.get("search") is search
+    found = tools.configured("search", tags={"slow"}).get("search")
+    assert found is not None
+    assert found.tool is search
+    assert found.tags == {"slow"}
     assert tools.get("nothing") is None
     assert repr(tools) == "<ToolRegistry search, read_file, write_file>"
 
@@ -89,7 +92,7 @@ async def test_a_name_that_is_taken_is_refused_unless_replaced() -> None:
         tools.register(other)
     tools.register_or_replace(other)
     assert tools.names == ("search", "read_file", "write_file")
-    assert tools.get("search") is other
+    assert tools.registrations["search"].tool is other
 
 
 @pytest.mark.parametrize("name", ["", "two words", "über", "a" * 65, "dot.ted"])

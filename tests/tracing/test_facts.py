@@ -1,15 +1,17 @@
 """The span of a run says whose it was, what was asked and answered, and its calls say why they failed."""
 
 import logging
+from functools import partial
 from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 
 from tests.tracing.test_spans import Recorder
-from toolkit import ToolCall, ToolError, ToolOutput, ToolRegistry, tool, tool_loop
+from toolkit import AssistantMessage, ToolCall, ToolError, ToolLoopHandle, ToolOutput, ToolRegistry, tool, tool_loop
 from toolkit.agents import sub_agent_tool
-from toolkit.errors import ProviderError
+from toolkit.chat import ChatResponse
+from toolkit.errors import ProviderError, RateLimitedError
 from toolkit.providers import CachedProvider, FallbackProvider, RateLimitedProvider
 from toolkit.testing import ScriptedProvider
 
@@ -51,12 +53,16 @@ async def test_the_span_of_a_run_has_its_user_its_conversation_and_its_metadata_
 @pytest.mark.parametrize(("content", "is_there"), [("none", False), ("new", True), ("all", True)])
 async def test_the_span_of_a_run_has_the_question_and_the_answer(content: Any, is_there: bool) -> None:
     recorder = Recorder({"content": content})
-    await tool_loop(ScriptedProvider(["Yes."]), ToolRegistry(), "Hello?", config=recorder.config())
+    secret = "sk-proj-" + "a1B2" * 10
+    await tool_loop(ScriptedProvider([f"Yes. {secret}"]), ToolRegistry(), f"Hello? {secret}", config=recorder.config())
     run = recorder.span("invoke_agent")
     asked, answered = read(run, "gen_ai.input.messages"), read(run, "gen_ai.output.messages")
     assert (asked is not None, answered is not None) == (is_there, is_there)
     if is_there:
         assert ("Hello?" in asked, "Yes." in answered) == (True, True)
+    found = [read(run, "input.value"), read(run, "output.value")]
+    assert found == (["Hello? ***", "Yes. ***"] if is_there else [None, None])
+    assert secret not in str(run.attributes)
 
 
 @pytest.mark.parametrize("content", ["none", "new"])
@@ -78,3 +84,37 @@ async def test_the_provider_is_named_whatever_stands_round_it(caplog: pytest.Log
     await tool_loop(wrapped, ToolRegistry(), "Hello?", config=recorder.config())
     assert {read(span, "gen_ai.provider.name") for span in recorder.spans} == {"ScriptedProvider"}
     assert ProviderError("x", "y").provider == "x"
+
+
+class Named(ScriptedProvider):
+    def __init__(self, name: str, *script: Any) -> None:
+        super().__init__(list(script))
+        self.name = name
+
+
+ANSWER = ChatResponse(message=AssistantMessage("Yes."), model="anthropic-large")
+NAMES = ("gen_ai.provider.name", "gen_ai.response.model")
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_the_spans_and_the_records_of_a_run_name_the_provider_that_answered(
+    streams: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "toolkit.loop")
+    recorder = Recorder()
+    spare = FallbackProvider(Named("openai", RateLimitedError("openai", "busy")), Named("anthropic", ANSWER))
+    provider = CachedProvider(FallbackProvider(Named("google", RateLimitedError("google", "busy")), spare))
+    handle = ToolLoopHandle(provider, ToolRegistry(), "Hello?", config=recorder.config())
+    if streams:
+        async with handle.stream() as events:
+            async for _ in events:
+                pass
+    await handle.run()
+    assert handle.result.response is not None
+    assert handle.result.response.provider == "anthropic"
+    assert [(each.name.split()[0], *map(partial(read, each), NAMES)) for each in recorder.spans] == [
+        ("invoke_agent", "anthropic", "anthropic-large"),
+        ("chat", "anthropic", "anthropic-large"),
+    ]
+    [ended] = [vars(each) for each in caplog.records if " ended as " in each.getMessage()]
+    assert (ended["provider"], ended["model"]) == ("anthropic", "anthropic-large")

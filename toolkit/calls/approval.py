@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import anyio
 
 from toolkit.calls.events import ApprovalRequested
-from toolkit.calls.prepare import Ready, Refused, error_result, permit, write_preview
+from toolkit.calls.prepare import Ready, Refused, error_result, permit, permit_again, write_preview
+from toolkit.calls.provenance import Origin
 from toolkit.chat import ToolCall, ToolDefinition, ToolResult
 from toolkit.chat.request import copy_definition
 from toolkit.dataclass import dataclass, maker_of
@@ -136,6 +137,7 @@ class ApprovalRequest:
         reason: Why it is asked about, where a rule says so.
         agent: The sub-agent that wants to make the call; empty where it is no sub-agent's.
         loop_id: The id of the sub-agent's loop.
+        origins: Where the destinations come from that neither the user nor a trusted tool named.
 
     Attributes:
         definition: The definition of the tool, as the model has it; each time a copy, which changes nothing.
@@ -156,6 +158,7 @@ class ApprovalRequest:
     reason: str = ""
     agent: str = ""
     loop_id: str = ""
+    origins: tuple[Origin, ...] = ()
 
     @property
     def definition(self) -> ToolDefinition:
@@ -196,6 +199,8 @@ async def authorize(ready: Ready[Any], policy: ExecutionPolicy) -> Verdict:
     passed: list[Caller] = []
     asked: list[object] = []
     approved_by = -1
+    if ready.trust is not None and isinstance(judged := permit_again(ready, policy), Refused):
+        return Deny(judged.result.text)
     while True:
         if guard.guards:
             verdict = await _ask_guards(ready, guard, policy, asked)
@@ -217,10 +222,9 @@ async def authorize(ready: Ready[Any], policy: ExecutionPolicy) -> Verdict:
                 text = "the approval hook raised for %s in call %s; the call is denied"
                 _logger.exception(text, ready.call.name, ready.call.id)
                 answer = Deny("Tool call denied: the approval hook failed.")
-            if not isinstance(answer, Approve):
-                verdict = apply_answer(ready, answer, policy)
-                if not isinstance(verdict, Approve):
-                    return _end_callers(verdict, passed)
+            verdict = decide(ready, answer, policy)
+            if not isinstance(verdict, Approve):
+                return _end_callers(verdict, passed)
             approved_by = len(passed)
         if guard.caller is None:
             break
@@ -236,7 +240,7 @@ def _end_callers(verdict: Verdict, passed: Sequence[Caller]) -> Verdict:
     if isinstance(verdict, Defer) and passed and not passed[0].can_wait:
         _logger.warning(
             "a decision on a call of a sub-agent was put off where its run can't wait, so the call is denied: in a "
-            "durable run, or in a tool that runs it without on_crash='resume'"
+            "tool that runs it without on_crash='resume'"
         )
         return Deny(_DEFERRED)
     if isinstance(verdict, Abort):
@@ -295,6 +299,7 @@ def _open_request(ready: Ready[Any], policy: ExecutionPolicy) -> tuple[ApprovalR
         _write_preview=partial(write_preview, ready.registration, arguments, written, ready.given),
         agent=policy.agent,
         loop_id=policy.loop_id,
+        origins=ready.origins,
     )
     return request, left
 
@@ -309,6 +314,17 @@ async def _ask_in_thread(approve: ApprovalHook, request: ApprovalRequest) -> obj
     """Call an approver that is not async: a person may think long, and other things go on."""
     answer = await run_in_worker(partial(approve, request), workers=_MOST_APPROVERS, is_for_people=True)
     return await answer if inspect.isawaitable(answer) else answer
+
+
+def decide(ready: Ready[Any], answer: object, policy: ExecutionPolicy) -> Verdict:
+    """Return the verdict that an approver's answer means, and note it for the destinations that it was asked about."""
+    asked = ready.trust
+    verdict = apply_answer(ready, answer, policy)
+    if isinstance(verdict, Deny) and asked is not None:
+        asked.decide(is_approved=False)
+    elif isinstance(verdict, Approve) and ready.trust is not None:
+        ready.trust.decide(is_approved=True)
+    return verdict
 
 
 def apply_answer(ready: Ready[Any], answer: object, policy: ExecutionPolicy) -> Verdict:

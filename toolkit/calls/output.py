@@ -1,7 +1,7 @@
 """The result of a call: what a tool returned, with the call's id, and as much of it as the model reads.
 
 What is cut is stored whole under an id, so that the model can ask for the rest; the tool that reads it is in
-`toolkit.tools.read_result`.
+`toolkit.tools.stored_results`.
 """
 
 from __future__ import annotations
@@ -12,15 +12,17 @@ import re
 import time
 import unicodedata
 from collections import OrderedDict
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar, cast
 
 from anyio import CancelScope, to_thread
 
-from toolkit.chat import ContentBlock, Message, TextBlock, ToolCall, ToolResult
+from toolkit.calls.provenance import label_output
+from toolkit.chat import ContentBlock, Message, TextBlock, ToolCall, ToolResult, Trust
 from toolkit.chat.output import ToolOutput, to_output
 from toolkit.dataclass import maker_of
 from toolkit.errors import ConfigurationError
@@ -29,7 +31,6 @@ from toolkit.settings import check_setting
 
 if TYPE_CHECKING:
     from toolkit.calls.approval import WaitingChild
-    from toolkit.calls.context import ToolContext
     from toolkit.calls.policy import ExecutionPolicy
     from toolkit.calls.prepare import Ready
     from toolkit.redaction import Redact
@@ -49,14 +50,15 @@ _Part: TypeAlias = Literal["head", "tail", "both"]
 
 
 def shape_result(
-    ready: Ready[Any], output: ToolOutput, policy: ExecutionPolicy, context: ToolContext[Any]
+    ready: Ready[Any], output: ToolOutput, policy: ExecutionPolicy, memory: RunMemory | None
 ) -> tuple[tuple[str, ...], ToolResult, ToolResult]:
     """Return the paths that JSON could not carry, the whole result, and the result as far as the model may read it."""
     call, registration = ready.call, ready.registration
-    if context.left_by_child[0] is not None:
-        output = _add_child(output, context)
     if type(output) is not ToolOutput or output.is_error or output.unserializable:
         output = _ensure_output(call, output)
+    trust = output.trust or registration.options.trust
+    if policy.trust is not None or memory is None:
+        trust = label_output(ready, output, trust, is_inner=policy.trust is None)
     result = _make_result(
         call.id,
         output.content,
@@ -66,25 +68,18 @@ def shape_result(
         child_loop_id=output.child_loop_id,
         details=output.details,
         time=time.time(),
+        trust=trust,
     )
     # An answer is for the application, which wants all of it; a limit of the tool's own is its author's wish.
     most = registration.max_output_chars or (None if result.result_as_answer else policy.config.output.max_chars)
     limited = result
     if most is not None and not (len(result.content) <= most and isinstance(result.content, str)):
         part = registration.options.keep_output or policy.config.output.keep
-        limited = _limit_result(result, most, part, context.memory)
+        limited = _limit_result(result, most, part, memory)
     if ready.is_changed and not result.result_as_answer:
         note = f"[The approver changed the arguments of this call: it ran with {ready.arguments_json}.]"
         return output.unserializable, append_note(result, note), append_note(limited, note)
     return output.unserializable, result, limited
-
-
-def _add_child(output: ToolOutput, context: ToolContext[Any]) -> ToolOutput:
-    """Add the loop that ran inside to the output of a call that was given up."""
-    if type(output) is not ToolOutput or not output.is_error or output.child_loop_id is not None:
-        return output
-    child_loop_id, details = context.left_by_child
-    return replace(output, child_loop_id=child_loop_id, details=details)
 
 
 def _ensure_output(call: ToolCall, value: object) -> ToolOutput:
@@ -104,7 +99,7 @@ def _ensure_output(call: ToolCall, value: object) -> ToolOutput:
 def _limit_result(result: ToolResult, most: int, part: _Part, memory: RunMemory | None) -> ToolResult:
     """Return the result with its text cut to what the model may read."""
     if isinstance(result.content, str):
-        return replace(result, content=_cut_text(result.content, most, part, memory))
+        return replace(result, content=_cut_text(result.content, most, part, memory, result.trust))
     if len(result.text) <= most:
         return result
     blocks: list[ContentBlock] = []
@@ -113,14 +108,15 @@ def _limit_result(result: ToolResult, most: int, part: _Part, memory: RunMemory 
             # The texts share the limit in their order; the last ones may be cut to a single character.
             left = max(1, most)
             most -= len(block.text)
-            blocks.append(TextBlock(_cut_text(block.text, left, part, memory)) if len(block.text) > left else block)
+            is_long = len(block.text) > left
+            blocks.append(TextBlock(_cut_text(block.text, left, part, memory, result.trust)) if is_long else block)
         else:
             blocks.append(block)
     return replace(result, content=tuple(blocks))
 
 
-def _cut_text(text: str, most: int, part: _Part, memory: RunMemory | None) -> str:
-    reference = None if memory is None else memory.put(text)
+def _cut_text(text: str, most: int, part: _Part, memory: RunMemory | None, trust: Trust) -> str:
+    reference = None if memory is None else memory.put(text, trust)
     if memory is None or reference is None:
         return limit_text(text, most, part)
     return limit_text(text, most, part, reference=reference, reader=memory.find_reader())
@@ -317,7 +313,7 @@ class RunMemory:
         store: The store; None makes one for this run with the first text, False stores nothing.
 
     Attributes:
-        names: The ids of the texts that this run may read, the oldest first.
+        names: The ids of the texts that this run may read, the oldest first, with the label of each.
         find_reader: Gives the name under which a model can call the tool that reads them.
         run_scope: The cancel scope that ends the run; None before it runs.
         loop_id: The id of the loop; empty before it runs.
@@ -329,14 +325,14 @@ class RunMemory:
 
     def __init__(self, store: ResultStore | Literal[False] | None) -> None:
         self._store: ResultStore | Literal[False] | None = store
-        self.names: dict[str, None] = {}
+        self.names: dict[str, Trust] = {}
         self.find_reader: Callable[[], str] = lambda: READER
         self.run_scope: CancelScope | None = None
         self.loop_id: str = ""
         self.children: dict[str, WaitingChild] | None = None
         self.answers: dict[str, Any] = {}
 
-    def put(self, text: str) -> str | None:
+    def put(self, text: str, trust: Trust = "untrusted") -> str | None:
         """Store a text and return its id; None where it is not stored."""
         if self._store is False:
             return None
@@ -344,7 +340,8 @@ class RunMemory:
             self._store = ResultStore()
         name = self._store.put(text)
         if name is not None:
-            self.names[name] = self.names.pop(name, None)
+            self.names.pop(name, None)  # it is the newest now
+            self.names[name] = trust
         return name
 
     def get(self, name: str) -> str | None:
@@ -368,10 +365,14 @@ class RunMemory:
                 saved[name] = text
         return dict(reversed(saved.items()))
 
-    def restore_texts(self, texts: Mapping[str, str]) -> None:
+    def list_trusted(self, texts: Iterable[str]) -> list[str]:
+        """Return the ids of the texts among these that no untrusted tool gave."""
+        return [name for name in texts if self.names[name] == "trusted"]
+
+    def restore_texts(self, texts: Mapping[str, str], trusted: Container[str] = ()) -> None:
         """Store again what another process had saved."""
-        for text in texts.values():
-            self.put(text)
+        for name, text in texts.items():
+            self.put(text, "trusted" if name in trusted else "untrusted")
 
     def adopt_notices(self, messages: list[Message]) -> None:
         """Let a run read what the results that it begins with name, as far as that is stored still.
@@ -388,22 +389,23 @@ class RunMemory:
         """Do the same with one result, and return it."""
         content = result.content
         if isinstance(content, str):
-            adopted: str | tuple[ContentBlock, ...] = self._adopt_text(content)
+            adopted: str | tuple[ContentBlock, ...] = self._adopt_text(content, result.trust)
         else:
-            adopted = tuple([self._adopt_block(block) if isinstance(block, TextBlock) else block for block in content])
+            blocks = [self._adopt_block(block, result) if isinstance(block, TextBlock) else block for block in content]
+            adopted = tuple(blocks)
         return result if adopted == content else replace(result, content=adopted)
 
-    def _adopt_block(self, block: TextBlock) -> TextBlock:
-        text = self._adopt_text(block.text)
+    def _adopt_block(self, block: TextBlock, result: ToolResult) -> TextBlock:
+        text = self._adopt_text(block.text, result.trust)
         return block if text is block.text else replace(block, text=text)
 
-    def _adopt_text(self, text: str) -> str:
-        return _NOTICE.sub(self._adopt_notice, text) if _LEFT_OUT in text else text
+    def _adopt_text(self, text: str, trust: Trust) -> str:
+        return _NOTICE.sub(partial(self._adopt_notice, trust), text) if _LEFT_OUT in text else text
 
-    def _adopt_notice(self, notice: re.Match[str]) -> str:
+    def _adopt_notice(self, trust: Trust, notice: re.Match[str]) -> str:
         if not isinstance(self._store, ResultStore) or notice[1] not in self._store:
             return f"{_LEFT_OUT}; they are not stored anymore, {_SMALLER} ...]"
-        self.names.setdefault(notice[1])
+        self.names[notice[1]] = trust
         return notice[0]
 
 

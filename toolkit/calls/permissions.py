@@ -10,6 +10,8 @@ from dataclasses import KW_ONLY
 from fnmatch import translate
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
+from toolkit.calls.provenance import CallTrust, Origin, TrustCondition
+from toolkit.calls.registration import Effect
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
 from toolkit.schema.nodes import is_array, is_object
@@ -52,6 +54,9 @@ class Rule(Settings):
             denied by one either: a denial that must hold without the argument, too, needs a rule without it.
         unsaid: An `fnmatch` pattern for the path of an argument: matches only calls in which such an argument stands
             nowhere in the conversation (`ToolCall.unsaid`).
+        when: ``tainted`` matches only calls with effects in a run whose model has seen something untrusted, and
+            ``unknown_destination`` those with a destination that neither the user nor a trusted tool named.
+        effects: The effects that `when` is about; empty means all. See `ToolOptions.effects`.
         action: The decision.
         reason: Why; a model reads the reason of a denial, a person that of a question.
 
@@ -65,9 +70,17 @@ class Rule(Settings):
     action: PermissionAction = "allow"
     reason: str = ""
     unsaid: str = ""
+    when: TrustCondition = ""
+    effects: frozenset[Effect] = frozenset()
 
     def __post_init__(self) -> None:
         given: Any = self.tool_pattern
+        object.__setattr__(self, "effects", frozenset(self.effects))
+        if self.when not in get_args(TrustCondition) or not self.effects.issubset(get_args(Effect)):
+            raise ConfigurationError(
+                f"a rule can't be for {self.when!r} calls with the effects {sorted(self.effects)}: effects are "
+                + ", ".join(get_args(Effect))
+            )
         if not isinstance(given, str) or not given:
             raise ConfigurationError(f"a rule needs the name of a tool or a pattern such as 'read_*', not {given!r}")
         _check_action(self.action, f"the action of the rule for '{given}'")
@@ -107,6 +120,28 @@ def ask(
     return Rule(tool_pattern, args=args, action="ask", reason=reason, unsaid=unsaid)
 
 
+def ask_when_tainted(tool_pattern: str = "*", *, effects: Collection[Effect] = (), reason: str = "") -> Rule:
+    """Return a rule that wants approval for calls with effects once the model has seen something untrusted.
+
+    Beside `require_known_destinations` it leaves out calls whose destinations are all known.
+    """
+    return Rule(tool_pattern, action="ask", reason=reason, when="tainted", effects=frozenset(effects))
+
+
+def deny_when_tainted(tool_pattern: str = "*", *, effects: Collection[Effect] = (), reason: str = "") -> Rule:
+    """Return a rule that denies calls with these effects, or any, once the model has seen something untrusted."""
+    return Rule(tool_pattern, action="deny", reason=reason, when="tainted", effects=frozenset(effects))
+
+
+def require_known_destinations(tool_pattern: str = "*", *, effects: Collection[Effect] = (), reason: str = "") -> Rule:
+    """Return a rule that wants approval for calls with a destination that nobody who is trusted has named.
+
+    A destination is known if it stands in a message of the user or the application, or in the output of a trusted tool
+    that was itself called with known values. Where an untrusted text spells out the call, approval is wanted even so.
+    """
+    return Rule(tool_pattern, action="ask", reason=reason, when="unknown_destination", effects=frozenset(effects))
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """The decision of the rules on one call.
@@ -115,11 +150,13 @@ class Decision:
         action: Run it, refuse it, or ask for approval.
         rule: The rule that decided; None where none matched.
         reason: Why, in a sentence; empty for what is allowed.
+        origins: Where the destinations come from that nobody who is trusted named.
     """
 
     action: PermissionAction
     rule: Rule | None = None
     reason: str = ""
+    origins: tuple[Origin, ...] = ()
 
 
 class Permissions:
@@ -139,7 +176,7 @@ class Permissions:
         ConfigurationError: Something in `rules` is no rule, or the default is no action.
     """
 
-    __slots__ = ("_denials", "_others", "default", "rules")
+    __slots__ = ("_denials", "_others", "asks_about_trust", "default", "rules")
 
     def __init__(self, rules: Iterable[Rule] = (), default: PermissionAction = "allow") -> None:
         check_setting("the rules of permissions", rules, Iterable)
@@ -149,7 +186,9 @@ class Permissions:
         for rule in cast("tuple[object, ...]", self.rules):
             if not isinstance(rule, Rule):
                 raise ConfigurationError(f"permissions are made of rules, and {rule!r} is none: write allow('...')")
-        compiled = [_CompiledRule(rule) for rule in self.rules]
+        self.asks_about_trust: bool = any(rule.when for rule in self.rules)
+        vouches = any(rule.when == "unknown_destination" for rule in self.rules)
+        compiled = [_CompiledRule(rule, vouches=vouches) for rule in self.rules]
         self._denials = [rule for rule in compiled if rule.rule.action == "deny"]
         self._others = [rule for rule in compiled if rule.rule.action != "deny"]
 
@@ -159,12 +198,13 @@ class Permissions:
     def decide(
         self,
         tool_name: str,
-        arguments: Mapping[str, Any],
+        arguments: Mapping[str, Any] | Callable[[], Mapping[str, Any]],
         *,
         aliases: Collection[str] = (),
         other_names: Collection[str] = (),
         default: PermissionAction | None = None,
         unsaid: Collection[str] = (),
+        trust: CallTrust | None = None,
     ) -> Decision:
         """Return the decision of the rules on arguments as JSON has them, validated, with defaults filled in.
 
@@ -172,11 +212,12 @@ class Permissions:
 
         Args:
             tool_name: The name that the tool is called by.
-            arguments: The arguments of the call.
+            arguments: The arguments of the call, or a function that reads them, called where a rule looks at them.
             aliases: Other names of the same tool, for all rules.
             other_names: Further ones, for the rules that deny and ask.
             default: The decision where no rule matches; None takes the default of these rules.
             unsaid: The arguments that stand nowhere in the conversation.
+            trust: The call, as rules on trust see it; None where there is no run.
         """
         trusted = {tool_name, *aliases}
         names = {*trusted, *other_names}
@@ -184,8 +225,12 @@ class Permissions:
             for group in (self._denials, self._others):
                 for compiled in group:
                     known = trusted if compiled.rule.action == "allow" else names
-                    if compiled.matches(known, arguments, unsaid):
-                        return _make_decision(compiled.rule.action, compiled.rule, tool_name)
+                    if compiled.matches(known, unsaid) and compiled.matches_arguments(arguments):
+                        if not compiled.rule.when:
+                            return _make_decision(compiled.rule.action, compiled.rule, tool_name)
+                        decision = None if trust is None else compiled.judge_trust(trust, tool_name)
+                        if decision is not None:
+                            return decision
         except Exception:
             _logger.exception("a permission rule failed for %s; the call is denied", tool_name)
             return Decision("deny", None, f"Tool '{tool_name}' may not be called: a permission rule failed.")
@@ -196,7 +241,9 @@ class Permissions:
         if any(not each.is_conditional and each.concerns([tool_name]) for each in self._denials):
             return False
         for compiled in self._others:
-            if compiled.concerns([tool_name]) and (compiled.rule.action == "ask" or not compiled.is_conditional):
+            if compiled.rule.when or not compiled.concerns([tool_name]):
+                continue
+            if compiled.rule.action == "ask" or not compiled.is_conditional:
                 return compiled.rule.action == "ask"
         return self.default == "ask"
 
@@ -207,6 +254,12 @@ class Permissions:
 
 
 _ALLOWED = Decision("allow")
+_TRUST_REASONS = {
+    ("tainted", True): "may not be called after something untrusted was read.",
+    ("tainted", False): "needs approval: something untrusted was read before.",
+    ("unknown_destination", True): "may not be called with a destination that nobody has named.",
+    ("unknown_destination", False): "needs approval for where this goes.",
+}
 
 
 def _make_decision(action: PermissionAction, rule: Rule | None, tool_name: str) -> Decision:
@@ -223,22 +276,49 @@ def _make_decision(action: PermissionAction, rule: Rule | None, tool_name: str) 
 
 
 class _CompiledRule:
-    __slots__ = ("_arguments", "_tool", "_unsaid", "is_conditional", "rule")
+    __slots__ = ("_arguments", "_tool", "_unsaid", "_vouches", "is_conditional", "rule")
 
-    def __init__(self, rule: Rule) -> None:
+    def __init__(self, rule: Rule, *, vouches: bool = False) -> None:
         self.rule = rule
+        self._vouches = vouches
         self._tool = re.compile(translate(rule.tool_pattern)).match
         self._arguments = [(name, _make_matcher(pattern)) for name, pattern in (rule.args or {}).items()]
         self._unsaid = re.compile(translate(rule.unsaid)).match if rule.unsaid else None
-        self.is_conditional = bool(rule.args or rule.unsaid)
+        self.is_conditional = bool(rule.args or rule.unsaid or rule.when)
 
     def concerns(self, tool_names: Iterable[str]) -> bool:
         return any(map(self._tool, tool_names))
 
-    def matches(self, tool_names: Iterable[str], arguments: Mapping[str, Any], unsaid: Collection[str]) -> bool:
-        if not self.concerns(tool_names) or (self._unsaid is not None and not any(map(self._unsaid, unsaid))):
-            return False
-        return all(self._matches_argument(arguments, name, matcher) for name, matcher in self._arguments)
+    def matches(self, tool_names: Iterable[str], unsaid: Collection[str]) -> bool:
+        return self.concerns(tool_names) and (self._unsaid is None or any(map(self._unsaid, unsaid)))
+
+    def matches_arguments(self, arguments: Mapping[str, Any] | Callable[[], Mapping[str, Any]]) -> bool:
+        if not self._arguments:
+            return True
+        seen = arguments() if callable(arguments) else arguments
+        return all(self._matches_argument(seen, name, matcher) for name, matcher in self._arguments)
+
+    def judge_trust(self, call: CallTrust, tool_name: str) -> Decision | None:
+        """Return the decision of a rule on trust on a call that it is for; None where it does not hold."""
+        rule = self.rule
+        if not call.effects or (rule.effects and not call.effects & rule.effects):
+            return None
+        if rule.when == "tainted" and not call.is_tainted:
+            return None
+        if rule.action == "ask":
+            # Beside a rule that asks about unknown destinations, this one asks where there can be none.
+            asks_all = rule.when == "tainted" and (not self._vouches or not call.has_destinations)
+            if not asks_all and not call.unknown:
+                return None
+            is_approved = call.recall(is_whole=asks_all)
+            if is_approved is not None:
+                refusal = f"Tool '{tool_name}' may not be called so: a person has refused this destination."
+                return None if is_approved else Decision("deny", rule, refusal)
+        elif rule.when == "unknown_destination" and not call.unknown:
+            return None
+        origins = call.describe()
+        reason = rule.reason or f"Tool '{tool_name}' {_TRUST_REASONS[rule.when, rule.action == 'deny']}"
+        return Decision(rule.action, rule, " ".join([reason, *map(str, origins)]), origins)
 
     def _matches_argument(self, arguments: Mapping[str, Any], name: str, matcher: Callable[[Any], list[bool]]) -> bool:
         answers = [answer for value in _find_values(arguments, name) for answer in matcher(value)]
@@ -347,10 +427,11 @@ def find_same(registration: Registration[Any], known: Mapping[str, Registration[
 
 def judge(
     registration: Registration[Any],
-    arguments: dict[str, Any],
+    arguments: Callable[[], Mapping[str, Any]],
     permissions: Permissions,
     there: Sequence[Registration[Any]],
     unsaid: Sequence[str] = (),
+    trust: CallTrust | None = None,
 ) -> Decision:
     """Return the decision of rules on a call.
 
@@ -359,19 +440,42 @@ def judge(
 
     Args:
         registration: The tool as it is called.
-        arguments: Validated.
+        arguments: Reads the arguments as rules see them; called where a rule looks at them.
         permissions: The rules.
         there: The same tool where the rules were made; it may have other names there.
         unsaid: The arguments that stand nowhere in the conversation.
+        trust: The call, as rules on trust see it.
     """
     former = [*registration.former_names, *(pair for other in there for pair in other.former_names)]
     aliases = {other.name for other in there} | {name for name, rules in former if rules is permissions}
     others = {name for name, _ in former} | {registration.tool.definition.name}
-    seen = _read_arguments(registration, arguments)
     default: PermissionAction | None = "allow" if registration.is_offered_by_loop else None
     return permissions.decide(
-        registration.name, seen, aliases=aliases, other_names=others, default=default, unsaid=unsaid
+        registration.name,
+        arguments,
+        aliases=aliases,
+        other_names=others,
+        default=default,
+        unsaid=unsaid,
+        trust=trust,
     )
+
+
+class ArgumentsOnDemand:
+    """Reads validated arguments as rules see them, once and only where a rule looks at them."""
+
+    __slots__ = ("_arguments", "_registration", "_seen")
+
+    def __init__(self, registration: Registration[Any], arguments: dict[str, Any]) -> None:
+        self._registration = registration
+        self._arguments = arguments
+        self._seen: Mapping[str, Any] | None = None
+
+    def __call__(self) -> Mapping[str, Any]:
+        """Return the arguments."""
+        if self._seen is None:
+            self._seen = _read_arguments(self._registration, self._arguments)
+        return self._seen
 
 
 def _read_arguments(registration: Registration[Any], arguments: dict[str, Any]) -> Mapping[str, Any]:

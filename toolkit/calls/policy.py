@@ -18,6 +18,7 @@ from toolkit.settings import NonNegativeInt, PositiveInt, Seconds, Settings, che
 
 if TYPE_CHECKING:
     from toolkit.calls.prepare import Ready, Scope
+    from toolkit.calls.provenance import RunTrust
 
 NameRepair: TypeAlias = bool | Literal["similar"]
 """The unknown names that are taken for a known one; see `ToolLoopConfig`."""
@@ -167,7 +168,7 @@ class Caller:
     can_wait: bool = False
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class ExecutionPolicy:
     """The settings of one run's calls, and what belongs to that run alone.
 
@@ -181,6 +182,7 @@ class ExecutionPolicy:
         agent: The sub-agent whose calls these are; empty where they are not those of one.
         loop_id: The id of its loop.
         caller: The guards of the caller, which are asked about these calls too; None where nobody is.
+        trust: The texts that the model of the run has seen; None where no rule asks who wrote them.
     """
 
     config: CallConfig = DEFAULT_CALL_CONFIG
@@ -192,17 +194,11 @@ class ExecutionPolicy:
     agent: str = ""
     loop_id: str = ""
     caller: Caller | None = None
+    trust: RunTrust | None = None
 
     def observed_by(self, observer: Observer | None, observed: frozenset[type] = TOOL_EVENTS) -> ExecutionPolicy:
         """Return the same with another observer of these kinds of events; each run that is observed makes one."""
-        return ExecutionPolicy(
-            config=self.config,
-            caches_by_default=self.caches_by_default,
-            around=self.around,
-            guards=self.guards,
-            observer=observer,
-            observed=observed,
-            agent=self.agent,
-            loop_id=self.loop_id,
-            caller=self.caller,
-        )
+        # By their places, in half of the time.
+        config, cached, around, guards = self.config, self.caches_by_default, self.around, self.guards
+        own = (self.agent, self.loop_id, self.caller, self.trust)
+        return ExecutionPolicy(config, cached, around, guards, observer, observed, *own)

@@ -14,7 +14,8 @@ from anyio import to_thread
 from anyio.lowlevel import checkpoint
 
 from toolkit.calls.events import ToolCallRepaired
-from toolkit.calls.permissions import Permissions, find_same, judge
+from toolkit.calls.permissions import ArgumentsOnDemand, Permissions, find_same, judge
+from toolkit.calls.provenance import CallTrust, Origin, RunTrust, find_trust
 from toolkit.calls.registration import Ctx, Registration
 from toolkit.chat import ToolCall, ToolResult
 from toolkit.dataclass import dataclass, maker_of
@@ -70,6 +71,8 @@ class Ready(Generic[Ctx]):
         is_changed: True where they are others than the model's.
         allowed_levels: The levels, as of `asks_level`, at which a rule allows the call.
         repaired: The text of the arguments once it was repaired; empty where it was not.
+        trust: The call, as rules on trust see it; None where none of them asks about it.
+        origins: Where the destinations come from that nobody who is trusted named.
 
     Attributes:
         shown_json: The value of `arguments_json` once that was written.
@@ -87,6 +90,8 @@ class Ready(Generic[Ctx]):
     is_changed: bool = False
     allowed_levels: tuple[int, ...] = ()
     repaired: str = field(default="", repr=False)
+    trust: CallTrust | None = None
+    origins: tuple[Origin, ...] = ()
     shown_json: str | None = field(default=None, init=False)
     _is_flat: bool | None = field(default=None, init=False)
 
@@ -324,7 +329,7 @@ def prepare_here(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> 
 
     All that is checked of the call takes its steps from one budget.
     """
-    if len(call.arguments) > _LONG_TEXT:
+    if len(call.arguments) > _LONG_TEXT or (policy.trust is not None and policy.trust.is_behind):
         return None
     before = SHARED_BUDGET.set("trial")
     try:
@@ -427,9 +432,9 @@ def permit(ready: Ready[Ctx], policy: ExecutionPolicy) -> Ready[Ctx] | Refused:
     What the callers of a sub-agent may not do, or only with approval, holds for it too.
     """
     scope, caller, level = ready.scope, policy.caller, 0
-    ready.allowed_levels = ()
+    ready.allowed_levels, ready.trust, ready.origins = (), None, ()
     while True:
-        refused = _apply_rules(ready, scope, level)
+        refused = _apply_rules(ready, scope, level, policy)
         if refused is not None:
             return refused
         if caller is None:
@@ -437,7 +442,14 @@ def permit(ready: Ready[Ctx], policy: ExecutionPolicy) -> Ready[Ctx] | Refused:
         scope, caller, level = caller.scope, caller.policy.caller, level + 1
 
 
-def _apply_rules(ready: Ready[Any], scope: Scope[Any], level: int) -> Refused | None:
+def permit_again(ready: Ready[Ctx], policy: ExecutionPolicy) -> Ready[Ctx] | Refused:
+    """Apply the rules once more: people may have decided on the same destinations since the call was prepared."""
+    needs_approval = ready.registration.options.requires_approval is not False
+    ready.asks, ready.asks_level = _find_approval_need(ready, ready.registration) if needs_approval else None, 0
+    return permit(ready, policy)
+
+
+def _apply_rules(ready: Ready[Any], scope: Scope[Any], level: int, policy: ExecutionPolicy) -> Refused | None:
     if level == 0 and scope.permissions is None:
         return None
     call, registration = ready.call, ready.registration
@@ -446,17 +458,35 @@ def _apply_rules(ready: Ready[Any], scope: Scope[Any], level: int) -> Refused | 
     asks = next((need for need in needs if need is not None), None)
     if scope.permissions is not None:
         try:
-            decision = judge(registration, ready.arguments, scope.permissions, there, ready.unsaid)
+            read = ArgumentsOnDemand(registration, ready.arguments)
+            trust = _find_call_trust(ready, there, policy, read) if scope.permissions.asks_about_trust else None
+            decision = judge(registration, read, scope.permissions, there, ready.unsaid, trust)
         except Exception:
             _logger.exception("the rules on %s could not be applied; call %s is denied", call.name, call.id)
             reason = f"Tool '{call.name}' may not be called: a permission rule failed."
             return Refused(call, error_result(call, reason), ready.repairs)
         if decision.action == "deny":
             return Refused(call, error_result(call, ToolDeniedError(decision.reason).message), ready.repairs)
-        asks = decision.reason if decision.action == "ask" else asks
+        if decision.action == "ask":
+            asks = decision.reason
+            if decision.rule is not None and decision.rule.when:
+                ready.trust, ready.origins = trust, decision.origins
         if decision.action == "allow" and decision.rule is not None:
             ready.allowed_levels += (level,)
     if asks is not None:
         ready.asks = asks if level == 0 else ready.asks or asks
         ready.asks_level = level
     return None
+
+
+def _find_call_trust(
+    ready: Ready[Any],
+    there: Sequence[Registration[Any]],
+    policy: ExecutionPolicy,
+    read: ArgumentsOnDemand,
+) -> CallTrust | None:
+    """Return a call with effects as rules on trust see it, with the labels that its tool has where the rules are."""
+    labelled = next((each for each in there if each.options.effects), ready.registration)
+    if not labelled.options.effects:
+        return None
+    return CallTrust(policy.trust or find_trust() or RunTrust(None), labelled, read)

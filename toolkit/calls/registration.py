@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field, fields, replace
 from inspect import iscoroutinefunction
 from threading import Lock
@@ -14,7 +14,7 @@ from typing_extensions import TypedDict, TypeVar
 
 from toolkit.backoff import backoff_pause
 from toolkit.calls.context import ToolContext
-from toolkit.chat import ToolDefinition
+from toolkit.chat import Freeform, ToolDefinition, ToolHints, Trust
 from toolkit.chat.output import ToolOutput
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, MissingEnvError, ToolUsageLimitExceededError
@@ -122,6 +122,10 @@ PreviewWriter: TypeAlias = Callable[[Mapping[str, Any]], str]
 """Writes the validated arguments of a call for the person who decides on it."""
 
 
+Effect: TypeAlias = Literal["write", "send", "spend", "run"]
+"""An effect of a call on the world: it changes something, gives data to others, spends money, or runs code."""
+
+
 class ChangeableOptionKeywords(TypedDict, total=False):
     """The keywords of `ToolRegistry.configured`: how a tool that is made already is run."""
 
@@ -145,14 +149,24 @@ class ChangeableOptionKeywords(TypedDict, total=False):
     cache: bool | None
     should_cache: Callable[[Mapping[str, Any], ToolOutput], bool] | bool | None
     cache_key: Callable[[Any], object] | None
+    examples: Sequence[Mapping[str, Any]]
+    callers: Sequence[Literal["model", "code"]]
+    eager_arguments: bool
+    cache_breakpoint: bool
+    shows_output_schema: bool
+    defer: bool
     tags: frozenset[str] | set[str] | list[str] | tuple[str, ...]
     metadata: Mapping[str, Any]
+    trust: Trust
+    effects: frozenset[Effect] | set[Effect] | list[Effect] | tuple[Effect, ...]
+    destinations: tuple[str, ...] | list[str] | None
 
 
 class ToolOptionKeywords(ChangeableOptionKeywords, total=False):
     """The keywords of `tool`, `tool_with_ctx` and `tool_from_function`; `ToolOptions` says what they mean."""
 
-    strict: bool
+    strict: bool | None
+    freeform: bool | Freeform
     isolation: Literal["process"] | None
     run_in_thread: bool
     env_vars: tuple[EnvVar, ...] | list[EnvVar]
@@ -170,6 +184,9 @@ class ToolOptions(Settings):
         retry: How a failed run is tried again; None does not try again.
         timeout: Seconds for one run, from the moment that its body begins; None takes the loop's `timeouts.tool`.
         strict: True where ``"5"`` is refused for an integer, and providers are asked to hold the model to the schema.
+            None leaves it to the provider, as OpenAI's responses do where the schema allows it.
+        freeform: True where the only parameter is a text that the model writes as it is, without JSON; a `Freeform` has
+            its grammar. Providers without such tools take it as a text in JSON, and the grammar in words.
         argument_repair: True where malformed arguments are mended; None takes the loop's setting.
         requires_approval: True if somebody must agree to each call; ``unsaid`` if only to calls with arguments that
             stand nowhere in the conversation (`ToolCall.unsaid`). A function decides by the validated arguments, and
@@ -204,15 +221,29 @@ class ToolOptions(Settings):
             is given the application's object. Without it, or where it gives None, nothing is stored.
         run_in_thread: True where a function that is not async runs in a worker thread; False runs it on the event loop,
             which waits for it.
+        examples: Valid arguments for the model to read, checked when the tool is made.
+        callers: Its callers: ``model``, and ``code`` that the model has run at the vendor. Empty leaves it to the
+            vendor. Calls of code pass the same checks, approvals and limits.
+        eager_arguments: True where arguments are streamed as they are written, for vendors that otherwise wait.
+        cache_breakpoint: True where the prompt up to this tool is marked for the vendor's cache.
+        shows_output_schema: True where the model is shown the schema of the output, by vendors that take one.
+        defer: True where the model has to search for the tool before it sees it, for registries with many.
         tags: For `ToolRegistry.tagged`.
         metadata: The application's own notes.
+        trust: ``untrusted`` where outputs hold what others wrote: pages, mails, issues. Rules such as
+            `ask_when_tainted` go by it. It is the default of what comes from MCP servers, OpenAPI and plugins.
+        effects: The effects of a call: it may ``write`` (change or delete), ``send`` (give data to others), ``spend``
+            (money) or ``run`` (code). Empty means that it only reads.
+        destinations: The parameters that say where an effect goes, as paths: ``("to", "options.url")``. None counts
+            all parameters.
     """
 
     label: str = ""
     available: Availability | None = None
     retry: ToolRetryConfig | None = None
     timeout: Seconds | None = None
-    strict: bool = False
+    strict: bool | None = False
+    freeform: bool | Freeform = False
     argument_repair: bool | None = None
     requires_approval: bool | Literal["unsaid"] | ApprovalNeed = False
     preview: PreviewWriter | None = None
@@ -232,13 +263,40 @@ class ToolOptions(Settings):
     should_cache: Callable[[Mapping[str, Any], ToolOutput], bool] | bool | None = None
     cache_key: Callable[[Any], object] | None = None
     run_in_thread: bool = True
+    examples: tuple[Mapping[str, Any], ...] = ()
+    callers: tuple[Literal["model", "code"], ...] = ()
+    eager_arguments: bool = False
+    cache_breakpoint: bool = False
+    shows_output_schema: bool = False
+    defer: bool = False
     tags: frozenset[str] = frozenset()
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    trust: Trust = "trusted"
+    effects: frozenset[Effect] = frozenset()
+    destinations: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
         if iscoroutinefunction(self.available):
             raise ConfigurationError("available must not be async: let what makes the context wait for what it needs")
+
+    @property
+    def hints(self) -> ToolHints | None:
+        """The hints for a provider; None where there are none."""
+        hints = ToolHints(
+            examples=self.examples,
+            callers=self.callers,
+            eager_arguments=self.eager_arguments,
+            cache_breakpoint=self.cache_breakpoint,
+            shows_output_schema=self.shows_output_schema,
+            deferred=self.defer,
+        )
+        return None if hints == _NO_HINTS else hints
+
+    def add_hints(self, definition: ToolDefinition) -> ToolDefinition:
+        """Return a definition with the hints that are said here."""
+        hints = None if self is _PLAIN else self.hints
+        return definition if hints is None or hints == definition.hints else replace(definition, hints=hints)
 
     @property
     def after_crash(self) -> Literal["tell", "rerun", "resume"]:
@@ -248,6 +306,7 @@ class ToolOptions(Settings):
         return "rerun" if self.idempotent or not self.tags.isdisjoint(("read", "idempotent")) else "tell"
 
 
+_NO_HINTS = ToolHints()
 _PLAIN = ToolOptions()
 _NAMES = [field.name for field in fields(ToolOptions)]
 
@@ -272,7 +331,7 @@ def changed_options(keywords: ChangeableOptionKeywords, base: ToolOptions) -> To
     Raises:
         ConfigurationError: There is no such option, it can't be that, or the tool was made with it.
     """
-    fixed = sorted(keywords.keys() & {"strict", "isolation", "run_in_thread", "env_vars"})
+    fixed = sorted(keywords.keys() & {"strict", "freeform", "isolation", "run_in_thread", "env_vars"})
     if fixed:
         raise ConfigurationError(f"{', '.join(fixed)} can't be changed in a registry: say it where the tool is made")
     return made_options(keywords, base)
@@ -349,6 +408,7 @@ class Registration(Generic[Ctx_contra]):
         "definition",
         "execute",
         "former_names",
+        "is_bare",
         "is_guarded",
         "is_offered_by_loop",
         "max_output_chars",
@@ -405,18 +465,18 @@ class Registration(Generic[Ctx_contra]):
         return self._may_take_secrets
 
     @property
-    def identity(self) -> tuple[int, int]:
+    def identity(self) -> tuple[int, int, int]:
         """Numbers that identify the tool while it lives; equal for what was bound twice from one method."""
-        counter = getattr(self.tool, "counter", None)  # which tools bound from one method share
+        counter = getattr(self.tool, "counter", None)  # which tools bound from one method share, and those of a server
         shared = counter if isinstance(counter, UsageCounter) else self.tool
-        return id(shared), id(getattr(self.tool, "receiver", None))
+        return id(shared), id(getattr(self.tool, "function", self.tool)), id(getattr(self.tool, "receiver", None))
 
     def renew(self) -> None:
         """Take over the tool's present definition and parser, under the same name."""
         source = self.tool.definition
         if source is not self._source:
             fresh = Registration(self.tool, replace(source, name=self.name))
-            self._source, self.definition = source, fresh.definition
+            self._source, self.definition = source, self.options.add_hints(fresh.definition)
             self._may_take_secrets = None
             self.arguments, self.parse_json = fresh.arguments, fresh.parse_json
 
@@ -453,7 +513,8 @@ class Registration(Generic[Ctx_contra]):
         new, old = options, self.options
         is_same_limit = (new.max_usage_count, new.usage_scope) == (old.max_usage_count, old.usage_scope)
         counter = self.counter if is_same_limit else UsageCounter(new.max_usage_count, new.usage_scope)
-        return self._make_changed(self.definition, options, counter)
+        definition = self.definition if new.hints == old.hints else replace(self.definition, hints=None)
+        return self._make_changed(definition, options, counter)
 
     def _make_changed(
         self, definition: ToolDefinition, options: ToolOptions, counter: UsageCounter
@@ -466,8 +527,11 @@ class Registration(Generic[Ctx_contra]):
 
     def _set_options(self, options: ToolOptions) -> None:
         self.options: ToolOptions = options
+        self.definition = options.add_hints(self.definition)
         if options.result_as_answer:
             self.execute = getattr(self.tool, "answering_runner", self.execute)
+        # Whether `execute` never looks at the context that it is given.
+        self.is_bare: bool = getattr(self.execute, "is_bare", False)
         self.max_output_chars: int | None = options.max_output_chars
         guards = (options.retry, options.concurrency, options.lock, options.max_usage_count)
         # Whether a run needs more than awaiting the tool for a time.

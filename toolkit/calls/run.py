@@ -49,6 +49,7 @@ from toolkit.errors import (
 from toolkit.runtime.backend import (
     AsyncioCancelledError,
     CallClock,
+    CancellationMark,
     Deadlines,
     cancellation_mark,
     has_busy_threads,
@@ -111,7 +112,7 @@ class CallCut:
 class CallSuspended:
     """The sub-agent that a call runs awaits decisions, and the call with it."""
 
-    call_id: str
+    call: ToolCall
     child: WaitingChild
 
 
@@ -159,43 +160,44 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
     """
     # For example, a tool that may take 2 s takes 3: its start is emitted, `_run_in_time` raises, `_read_failure` makes
     # an error output of that, and its end is emitted with the result.
-    call, registration, policy = ready.call, ready.registration, host.policy
+    call, registration, arguments, policy = ready.call, ready.registration, ready.arguments, host.policy
     config, observer, options = policy.config, policy.observer, registration.options
     if host.begin is not None:
         host.begin(call.id)
     began = 0.0 if observer is None else time.perf_counter()
-    context = ToolContext(host.ctx)
-    context.call_id, context.tool_name = call.id, call.name
-    context.reporter = None if observer is None or not registration.may_report else _make_reporter(ready, policy)
-    context.depth, context.memory, context.policy = host.depth, host.memory, policy
-    context.scope, context.mark, context.clock = ready.scope, cancellation_mark(), clock
-    timeout = options.timeout or config.timeouts.tool
+    timeout, mark = options.timeout or config.timeouts.tool, cancellation_mark()
     is_plain = not registration.is_guarded and config.cache is None and policy.around is None
+    context: ToolContext[Ctx] | None = None
     is_over, is_from_cache, crash = False, False, None
     try:
         left = None if observer is None else _emit_start(ready, observer, policy.observed)
         if left is not None:
             await left
+        # A function that does not see its context gets none, which is a tenth of a call by a registry.
+        context = (
+            None if is_plain and registration.is_bare else _make_context(ready, host, mark, clock, has_begun=is_plain)
+        )
         try:
-            if not is_plain:
+            if context is not None and not is_plain:
                 run_as_set = _run_guarded if policy.around is None else _run_around
                 output, is_from_cache = await run_as_set(ready, context, policy)
             elif timeout is not None:
-                output = await _run_in_time(registration, ready.arguments, context, timeout, host.deadlines)
+                output = await _run_in_time(registration, arguments, context, timeout, clock, mark, host.deadlines)
             else:
-                context.waits_for = None  # unless the function sets it: what waits first says so itself
-                output = await registration.execute(ready.arguments, context)
+                seen: Any = context
+                output = await registration.execute(arguments, seen)
         except ChildWaitsError as waiting:
             is_over = True
             return await _suspend_call(ready, context, host, waiting.child, began)
         except BaseException as error:  # noqa: BLE001 - what is not the tool's own is raised again
+            context = context or _make_context(ready, host, mark, clock, has_begun=True)
             output, crash = await _read_failure(call, error, context)
         is_over = True
     finally:
         if not is_over:
-            _give_up(ready, context, host)
-    context.close()
-    unserializable, whole, limited = shape_result(ready, output, policy, context)
+            _give_up(ready, context or _make_context(ready, host, mark, clock, has_begun=False), host)
+    output = output if context is None else _leave_context(context, output)
+    unserializable, whole, limited = shape_result(ready, output, policy, host.memory)
     if host.report is not None:
         host.report(CallReturned(call.id, limited))
     if observer is not None and ToolExecutionEnd in policy.observed:
@@ -208,6 +210,30 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
     return limited
 
 
+def _make_context(
+    ready: Ready[Any], host: CallHost[Ctx], mark: CancellationMark, clock: CallClock | None, *, has_begun: bool
+) -> ToolContext[Ctx]:
+    """Return the context of a call; `has_begun` where nothing is waited for, unless what waits first says so."""
+    context, policy = ToolContext(host.ctx), host.policy
+    context.call_id, context.tool_name = ready.call.id, ready.call.name
+    context.reporter = _make_reporter(ready, policy) if ready.registration.may_report else None
+    context.depth, context.memory, context.policy = host.depth, host.memory, policy
+    context.scope, context.mark, context.clock = ready.scope, mark, clock
+    context.waits_for = None if has_begun else context.waits_for
+    return context
+
+
+def _leave_context(context: ToolContext[Any], output: ToolOutput) -> ToolOutput:
+    """Close the context of a call; return its output, with the loop that ran inside where the call was given up."""
+    context.close()
+    child_loop_id, details = context.left_by_child
+    if child_loop_id is None or type(output) is not ToolOutput:
+        return output
+    if not output.is_error or output.child_loop_id is not None:
+        return output
+    return replace(output, child_loop_id=child_loop_id, details=details)
+
+
 def _make_reporter(ready: Ready[Any], policy: ExecutionPolicy) -> Reporter | None:
     if policy.observer is None or policy.observed.isdisjoint(_REPORTS):
         return None
@@ -217,13 +243,14 @@ def _make_reporter(ready: Ready[Any], policy: ExecutionPolicy) -> Reporter | Non
 
 
 async def _suspend_call(
-    ready: Ready[Any], context: ToolContext[Any], host: CallHost[Any], child: WaitingChild, began: float
+    ready: Ready[Any], context: ToolContext[Any] | None, host: CallHost[Any], child: WaitingChild, began: float
 ) -> ToolResult:
     """Leave a call whose sub-agent awaits decisions, and report that."""
-    context.close()
+    if context is not None:
+        context.close()
     result = write_waiting(ready.call, child)
     if host.report is not None:
-        host.report(CallSuspended(ready.call.id, child))
+        host.report(CallSuspended(ready.call, child))
     if host.policy.observer is not None:
         end = _make_end(ready, result, began, is_cached=False, error=None, unserializable=())
         await emit_and_wait(host.policy.observer, end)
@@ -271,18 +298,20 @@ def _make_end(
 
 
 async def run_directly(
-    registration: Registration[Ctx], arguments: dict[str, Any], context: ToolContext[Ctx]
-) -> ToolOutput:
+    registration: Registration[Ctx],
+    arguments: dict[str, Any],
+    context: ToolContext[Ctx],
+    outputs: list[ToolOutput],
+) -> None:
     """Run a tool for the application itself: under the tool's own limits, without cache, permissions or approval.
 
-    What the tool raises is raised.
+    The output is appended to `outputs`; what the tool raises is raised.
     """
     registration.counter.require(registration.name)
     is_over = False
     try:
-        output = await _run_limited(registration, arguments, context, registration.options.timeout)
+        outputs.append(await _run_limited(registration, arguments, context, registration.options.timeout))
         is_over = True
-        return output
     finally:
         if is_over:
             context.close()
@@ -336,7 +365,7 @@ def _is_failure(error: BaseException) -> bool:
     return isinstance(error, (Exception, SystemExit))
 
 
-def _may_run_on(registration: Registration[Any], context: ToolContext[Any]) -> bool:
+def _may_run_on(registration: Registration[Any], context: ToolContext[Any] | None) -> bool:
     """Return whether something of a call that was given up may still run.
 
     A process of its own was ended. An async function has ended too, but it may have handed work to a thread: where
@@ -344,7 +373,8 @@ def _may_run_on(registration: Registration[Any], context: ToolContext[Any]) -> b
     """
     if registration.options.isolation is not None:
         return False
-    return context.is_left_running or abandoned_count() > 0 or has_busy_threads()
+    is_left_running = context is not None and context.is_left_running
+    return is_left_running or abandoned_count() > 0 or has_busy_threads()
 
 
 async def _run_around(ready: Ready[Ctx], context: ToolContext[Ctx], policy: ExecutionPolicy) -> tuple[ToolOutput, bool]:
@@ -448,7 +478,7 @@ async def _run_as_often(
     """Run as often as the tool's settings want it; return the last output, or raise the last error."""
     retry = registration.options.retry
     if retry is None:
-        return await _run_in_time(registration, arguments, context, timeout)
+        return await _run_in_time(registration, arguments, context, timeout, context.clock, context.mark)
     return await _Attempts(registration, context, timeout, retry).run(arguments)
 
 
@@ -494,7 +524,9 @@ class _Attempts(Generic[Ctx]):
 
     async def _run_once(self, arguments: dict[str, Any], context: ToolContext[Ctx]) -> ToolOutput:
         with self._abandoned.watched():
-            output = await _run_in_time(self._registration, arguments, context, self._timeout)
+            output = await _run_in_time(
+                self._registration, arguments, context, self._timeout, context.clock, context.mark
+            )
         if output.is_error:
             raise _FailedOutputError(output)
         return output
@@ -584,28 +616,44 @@ def _is_worth_it(retry: ToolRetryConfig, tool: str, error: BaseException) -> boo
 async def _run_in_time(
     registration: Registration[Ctx],
     arguments: dict[str, Any],
-    context: ToolContext[Ctx],
+    context: ToolContext[Ctx] | None,
     timeout: float | None,
+    clock: CallClock | None,
+    mark: CancellationMark,
     deadlines: Deadlines | None = None,
 ) -> ToolOutput:
-    """Run once, and for at most `timeout` seconds; `deadlines` is the timer of the calls beside this one."""
-    context.waits_for = None  # unless the function sets it: what waits first says so itself
+    """Run once, and for at most `timeout` seconds.
+
+    Args:
+        registration: The tool.
+        arguments: For the tool.
+        context: Likewise; None where it does not see one.
+        timeout: None has no limit.
+        clock: Counts the time; None makes one.
+        mark: The count of the task's cancellations when the call began.
+        deadlines: The timer of the calls beside this one.
+    """
+    seen: Any = context
+    if context is not None:
+        context.waits_for = None  # unless the function sets it: what waits first says so itself
     if timeout is None:
-        return await registration.execute(arguments, context)
-    clock = context.clock
+        return await registration.execute(arguments, seen)
     if clock is None:
-        with CallClock(deadlines) as context.clock:
-            return await _run_in_time(registration, arguments, context, timeout)
-    clock.start(timeout, context.mark)
+        with CallClock(deadlines) as own:
+            return await _run_in_time(registration, arguments, context, timeout, own, mark)
+    if context is not None:
+        context.clock = clock
+    clock.start(timeout, mark)
     try:
-        output = await registration.execute(arguments, context)
+        output = await registration.execute(arguments, seen)
     except BaseException as error:
         if not clock.has_caused(error):
             raise
     else:
         clock.stop()
         return output
-    context.abandon()
-    if context.waits_for is not None:
-        raise _TimeUpError(registration.name, timeout, waited_for=context.waits_for)
+    if context is not None:
+        context.abandon()
+        if context.waits_for is not None:
+            raise _TimeUpError(registration.name, timeout, waited_for=context.waits_for)
     raise _TimeUpError(registration.name, timeout, still_running=_may_run_on(registration, context))

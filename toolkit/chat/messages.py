@@ -1,23 +1,28 @@
-"""Messages, the blocks that they are made of, and transcripts: plain values, their JSON, and how they are read back.
+"""Messages, the blocks that they are made of, and transcripts: plain values, their JSON, their rules and their repair.
 
 A message never changes once it is made. A transcript is a list of them: to edit it, put another message in the place
 of one, such as ``messages[0] = replace(messages[0], content="...")``.
+
+A transcript is valid when each call of an assistant message has exactly one result, directly after that message, in
+call order, with nothing between; when there is no result anywhere else; and when no two calls share an id. Whether its
+results are true is the responsibility of the code that ran the tools: a repair never claims that a call ran.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, field
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, cast, get_args
 
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, TranscriptError
-from toolkit.json_text import write_json
+from toolkit.json_text import make_adapter, write_json
 from toolkit.settings import check_setting
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
+
 
 _BYTES_AS_BASE64: Any = {"ser_json_bytes": "base64", "val_json_bytes": "base64", "extra": "forbid"}
 
@@ -157,12 +162,22 @@ def text_of(content: str | Sequence[Any]) -> str:
     return "\n".join([block.text for block in content if isinstance(block, TextBlock)])
 
 
+Trust: TypeAlias = Literal["trusted", "untrusted"]
+"""The label of a text: one that came from outside, such as a page or a mail, is ``untrusted``, and gives no orders."""
+
+
 @dataclass(frozen=True, slots=True)
 class SystemMessage:
-    """Instructions from the application."""
+    """Instructions from the application.
+
+    Args:
+        content: The text.
+        trust: As that of a `UserMessage`.
+    """
 
     content: str
     _: KW_ONLY
+    trust: Trust = field(default="trusted", compare=False)
     role: Literal["system"] = "system"
 
     @property
@@ -173,10 +188,16 @@ class SystemMessage:
 
 @dataclass(frozen=True, slots=True)
 class UserMessage:
-    """A message of the user: text, or blocks."""
+    """A message of the user: text, or blocks.
+
+    Args:
+        content: Text, or blocks.
+        trust: ``untrusted`` where these are not the user's own words: the summary of what came from outside.
+    """
 
     content: str | tuple[ContentBlock, ...]
     _: KW_ONLY
+    trust: Trust = field(default="trusted", compare=False)
     role: Literal["user"] = "user"
 
     __expected__: ClassVar[Mapping[str, type]] = {"content": str}
@@ -222,7 +243,7 @@ class AssistantMessage:
         return tuple([block for block in self.content if isinstance(block, ToolCall)])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: each call makes one, in a third of the time
 class ToolResult:
     """The result of a tool, with its call's id: the message that answers the model's call.
 
@@ -236,6 +257,7 @@ class ToolResult:
         details: For the application only: it is not sent to a model and not part of the transcript's JSON.
         time: The time of its arrival, in seconds since 1970; None if unknown. As `details`, for the
             application alone.
+        trust: ``untrusted`` where the content came from outside, by the label of its tool; no model reads it.
     """
 
     call_id: str
@@ -247,6 +269,7 @@ class ToolResult:
     child_loop_id: str | None = None
     details: Any = field(default=None, compare=False)
     time: float | None = field(default=None, compare=False)
+    trust: Trust = field(default="trusted", compare=False)
     role: Literal["tool"] = "tool"
 
     __expected__: ClassVar[Mapping[str, type]] = {"content": str}
@@ -266,12 +289,17 @@ Message: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolResult
 """One entry of a transcript; `role` distinguishes them."""
 
 
+def is_untrusted(message: Message) -> bool:
+    """Return whether a message holds what came from outside."""
+    return not isinstance(message, AssistantMessage) and message.trust == "untrusted"
+
+
 @cache
 def _make_message_adapter() -> TypeAdapter[list[Message]]:
     # Created on first use: few programs that import this serialize messages.
-    from pydantic import Field, TypeAdapter  # noqa: PLC0415
+    from pydantic import Field  # noqa: PLC0415
 
-    return TypeAdapter(list[Annotated[Message, Field(discriminator="role")]])
+    return make_adapter(list[Annotated[Message, Field(discriminator="role")]])
 
 
 def dump_messages(messages: Sequence[Message], *, indent: int | None = None) -> str:
@@ -297,11 +325,17 @@ def dump_messages(messages: Sequence[Message], *, indent: int | None = None) -> 
 
 
 def messages_to_plain(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Return messages as JSON values, as `dump_messages` writes them."""
+    """Return messages as JSON values, as `dump_messages` writes them.
+
+    The label of a trusted message is left out, so that logs from before there were labels go on and digests stay.
+    """
     # No warnings: a list of blocks in place of a tuple is serialized as well.
     plain: list[dict[str, Any]] = _make_message_adapter().dump_python(
         list(messages), mode="json", exclude={"__all__": {"details", "time"}}, exclude_defaults=False, warnings="none"
     )
+    for message in plain:
+        if message.get("trust") == "trusted":
+            del message["trust"]
     return plain
 
 
@@ -317,3 +351,278 @@ def load_messages(text: str | bytes) -> list[Message]:
         ValueError: The text is not such JSON; the message says where and why.
     """
     return _make_message_adapter().validate_json(text)
+
+
+_UNKNOWN = (
+    "The result of this call was lost: it is not known whether it ran, and it may have taken effect. "
+    "Check before you call it again."
+)
+
+# Typed by the possible input: a caller's list can contain anything.
+_OTHER_ROLES: tuple[type[object], ...] = (SystemMessage, UserMessage, ToolResult)
+
+
+def call_ids_of(messages: Iterable[Message]) -> set[str]:
+    """Return the ids of all calls in these messages."""
+    ids: set[str] = set()
+    for message in messages:
+        if isinstance(message, AssistantMessage):
+            ids.update([call.id for call in message.tool_calls])
+    return ids
+
+
+def validate_transcript(messages: Sequence[Message], *, allow_pending: bool = False) -> None:
+    """Raise at the first thing that is wrong with a transcript; it takes time linear in its length.
+
+    Args:
+        messages: The transcript; it is only read.
+        allow_pending: Accept as the very last message an assistant message whose calls wait for their results, as a
+            loop leaves it that awaits approval. Such a transcript is never sent to a model.
+
+    Raises:
+        TranscriptError: A `ValueError` that names the message, the problem and the remedy.
+    """
+    seen: set[str] = set()
+    awaited: list[ToolCall] = []  # the calls that still want their result, the next one last
+    for index, message in enumerate(messages):
+        if isinstance(message, ToolResult):
+            _expect_result(index, message, awaited, seen)
+            awaited.pop()
+            continue
+        if awaited:
+            raise TranscriptError(
+                index,
+                f"{_describe_role(message)} stands where the result of {_name_call(awaited[-1])} belongs; "
+                "each call is answered directly after the message that asks for it, in call order",
+            )
+        if isinstance(message, AssistantMessage):
+            awaited = list(message.tool_calls)
+            _check_ids(index, awaited, seen)
+            awaited.reverse()
+        elif not isinstance(message, _OTHER_ROLES):
+            raise _no_message(index, message)
+    if awaited and not (allow_pending and isinstance(messages[-1], AssistantMessage)):
+        missing = ", ".join(_name_call(call) for call in reversed(awaited))
+        raise TranscriptError(
+            len(messages) - 1,
+            f"the transcript ends here, without the result of {missing}; "
+            "each call needs one, and repair_transcript() answers those whose outcome is not known",
+        )
+
+
+def repair_transcript(messages: Sequence[Message]) -> list[Message]:
+    """Return a valid form of the transcript with as few changes as possible; the original is not changed.
+
+    - A call without a result is answered with an error that says that it is unknown whether it ran.
+    - A result that is not next to its call is moved there. One that belongs to no call, or to a call that has been
+      answered before it, is removed. With repeated ids a result belongs to the latest call before it of that id.
+    - Results and calls whose ids are missing are paired by their order, if they are adjacent and equally many.
+    - A missing or repeated call id is replaced, in the call and in its result; the first of equal ids stays.
+
+    Every part is repaired separately: a valid prefix is returned as the same objects, so that a provider's
+    cache of it stays valid. Repairing twice gives the same as repairing once, and a valid transcript is returned
+    as an equal list.
+
+    Raises:
+        TranscriptError: Something in the list is not a message.
+    """
+    slots = _slots_of(messages)
+    _match_results(messages, slots)
+    taken = {slot.call.id for group in slots.values() for slot in group}
+    kept: set[str] = set()
+    repaired: list[Message] = []
+    iteration = 0
+    for index, message in enumerate(messages):
+        if isinstance(message, ToolResult):
+            continue
+        if not isinstance(message, AssistantMessage):
+            repaired.append(message)
+            continue
+        iteration += 1
+        group = slots.get(index, ())
+        mended = _with_ids(message, _new_ids(group, kept, taken, iteration))
+        repaired.append(mended)
+        repaired.extend(_answer_call(call, slot.result) for call, slot in zip(mended.tool_calls, group, strict=True))
+    return repaired
+
+
+def repair_call_ids(message: AssistantMessage, used_ids: Container[str], iteration: int) -> AssistantMessage:
+    """Return a fresh reply in which each call has an id of its own, the same object when that is so already.
+
+    A missing id, one that is in `used_ids` and one that an earlier call of the reply has become
+    ``call_{iteration}_{position}``, or, where that is taken, the same with a number appended. Equal input gives equal
+    ids. It takes time linear in the calls of this message.
+
+    Args:
+        message: The reply; it is never changed.
+        used_ids: The ids of all earlier calls of the transcript.
+        iteration: The 1-based number of the turn.
+    """
+    calls = message.tool_calls
+    own: set[str] = set()
+    wrong: list[int] = []
+    for position, call in enumerate(calls):
+        if not call.id or call.id in own or call.id in used_ids:
+            wrong.append(position)
+        own.add(call.id)
+    if not wrong:
+        return message
+    new: dict[int, str] = {}
+    for position in wrong:
+        new[position] = _free_id(iteration, position + 1, used_ids, own)
+        own.add(new[position])
+    return _with_ids(message, new)
+
+
+@dataclass(slots=True)
+class _Slot:
+    """A call, and its result once that is found."""
+
+    call: ToolCall
+    result: ToolResult | None = None
+
+
+def _expect_result(index: int, result: ToolResult, awaited: list[ToolCall], seen: set[str]) -> None:
+    if awaited and result.call_id == awaited[-1].id:
+        return
+    found = f"the result of call '{result.call_id}'"
+    if any(call.id == result.call_id for call in awaited):
+        reason = (
+            f"{found} stands where that of {_name_call(awaited[-1])} belongs; results stand in the order of their calls"
+        )
+    elif result.call_id in seen:
+        reason = (
+            f"{found} stands away from its call, or answers it a second time; "
+            "each call has exactly one result, directly after the message that asks for it"
+        )
+    else:
+        reason = f"{found} answers no call before it; a result carries the id of the call that it answers"
+    raise TranscriptError(index, reason)
+
+
+def _check_ids(index: int, calls: Iterable[ToolCall], seen: set[str]) -> None:
+    for call in calls:
+        if not call.id:
+            raise TranscriptError(index, f"the call of '{call.name}' has no id; each call has one of its own")
+        if call.id in seen:
+            raise TranscriptError(
+                index, f"{_name_call(call)} has the id of an earlier call; each call of a transcript has one of its own"
+            )
+        seen.add(call.id)
+
+
+def _no_message(index: int, found: object) -> TranscriptError:
+    what = f"a {type(found).__qualname__} is not a message; build messages from toolkit.chat"
+    return TranscriptError(index, f"{what}, or read them with load_messages")
+
+
+def _name_call(call: ToolCall) -> str:
+    return f"call '{call.id}' ('{call.name}')"
+
+
+def _describe_role(message: object) -> str:
+    role = getattr(message, "role", type(message).__qualname__)
+    return f"an {role} message" if role == "assistant" else f"a {role} message"
+
+
+def _slots_of(messages: Sequence[Message]) -> dict[int, list[_Slot]]:
+    """Return the slots of each assistant message that has calls, by its index."""
+    slots: dict[int, list[_Slot]] = {}
+    for index, message in enumerate(messages):
+        if isinstance(message, AssistantMessage):
+            if calls := message.tool_calls:
+                slots[index] = [_Slot(call) for call in calls]
+        elif not isinstance(message, _OTHER_ROLES):
+            raise _no_message(index, message)
+    return slots
+
+
+def _match_results(messages: Sequence[Message], slots: dict[int, list[_Slot]]) -> None:
+    """Put each result that belongs to a call into its slot."""
+    latest: dict[str, list[_Slot]] = {}  # the unanswered calls of each id, in the last message that has it
+    strays: list[tuple[int, ToolResult]] = []
+    for index, message in enumerate(messages):
+        if index in slots:
+            latest.update({slot.call.id: [] for slot in slots[index]})
+            for slot in reversed(slots[index]):
+                latest[slot.call.id].append(slot)
+        elif isinstance(message, ToolResult):
+            waiting = latest.get(message.call_id)
+            if waiting:
+                waiting.pop().result = message
+            elif waiting is None or not message.call_id:
+                strays.append((index, message))
+    _match_by_order(messages, slots, dict(_match_early(slots, strays)))
+
+
+def _match_early(
+    slots: dict[int, list[_Slot]], strays: list[tuple[int, ToolResult]]
+) -> Iterator[tuple[int, ToolResult]]:
+    """Assign a stray result that precedes its call to it, if no other call has that id; yield the other strays."""
+    by_id: dict[str, list[_Slot]] = {}
+    for group in slots.values():
+        for slot in group:
+            by_id.setdefault(slot.call.id, []).append(slot)
+    for index, result in strays:
+        same = by_id.get(result.call_id, ()) if result.call_id else ()
+        if len(same) == 1 and same[0].result is None:
+            same[0].result = result
+        else:
+            yield index, result
+
+
+def _match_by_order(messages: Sequence[Message], slots: dict[int, list[_Slot]], strays: dict[int, ToolResult]) -> None:
+    """Pair unanswered calls with the strays that follow their message at once, where ids are missing."""
+    for index, group in slots.items():
+        open_slots = [slot for slot in group if slot.result is None]
+        if not open_slots:
+            continue
+        near: list[ToolResult] = []
+        after = index + 1
+        while after < len(messages) and isinstance(messages[after], ToolResult):
+            if after in strays:
+                near.append(strays[after])
+            after += 1
+        pairs = list(zip(open_slots, near, strict=False))
+        if len(near) == len(open_slots) and all(not slot.call.id or not result.call_id for slot, result in pairs):
+            for slot, result in pairs:
+                slot.result = result
+
+
+def _new_ids(group: Sequence[_Slot], kept: set[str], taken: set[str], iteration: int) -> dict[int, str]:
+    """Return the new ids of the calls that need one, by position. `kept` contains the ids of the calls so far."""
+    new: dict[int, str] = {}
+    for position, slot in enumerate(group):
+        call_id = slot.call.id
+        if not call_id or call_id in kept:
+            new[position] = call_id = _free_id(iteration, position + 1, taken, kept)
+            taken.add(call_id)
+        kept.add(call_id)
+    return new
+
+
+def _free_id(iteration: int, position: int, used: Container[str], own: Container[str]) -> str:
+    wanted = candidate = f"call_{iteration}_{position}"
+    number = 1
+    while candidate in used or candidate in own:
+        number += 1
+        candidate = f"{wanted}_{number}"
+    return candidate
+
+
+def _with_ids(message: AssistantMessage, new: dict[int, str]) -> AssistantMessage:
+    if not new:
+        return message
+    content = list(message.content)
+    places = [place for place, block in enumerate(content) if isinstance(block, ToolCall)]
+    for position, call_id in new.items():
+        block = content[places[position]]
+        assert isinstance(block, ToolCall)
+        content[places[position]] = replace(block, id=call_id)
+    return AssistantMessage(content)
+
+
+def _answer_call(call: ToolCall, result: ToolResult | None) -> ToolResult:
+    if result is None:
+        return ToolResult(call.id, _UNKNOWN, tool_name=call.name, is_error=True)
+    return result if result.call_id == call.id else replace(result, call_id=call.id)

@@ -9,7 +9,7 @@ from gc import get_referents
 from types import UnionType
 from typing import Any, Union, cast, get_args, get_origin
 
-from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBlock, ToolResult, text_of
+from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBlock, ToolResult, Trust, text_of
 from toolkit.dataclass import dataclass
 from toolkit.errors import ToolError, ToolkitError
 from toolkit.foreign_text import replace_surrogates
@@ -33,6 +33,7 @@ class ToolOutput:
         result_as_answer: End the loop with this as the answer. Ignored on an error: a failed tool is never the answer.
         child_loop_id: The id of the loop that ran inside the tool, for an agent.
         unserializable: The values that were converted to text because JSON can't carry them: a path and a type each.
+        trust: ``untrusted`` where this content came from outside; None is the label of the tool.
     """
 
     content: str | tuple[ContentBlock, ...]
@@ -42,6 +43,7 @@ class ToolOutput:
     result_as_answer: bool = False
     child_loop_id: str | None = None
     unserializable: tuple[str, ...] = ()
+    trust: Trust | None = None
 
     @classmethod
     def error(cls, message: str | BaseException, *, details: Any = None) -> ToolOutput:

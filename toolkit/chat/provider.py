@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from toolkit import errors
 from toolkit.chat.messages import ReasoningBlock, TextBlock, ToolCall
-from toolkit.chat.request import ChatRequest, ChatResponse
+from toolkit.chat.request import Capabilities, ChatRequest, ChatResponse
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, ProviderError
+from toolkit.json_text import make_adapter
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -118,6 +119,12 @@ class Provider(Protocol):
         ...
 
 
+def find_capabilities(provider: Provider, model: str | None = None) -> Capabilities:
+    """Return what a provider's model can do; for one that doesn't say, what any provider can be made to do."""
+    find = getattr(provider, "capabilities", None)
+    return Capabilities() if find is None else find(model)
+
+
 class ProviderWrapper:
     """The base of a provider that asks another one; who made that one closes it, and not this."""
 
@@ -137,6 +144,10 @@ class ProviderWrapper:
         """The name of the model that is asked; empty where the provider has none."""
         return str(getattr(self._provider, "model", ""))
 
+    def capabilities(self, model: str | None = None) -> Capabilities:
+        """Return what the model of the provider that is asked can do."""
+        return find_capabilities(self._provider, model)
+
     @property
     def reports_cost(self) -> bool:
         """True if answers may report their cost, as far as is known."""
@@ -155,14 +166,14 @@ async def closing(events: AsyncIterator[StreamEvent]) -> AsyncGenerator[AsyncIte
 
 
 _FACTS = ("status", "retry_after", "is_retryable", "request_id")
-_NOT_IN_REQUESTS = {"timeout": True, "messages": {"__all__": {"details", "time"}}}
+_NOT_IN_REQUESTS = {"timeout": True, "earlier_tools": True, "messages": {"__all__": {"details", "time"}}}
 
 
 def request_to_plain(request: ChatRequest) -> dict[str, Any]:
     """Return a request as JSON values.
 
-    Left out are its `timeout`, which does not change the meaning, and the `details` and `time` of results, which no
-    model reads.
+    Left out are its `timeout` and `earlier_tools`, which do not change the meaning, and the `details` and `time` of
+    results, which no model reads.
 
     Raises:
         ConfigurationError: Something in it, mostly in its options, can't be written as JSON.
@@ -251,13 +262,9 @@ def _dump_plain(adapter: TypeAdapter[Any], value: object, what: str, **options: 
 # Created on first use: few programs that import this store requests or answers.
 @cache
 def _make_request_adapter() -> TypeAdapter[ChatRequest]:
-    from pydantic import TypeAdapter  # noqa: PLC0415
-
-    return TypeAdapter(ChatRequest)
+    return make_adapter(ChatRequest)
 
 
 @cache
 def _make_response_adapter() -> TypeAdapter[ChatResponse]:
-    from pydantic import TypeAdapter  # noqa: PLC0415
-
-    return TypeAdapter(ChatResponse)
+    return make_adapter(ChatResponse)

@@ -9,11 +9,49 @@ from operator import attrgetter
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from toolkit.chat.messages import AssistantMessage, Message, ReasoningBlock, ToolCall
-from toolkit.dataclass import dataclass
+from toolkit.dataclass import dataclass, maker_of
 from toolkit.errors import ConfigurationError
+from toolkit.json_text import write_json
 from toolkit.schema import project_openai_strict
 from toolkit.schema.nodes import map_subschemas
 from toolkit.settings import check_setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolHints:
+    """Hints on a tool for a provider, beyond its schema; those for which its vendor has no place are left out.
+
+    Args:
+        examples: Valid arguments. Where there is no field for them they stand in the description.
+        callers: Its callers: ``model``, and ``code`` that the model has run at the vendor. Empty leaves it to the
+            vendor; where there is no such code the model calls it.
+        eager_arguments: True where its arguments are streamed as they are written, before they are known to be valid.
+        cache_breakpoint: True where the prompt up to this tool is marked for the vendor's cache.
+        shows_output_schema: True where the model is shown `ToolDefinition.output_schema`.
+        deferred: True where the model has to search for it before it sees it.
+    """
+
+    examples: tuple[Mapping[str, Any], ...] = ()
+    callers: tuple[Literal["model", "code"], ...] = ()
+    eager_arguments: bool = False
+    cache_breakpoint: bool = False
+    shows_output_schema: bool = False
+    deferred: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Freeform:
+    """A tool whose only argument is a text that the model writes as it is, with no JSON around it.
+
+    Args:
+        parameter: The name of the argument; empty takes the only one that the tool has.
+        syntax: ``text`` for any, else what `grammar` is written in.
+        grammar: The grammar that the text must follow, in Lark's or a regular expression.
+    """
+
+    parameter: str = ""
+    syntax: Literal["text", "lark", "regex"] = "text"
+    grammar: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,14 +63,36 @@ class ToolDefinition:
         description: The purpose of the tool, and its result.
         parameters: A JSON Schema of type object.
         output_schema: A JSON Schema of its result, if that is structured.
-        strict: True where providers that can should hold the model to `parameters` exactly.
+        strict: True where providers that can should hold the model to `parameters` exactly; None leaves it to them.
+        hints: The hints for a provider beyond that.
+        freeform: Set where the only argument is a text; a provider without such tools takes `parameters`.
     """
 
     name: str
     description: str
     parameters: Mapping[str, Any]
     output_schema: Mapping[str, Any] | None = None
-    strict: bool = False
+    strict: bool | None = False
+    hints: ToolHints | None = None
+    freeform: Freeform | None = None
+
+    @property
+    def is_deferred(self) -> bool:
+        """True where the model has to search for the tool before it sees it."""
+        return self.hints is not None and self.hints.deferred
+
+
+def describe_with_hints(definition: ToolDefinition) -> str:
+    """Return the description for a vendor that has no field for examples and grammars: with those in words."""
+    text = definition.description
+    if definition.freeform is not None and definition.freeform.grammar:
+        form = definition.freeform
+        words = "regular expression" if form.syntax == "regex" else "grammar in Lark's syntax"
+        text = f"{text}\n\n{form.parameter} must follow this {words}:\n{form.grammar}".strip()
+    if definition.hints is not None and definition.hints.examples:
+        examples = "\n".join([write_json(dict(example)) for example in definition.hints.examples])
+        text = f"{text}\n\nExamples of arguments:\n{examples}".strip()
+    return text
 
 
 def copy_definition(definition: ToolDefinition) -> ToolDefinition:
@@ -95,7 +155,71 @@ class ResponseFormat:
     name: str = "answer"
 
 
+Support: TypeAlias = Literal["native", "emulated", "unused", "refused"]
+"""The way in which a provider takes something: by its vendor's means, by ours, not and in silence, not and in words."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """The abilities of a model through its provider; `Adapter.capabilities` returns them.
+
+    Args:
+        forced_calls: Calls that must be made, of any tool or of one.
+        no_calls: Tools that are offered and must not be called now.
+        one_call_at_a_time: `ChatRequest.parallel_tool_calls` of False.
+        strict_tools: Arguments that are held to their schema.
+        answer_schemas: Answers that are held to a schema.
+        images: Images of the user.
+        sound: Sound of the user.
+        files: Files of the user that are no text.
+        media_in_results: Images in the results of tools.
+        reasoning_back: Reasoning that goes back with the transcript.
+        cache_marks: `ToolHints.cache_breakpoint`.
+        examples: `ToolHints.examples`.
+        output_schemas: `ToolHints.shows_output_schema`.
+        eager_arguments: `ToolHints.eager_arguments`.
+        code_callers: Calls by code that the model has run at the vendor.
+        freeform_tools: Tools that take a text as it is.
+        deferred_tools: Tools that the model searches for.
+        tool_changes: Tools that change in mid-conversation without a loss of the vendor's cache.
+        source: The page of the vendor's documentation.
+    """
+
+    forced_calls: Support = "native"
+    no_calls: Support = "native"
+    one_call_at_a_time: Support = "native"
+    strict_tools: Support = "native"
+    answer_schemas: Support = "native"
+    images: Support = "native"
+    sound: Support = "refused"
+    files: Support = "native"
+    media_in_results: Support = "emulated"
+    reasoning_back: Support = "native"
+    cache_marks: Support = "unused"
+    examples: Support = "emulated"
+    output_schemas: Support = "unused"
+    eager_arguments: Support = "unused"
+    code_callers: Support = "unused"
+    freeform_tools: Support = "emulated"
+    deferred_tools: Support = "emulated"
+    tool_changes: Support = "unused"
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierTools:
+    """Tools that were offered before others were, in one conversation.
+
+    Args:
+        tools: The tools.
+        until: The number of messages that the transcript had when others were first offered.
+    """
+
+    tools: Sequence[ToolDefinition]
+    until: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class ChatRequest:
     """The content of one request to a model.
 
@@ -112,6 +236,9 @@ class ChatRequest:
         reasoning_effort: How much to think, for models that do.
         timeout: Seconds for this request; None leaves it to the client.
         options: Provider-specific fields, passed through as they are.
+        earlier_tools: The tools of earlier requests of the conversation, the oldest first, where they differ from
+            `tools`. A vendor that takes changes of tools in mid-conversation is sent the changes, so that its cache
+            of the prompt holds; for others it is ignored.
     """
 
     messages: Sequence[Message]
@@ -126,6 +253,7 @@ class ChatRequest:
     reasoning_effort: str | None = None
     timeout: float | None = None
     options: Mapping[str, Any] = field(default_factory=_make_nothing)
+    earlier_tools: tuple[EarlierTools, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,8 +320,11 @@ class Usage:
         for usage in usages:
             input_tokens += usage.input_tokens
             output_tokens += usage.output_tokens
-            has_unknown_cost = has_unknown_cost or usage.has_unknown_cost
-            if _read_optional(usage) == _NOTHING_OPTIONAL:
+            if usage.cost is None and (usage.input_tokens or usage.output_tokens):
+                has_unknown_cost = True
+            is_uncached = usage.cache_read_tokens is usage.cache_write_tokens is None
+            has_no_more = usage.reasoning_tokens is None and usage.cost is None and usage.details is None
+            if is_uncached and has_no_more:
                 continue
             for name in _OPTIONAL:
                 more = getattr(usage, name)
@@ -204,13 +335,13 @@ class Usage:
         if has_unknown_cost and sums:
             sums["cost"] = None
         if not sums and not details:
-            return Usage(input_tokens=input_tokens, output_tokens=output_tokens)
+            return _make_usage(input_tokens=input_tokens, output_tokens=output_tokens)
         return Usage(input_tokens=input_tokens, output_tokens=output_tokens, **sums, details=details or None)
 
 
 _OPTIONAL = ("reasoning_tokens", "cache_read_tokens", "cache_write_tokens", "cost")
-_read_optional = attrgetter(*_OPTIONAL, "details")
-_NOTHING_OPTIONAL = (None,) * 5
+_read_optional = attrgetter(*_OPTIONAL)
+_make_usage = maker_of(Usage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +371,7 @@ class ChatResponse:
         request_id: The provider's name for the request.
         metadata: Everything else that the provider sent, unchanged.
         unanswered: The items other than calls that require an answer; the message contains them sealed.
+        provider: The name of the provider that answered, where a `FallbackProvider` has chosen it; else empty.
 
     Raises:
         ConfigurationError: `stop_reason` is none of `StopReason`.
@@ -252,6 +384,7 @@ class ChatResponse:
     request_id: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=_make_nothing)
     unanswered: tuple[UnansweredItem, ...] = ()
+    provider: str = ""
 
     __expected__: ClassVar[Mapping[str, tuple[str, ...]]] = {"stop_reason": get_args(StopReason)}
 

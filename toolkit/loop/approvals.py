@@ -6,7 +6,7 @@ import json
 import logging
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
@@ -20,8 +20,8 @@ from toolkit.calls.approval import (
     Modify,
     Verdict,
     WaitingChild,
-    apply_answer,
     authorize,
+    decide,
     to_approval,
 )
 from toolkit.calls.events import ToolCallRefused, ToolExecutionEnd
@@ -51,9 +51,10 @@ from toolkit.loop.feeds import (
     CallDecided,
     CallReopened,
     CallsPrepared,
+    ChildDecided,
+    OpenCall,
     RunWoundUp,
 )
-from toolkit.loop.turn import OpenCall
 
 if TYPE_CHECKING:
     from toolkit.loop.run import Run
@@ -107,6 +108,9 @@ def identify_tool(tool: object) -> list[str]:
     ]
 
 
+_UNBOUND: dict[str, Any] = {"parameters": {}, "output_schema": None, "strict": False}
+
+
 class Approvals(Generic[Ctx]):
     """Prepares the calls of a turn and asks the guards about them; each open call carries how it was prepared.
 
@@ -147,9 +151,10 @@ class Approvals(Generic[Ctx]):
             self._run.state.iterations,
             ready.call.id,
             identify_tool(ready.registration.tool),
-            asdict(replace(definition, parameters={}, output_schema=None)),
+            # Of a definition this alone; written as before there were others, since decisions may wait in a database.
+            {"name": definition.name, "description": definition.description, **_UNBOUND},
             definition.parameters,
-            definition.output_schema,
+            None,
             ready.registration.arguments.dump_json(ready.arguments, reveal_secrets=True),
         ]
         return sign_json(bound, (key.encode() if isinstance(key, str) else key) + self.salt.encode())
@@ -174,8 +179,9 @@ class Approvals(Generic[Ctx]):
         """Prepare the one call of a turn, without waiting; return None where it is not the only one, or takes long."""
         if len(calls) != 1:
             return None
-        prepared = prepare_here(calls[0].call, self._run.offer.find_scope(), self._run.policy)
-        return None if prepared is None else self._take_prepared(calls, [prepared])
+        entry = calls[0]
+        entry.prepared = prepared = prepare_here(entry.call, self._run.offer.find_scope(), self._run.policy)
+        return None if prepared is None else self._describe_prepared([prepared])
 
     async def prepare_turn(self, calls: Sequence[OpenCall], *, is_long: bool = False) -> CallsPrepared:
         """Prepare all calls of the turn, before anybody is asked about any and any runs.
@@ -186,11 +192,15 @@ class Approvals(Generic[Ctx]):
         """
         policy, scope = self._run.policy, self._run.offer.find_scope()
         if is_long:
-            return self._take_prepared(calls, [await prepare_beside(calls[0].call, scope, policy)])
-        return self._take_prepared(calls, await prepare_all(list(map(_call_of, calls)), scope, policy))
+            found = [await prepare_beside(calls[0].call, scope, policy)]
+        else:
+            found = await prepare_all(list(map(_call_of, calls)), scope, policy)
+        for entry, prepared in zip(calls, found, strict=True):
+            entry.prepared = prepared
+        return self._describe_prepared(found)
 
-    def _take_prepared(self, calls: Sequence[OpenCall], found: Sequence[Ready[Ctx] | Refused]) -> CallsPrepared:
-        """Store how the calls of a turn were prepared, and return the feed of it.
+    def _describe_prepared(self, found: Sequence[Ready[Ctx] | Refused]) -> CallsPrepared:
+        """Return the feed of how the calls of a turn were prepared.
 
         They are made canonical only for what looks at them, and approved together where nobody is asked.
         """
@@ -198,8 +208,7 @@ class Approvals(Generic[Ctx]):
         is_approved = run.budget is None and policy.config.on_tool_call is None
         is_approved = is_approved and policy.caller is None and not policy.guards
         alone: list[str] = []
-        for entry, prepared in zip(calls, found, strict=True):
-            entry.prepared = prepared
+        for prepared in found:
             if type(prepared) is not Ready or prepared.asks is not None or prepared.repairs:
                 is_approved = False
             elif prepared.registration.options.sequential:
@@ -222,25 +231,27 @@ class Approvals(Generic[Ctx]):
         policy, scope = self._run.policy, self._run.offer.find_scope()
         return [prepare(call, scope, policy) for call in calls]
 
-    async def prepare_again(self, entry: OpenCall, arguments: str | None, binding: str | None) -> Ready[Ctx] | Refused:
+    async def prepare_again(self, entry: OpenCall, arguments: str | None) -> Ready[Ctx] | Refused:
         """Prepare a call that was decided on in another process.
 
         Args:
             entry: The call.
             arguments: The arguments that an approver gave it in place of its own arguments, as canonical JSON.
-            binding: The binding of the decision; None where nobody was asked.
         """
-        policy = self._run.policy
-        [prepared] = await prepare_all([entry.call], self._run.offer.find_scope(), policy)
+        [prepared] = await prepare_all([entry.call], self._run.offer.find_scope(), self._run.policy)
         if isinstance(prepared, Ready) and arguments is not None:
             prepared = self._restore_modified(prepared, arguments)
-        if isinstance(prepared, Refused):
-            return prepared
-        if binding is not None and self.bind(prepared) != binding:
-            changed = "Not started: the tool or its arguments are not what they were when this call was approved."
-            return Refused(prepared.call, error_result(prepared.call, changed))
-        entry.prepared = prepared
+        if isinstance(prepared, Ready):
+            entry.prepared = prepared
         return prepared
+
+    def ask_again_if_changed(self, entry: OpenCall, ready: Ready[Ctx], binding: str | None) -> None:
+        """Have somebody decide on a call again that is not what it was when it was decided on."""
+        if self.bind(ready) == binding:
+            return
+        ready.asks = "The tool or its arguments are not what they were when this call was decided on or saved."
+        if entry.status != "deferred" and self._run.state.phase == "running":
+            self._run.feed(CallReopened(entry.call.id))
 
     def refusal_of(self, tool_names: Collection[str]) -> str | None:
         """Return why all calls of some tools are refused, as they were prepared; None where one may run."""
@@ -339,9 +350,13 @@ class Approvals(Generic[Ctx]):
         ]
 
     def _find_waiting(self, call_id: str) -> tuple[OpenCall, PendingApproval] | None:
-        """Return the pending call with an id, alone or after that of the call that runs its sub-agent."""
-        for entry, pending in self._list_waiting():
-            if call_id in (pending.call_id, f"{entry.call.id}/{pending.call_id}"):
+        """Return the pending call that is shown with an id, else the one with it after that of its sub-agent's call."""
+        waiting = self._list_waiting()
+        for entry, pending in waiting:
+            if pending.call_id == call_id:
+                return entry, pending
+        for entry, pending in waiting:
+            if f"{entry.call.id}/{pending.call_id}" == call_id:
                 return entry, pending
         return None
 
@@ -357,8 +372,8 @@ class Approvals(Generic[Ctx]):
             preview=write_preview(ready.registration, ready.arguments, ready.arguments_json, ready.given),
         )
 
-    def decide(self, call_id: str, answer: object, binding: str) -> None:
-        """Take a decision on a call that awaits one.
+    def decide(self, call_id: str, answer: object, binding: str) -> OpenCall:
+        """Take a decision on a call that awaits one; return the call of this loop that it is, or is part of.
 
         Raises:
             LoopUsageError: No decision is awaited on it, or the decision was made on something else.
@@ -375,10 +390,11 @@ class Approvals(Generic[Ctx]):
             )
         if pending.loop_id and entry.child is not None:
             self._decide_for_child(entry, entry.child, pending, to_approval(answer))
-            return
-        refusal = self._apply_verdict(entry, ready, apply_answer(ready, answer, self._run.policy))
+            return entry
+        refusal = self._apply_verdict(entry, ready, decide(ready, answer, self._run.policy))
         if refusal is not None:
             self.pending_events.append(refusal)
+        return entry
 
     def _decide_for_child(
         self, entry: OpenCall, child: WaitingChild, pending: PendingApproval, answer: Approval
@@ -395,18 +411,16 @@ class Approvals(Generic[Ctx]):
             late.kind, late.reason = "deny", answer.reason
         elif isinstance(answer, Modify):
             late.kind, late.arguments = "modify", dict(answer.arguments)
-        child.decisions.append(late)
-        self._hand_over(entry, child)
+        self._run.feed(ChildDecided(entry.call.id, late))
+        self.hand_over(entry, child)
         if entry.status == "suspended":
             self._run.feed(CallDecided(entry.call.id, _APPROVE, "", entry.prepared.registration.options.sequential))
 
-    def _hand_over(self, entry: OpenCall, child: WaitingChild) -> None:
+    def hand_over(self, entry: OpenCall, child: WaitingChild) -> None:
         """Have the call find its sub-agent when it is run."""
         children = self._run.memory.children
         if children is None:
-            raise LoopUsageError(
-                "a loop whose sub-agents await decisions can't go on with a journal: restore it without"
-            )
+            raise LoopUsageError("a loop whose sub-agents await decisions can't go on in a call that can't await them")
         children[entry.call.id] = child
 
     def decide_saved(self, decisions: Mapping[str, object], bindings: Mapping[str, str]) -> None:
@@ -457,10 +471,8 @@ class Approvals(Generic[Ctx]):
                 continue
             entry.prepared = prepared
             if entry.child is not None:
-                self._hand_over(entry, entry.child)
-            if saved.bindings.get(call.id) != self.bind(prepared):
-                prepared.asks = "The tool or its arguments are not what they were when this call was saved."
-                run.feed(CallReopened(call.id))
+                self.hand_over(entry, entry.child)
+            self.ask_again_if_changed(entry, prepared, saved.bindings.get(call.id))
 
     def _restore_modified(self, ready: Ready[Ctx], arguments: str) -> Ready[Ctx] | Refused:
         """Give a call the arguments that an approver gave it before it was saved; the rules hold for them, too."""

@@ -25,9 +25,9 @@ from toolkit.errors import (
     RunStoppedError,
     TooManyRunsError,
 )
-from toolkit.loop.limits import UsageLimits
 from toolkit.loop.middleware import Middleware, RequestInfo, RequestProceed, RunInfo, RunProceed
 from toolkit.loop.outcome import UsageLimit
+from toolkit.loop.stopping import UsageLimits
 from toolkit.runtime.workers import enter_gate
 from toolkit.settings import FUNCTION, Duration, check_setting, describe_value, to_seconds
 

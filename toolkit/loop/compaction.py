@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from toolkit.chat import (
     AssistantMessage,
@@ -15,6 +15,7 @@ from toolkit.chat import (
     ToolResult,
     UserMessage,
     dump_messages,
+    is_untrusted,
     validate_transcript,
 )
 from toolkit.errors import ConfigurationError, LoopError, LoopUsageError, ProviderError, TranscriptError
@@ -112,19 +113,32 @@ def summarize(
     check_setting("keep", keep, int, least=1)
     check_setting("max_chars", max_chars, int, least=0)
 
-    async def compact(transcript: Sequence[Message]) -> Sequence[Message]:
+    return _Summary(provider, max_chars, keep)
+
+
+@dataclass(frozen=True)
+class _Summary:
+    """The compaction of `summarize`."""
+
+    provider: Provider
+    max_chars: int
+    keep: int
+
+    async def __call__(self, transcript: Sequence[Message]) -> Sequence[Message]:
+        return transcript if len(dump_messages(transcript)) <= self.max_chars else await self.shorten(transcript)
+
+    async def shorten(self, transcript: Sequence[Message]) -> Sequence[Message]:
+        """Return a transcript whose older messages are a summary, whatever its length is."""
         instructions = next(
             (index for index, message in enumerate(transcript) if not isinstance(message, SystemMessage)), 0
         )
-        start = _find_kept_start(transcript, instructions, keep)
-        if start == instructions or len(dump_messages(transcript)) <= max_chars:
+        start = _find_kept_start(transcript, instructions, self.keep)
+        if start == instructions:
             return transcript
         text = f"{_SUMMARY_PROMPT}\n\n{dump_messages(transcript[instructions:start])}"
-        response = await provider.generate(ChatRequest(messages=[UserMessage(text)]))
+        response = await self.provider.generate(ChatRequest(messages=[UserMessage(text)]))
         summary = UserMessage(f"Summary of the conversation so far:\n\n{response.text}")
         return [*transcript[:instructions], summary, *transcript[start:]]
-
-    return compact
 
 
 def _has_calls(message: Message) -> bool:
@@ -156,14 +170,26 @@ def _find_kept_start(transcript: Sequence[Message], head: int, keep: int) -> int
 async def ask_compaction(
     compaction: Callable[[Sequence[Message]], Sequence[Message] | Awaitable[Sequence[Message]]],
     transcript: Sequence[Message],
+    *,
+    is_too_long: bool = False,
 ) -> list[Message]:
     """Return the transcript as a compaction shortens it.
+
+    Args:
+        compaction: The compaction.
+        transcript: The transcript.
+        is_too_long: True where the model refused it: `summarize` then works whatever the length is, and where a
+            compaction changes nothing, the older half of the messages is left out.
 
     Raises:
         LoopError: It raised, or returned what is no valid transcript.
     """
     try:
-        shorter = compaction(transcript)
+        shorter = (
+            compaction.shorten(transcript)
+            if is_too_long and isinstance(compaction, _Summary)
+            else compaction(transcript)
+        )
         given = await shorter if inspect.isawaitable(shorter) else shorter
     except (LoopError, ProviderError):
         raise
@@ -172,9 +198,25 @@ async def ask_compaction(
     try:
         check_setting("what the compaction gives", given, Sequence)
         messages = list(given)
+        if is_too_long and messages == list(transcript):
+            messages = list(keep_last(max(1, len(messages) // 2))(messages))
         validate_transcript(messages)
     except ConfigurationError as error:
         raise LoopUsageError(str(error)) from None
     except TranscriptError as error:
         raise LoopUsageError(f"the compaction gave a transcript that is not valid: {error}") from error
-    return messages
+    return _pass_on_trust(transcript, messages)
+
+
+def _pass_on_trust(before: Sequence[Message], after: list[Message]) -> list[Message]:
+    """Return a shorter transcript in which what was made of untrusted texts is untrusted, too."""
+    if not any(map(is_untrusted, before)):
+        return after
+    known = {id(message) for message in before}
+    said = {(message.role, message.text) for message in before if not is_untrusted(message)}
+    return [
+        message
+        if isinstance(message, AssistantMessage) or id(message) in known or (message.role, message.text) in said
+        else replace(message, trust="untrusted")
+        for message in after
+    ]

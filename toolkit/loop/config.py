@@ -33,11 +33,10 @@ from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, TranscriptError
 from toolkit.json_text import write_json
 from toolkit.loop.journal import Journal
-from toolkit.loop.limits import UsageLimits
 from toolkit.loop.listener import EventHook, hook_may_wait
 from toolkit.loop.middleware import Middleware, check_middleware
 from toolkit.loop.outcome import Out, Snapshot
-from toolkit.loop.stopping import LoopDetectionConfig, StopWhen
+from toolkit.loop.stopping import LoopDetectionConfig, StopWhen, UsageLimits
 from toolkit.settings import (
     FUNCTION,
     NonNegativeFloat,
@@ -457,6 +456,27 @@ def explain_setting(name: str) -> str:
     return f"{advice} beside config=..." if advice.endswith("=...") else advice
 
 
+Embed: TypeAlias = Callable[[Sequence[str]], Sequence[Sequence[float]]]
+"""Returns a vector for each text; it may take its time, and runs in a worker thread."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSearch(Settings):
+    """How a model finds deferred tools, where its vendor has no search for them.
+
+    Args:
+        most: How many tools one search finds.
+        embed: A function that returns vectors of texts, whose likeness is counted beside the words; None counts words
+            alone.
+    """
+
+    most: PositiveInt = 5
+    embed: Embed | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolLoopConfig(CallConfig, Generic[Out]):
     """How a loop runs.
@@ -483,7 +503,9 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
         keep_partial: True where the text of an answer that is cut off while it comes stays in the transcript, as a
             message without calls: of a stream that is left, cancelled, timed out or broken, what its reader has seen.
         steering: A queue into which others write messages for the model while the loop runs.
-        compaction: Asked before each request for a shorter transcript.
+        compaction: Asked before each request for a shorter transcript, and once more where the model refuses that as
+            too long; where it leaves such a transcript as it is, the older half is left out.
+        tool_search: How the model finds tools with ``defer=True``, where its vendor has no search for them.
         signing_key: A secret of the application that seals its snapshots and the entries of its journal, such as 32
             random bytes: those that are not sealed with it are not restored. Without one a snapshot or a journal is
             only as trustworthy as its store: who can write there can have any tool called with any arguments.
@@ -520,6 +542,7 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
     keep_partial: bool = False
     steering: Steering | None = None
     compaction: Compaction | None = None
+    tool_search: ToolSearch = field(default_factory=ToolSearch)
     signing_key: str | bytes | None = field(default=None, repr=False)
     binds_descriptions: bool = False
     request_options: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
@@ -628,11 +651,12 @@ def check_keywords(misspelled: Iterable[str]) -> None:
         elif advice:
             right = f"write {advice}"
         else:
-            right = ask_whether_meant(find_similar(name, _KEYWORDS, most=1)) or f"it takes {', '.join(_KEYWORDS)}"
+            right = ask_whether_meant(find_similar(name, KEYWORDS, most=1)) or f"it takes {', '.join(KEYWORDS)}"
         raise ConfigurationError(f"a loop takes no '{name}': {right}")
 
 
-_KEYWORDS = ("ctx", "config", "system_prompt", "decisions")
+KEYWORDS = ("ctx", "config", "system_prompt", "decisions")
+"""The keywords of every view of a loop."""
 
 
 def check_places(misplaced: Sequence[object]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
@@ -22,6 +23,7 @@ from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.config import (
     ANSWER_TOOL,
     DEFAULT_CONFIG,
+    KEYWORDS,
     Decisions,
     LoopOptions,
     Prompt,
@@ -46,7 +48,7 @@ from toolkit.settings import check_setting
 from toolkit.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
-    from toolkit.loop.partial_answers import PartialAnswers
+    from toolkit.loop.answers import PartialAnswers
 
 _logger = logging.getLogger("toolkit.loop")
 
@@ -539,10 +541,10 @@ async def tool_loop(
         registry: The tools; it may be changed while the loop runs, and the next turn sees it.
         prompt: A question, a transcript, or a `ChatRequest` with its settings. It is copied, never changed; a
             transcript with calls that have no result is repaired. Or a snapshot, with which a saved loop goes on.
-        options: ``ctx``, what the tools get as their context, which may be left out only where they need none;
-            ``config``, the settings; ``system_prompt``, a text or a function of the context, which stands first, in the
-            place of one that the transcript begins with; ``decisions``, with a snapshot: what was decided on calls that
-            await it, by their ids. `LoopOptions` has them with their types.
+        options: ``ctx=None``, the context of the tools, which may be left out only where they need none;
+            ``config=ToolLoopConfig()``, the settings; ``system_prompt=""``, a text or a function of the context that
+            returns one, which stands first, in the place of one that the transcript begins with; ``decisions=None``,
+            with a snapshot: the decisions on the calls that await them, by call id.
 
     Raises:
         ProviderError: The model could not be reached after retries; carries the transcript.
@@ -678,6 +680,19 @@ def tool_loop_channel(
         options: As for `tool_loop`.
     """
     return ToolLoopHandle(provider, registry, prompt, *_misplaced, **options).channel(buffer_size)
+
+
+def _list_keywords() -> None:
+    """Have `help` list the keywords of the views, with their types and defaults."""
+    of_handle = inspect.signature(ToolLoopHandle.__init__).parameters
+    keywords = [of_handle[name] for name in KEYWORDS]
+    for view in (tool_loop, tool_loop_sync, tool_loop_stream, tool_loop_channel):
+        own = inspect.signature(view)
+        named = [each for each in own.parameters.values() if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+        vars(view)["__signature__"] = own.replace(parameters=[*named, *keywords])
+
+
+_list_keywords()
 
 
 class StreamedLoop(Protocol[Out]):

@@ -56,7 +56,7 @@ class Journal(Protocol):
 
     Stored entries never change. The loop calls these methods where no cancellation reaches them, but for one that the
     standard library's tasks are given; where work ends by a `BaseException`, nothing is stored of it, and that passes
-    out when the work of all has ended.
+    out when the work of all has ended. A decision whose work ends so leaves a position that stays empty.
     """
 
     @property
@@ -104,6 +104,16 @@ class Journal(Protocol):
 
         Raises:
             ConfigurationError: This journal has no logs inside of it.
+        """
+        ...
+
+    async def read_nested(self, name: str) -> Sequence[JournalValue]:
+        """Return the stored values of the logs inside of an entry's work, without passing them; in any order.
+
+        Asked in the work of an entry that another process had begun.
+
+        Args:
+            name: That of the first of these logs; those of the others begin with it and a full stop.
         """
         ...
 

@@ -44,6 +44,7 @@ from toolkit.dataclass import dataclass
 from toolkit.errors import (
     ConfigurationError,
     JournalError,
+    LaterReleaseError,
     LoopError,
     LoopUsageError,
     ProviderError,
@@ -57,22 +58,32 @@ from toolkit.loop.feeds import (
     CallStarted,
     Feed,
     FeedJson,
+    OpenCall,
     RunEnded,
     RunTools,
     UsageSpent,
     dump_feed,
     load_feed,
+    write_lost,
 )
 from toolkit.loop.journal import CutError, Journal, JournalEntry, JournalValue, storable_id
-from toolkit.loop.limits import RunBudget, Spent, UsageLimits
 from toolkit.loop.outcome import AwaitingApproval, Cancelled, ResultAsAnswer, Timeout, TypedAnswer
-from toolkit.loop.stopping import Continue, Stop, StopContext, StopDecision, ask_stop_when
-from toolkit.loop.turn import OpenCall, write_lost
+from toolkit.loop.stopping import (
+    Continue,
+    RunBudget,
+    Spent,
+    Stop,
+    StopContext,
+    StopDecision,
+    UsageLimits,
+    ask_stop_when,
+)
 from toolkit.redaction import without_keys
 from toolkit.runtime.backend import run_in_own_context
 from toolkit.trace_context import inject_trace_context, link_trace_context
 
 if TYPE_CHECKING:
+    from toolkit.loop.middleware import Middleware
     from toolkit.loop.run import Run
 
 _FORMAT = 1
@@ -106,7 +117,8 @@ class RunJournal(Generic[Ctx]):
         self._run = run
         self.signing_key: str | bytes | None = config.signing_key or (None if outer is None else outer.signing_key)
         self._seals = _Seals(self.signing_key, journal.run_id)
-        self._side = _SideState(run)
+        self._states = _LoopStates(run, None if outer is None else outer.states)
+        self._side = _SideState(run, self._states)
         self._stop_when = config.stop_when
         asked = config.stop_when is not None
         self.config: ToolLoopConfig[Any] = replace(config, stop_when=self._ask_stop_when) if asked else config
@@ -121,6 +133,9 @@ class RunJournal(Generic[Ctx]):
         self._arguments: dict[str, str] = {}
         self._bindings: dict[str, str] = {}
         self.works: set[_LiveWork] = set()
+        self._unit_works: list[_LiveWork] = []
+        self._is_ahead = True  # knows what loops inside of the unit's calls did in other processes
+        self._ahead = anyio.Lock()
         self.is_cut: bool = False
         self.is_failing: bool = False
 
@@ -235,9 +250,11 @@ class RunJournal(Generic[Ctx]):
             return {**value, "trace": trace} if trace else value
 
         value = await self._do_once("begin", begin)
-        if value.get("format") != _FORMAT:
-            raise JournalError(
-                f"the log is of format {value.get('format')!r}, and this library reads format {_FORMAT}: "
+        form: object = value.get("format")
+        if form != _FORMAT:
+            kind = LaterReleaseError if isinstance(form, int) and form > _FORMAT else JournalError
+            raise kind(
+                f"the log is of format {form!r}, and this library reads format {_FORMAT}: "
                 "go on with the library that wrote it"
             )
         for what, mine in (("run", run.loop_id), ("prompt", prompt)):
@@ -260,6 +277,7 @@ class RunJournal(Generic[Ctx]):
                 ready = await self._find_ready(entry)
                 if isinstance(ready, Refused):
                     raise LoopUsageError(f"the call '{entry.call.id}' can't be restored: {ready.result.text}")
+                self._check_binding(entry, ready)
         run.restore_answer()
         await self._journal.finish()
 
@@ -320,6 +338,7 @@ class RunJournal(Generic[Ctx]):
             if state.phase != "running" or state.next_step() != step:
                 return
         in_doubt, self._marked_by = self._marked_by != self._token, None
+        self._is_ahead = not in_doubt
         places = None if step.limit is None else anyio.Semaphore(step.limit)
         works = [
             _LiveWork(self, f"call {storable_id(entry.call.id)}", partial(self._do_call, entry, places, in_doubt))
@@ -329,6 +348,7 @@ class RunJournal(Generic[Ctx]):
             JournalEntry(work.name, work, is_nested=entry.call.id in self._logged, on_replay=work.take_stored)
             for work, entry in zip(works, step.calls, strict=True)
         ]
+        self._unit_works = works
         values: list[JournalValue] = []
 
         async def run_all() -> None:
@@ -351,34 +371,63 @@ class RunJournal(Generic[Ctx]):
 
     async def _do_call(self, entry: OpenCall, places: anyio.Semaphore | None, in_doubt: bool) -> JournalValue:
         run, call = self._run, entry.call
+        await self._read_ahead()
         async with places if places is not None else _NO_PLACES:
-            ready = await self._find_ready(entry)
-            if isinstance(ready, Refused):
-                run.feed(CallStarted(call.id))
-                run.feed(CallReturned(call.id, ready.result))
-                return {}
-            crash = ready.registration.options.after_crash
-            is_logged = call.id in self._logged
+            ready, is_logged = await self._find_ready(entry), call.id in self._logged
+            crash = "tell" if isinstance(ready, Refused) else ready.registration.options.after_crash
             if in_doubt and (crash == "tell" or (crash == "resume" and not is_logged)):
                 run.feed(CallStarted(call.id))
                 lost = write_lost(call)
                 run.feed(CallReturned(call.id, lost))
                 run.state.turn.closed.append((lost, True))
                 return {}
+            if isinstance(ready, Refused):
+                run.feed(CallStarted(call.id))
+                run.feed(CallReturned(call.id, ready.result))
+                return {}
+            self._check_binding(entry, ready)
+            if entry.status == "deferred":  # it is not what was decided on
+                return {}
             ledger = RunBudget(UsageLimits(), run.budget)
-            nested = NestedJournals(self._journal, storable_id(call.id), self.signing_key) if is_logged else None
+            log_name = storable_id(call.id)
+            if entry.child is not None:
+                run.approvals.hand_over(entry, entry.child)
+                log_name = f"{log_name}.u{self._unit}"  # its loop goes on from a snapshot, in another log
+            nested = NestedJournals(self._journal, log_name, self.signing_key, self._states) if is_logged else None
             budget = None if run.budget is None else ledger
             frame = replace(run.frame, budget=budget, journals=nested)
             await run_in_own_context(run_call, ready, run.host_under(frame))
             return {} if budget is None else {"spent": ledger.spent}
+
+    def _knows_ahead(self) -> bool:
+        return self._is_ahead or self._states.is_empty
+
+    async def _read_ahead(self) -> None:
+        """Restore what the loops in calls of the unit did that had begun in another process, before any goes on."""
+        if self._knows_ahead():
+            return  # without the lock, which lets the event loop take a turn: a tenth of a durable turn
+        async with self._ahead:
+            if self._knows_ahead():
+                return
+            for work in self._unit_works:
+                if not work.is_noted:
+                    for value in await self._journal.read_nested(work.name.removeprefix("call ")):
+                        self._states.note(value)
+            self._states.restore()
+            self._is_ahead = True
 
     async def _find_ready(self, entry: OpenCall) -> Ready[Ctx] | Refused:
         """Return a call that may run as it was decided on, perhaps in another process."""
         prepared: Ready[Ctx] | Refused | None = entry.prepared
         if isinstance(prepared, Ready):
             return prepared
-        arguments, binding = self._arguments.get(entry.call.id), self._bindings.get(entry.call.id)
-        return await self._run.approvals.prepare_again(entry, arguments, binding)
+        return await self._run.approvals.prepare_again(entry, self._arguments.get(entry.call.id))
+
+    def _check_binding(self, entry: OpenCall, ready: Ready[Ctx]) -> None:
+        """Have a call decided on again that is not what it was when that was done in another process."""
+        binding = self._bindings.get(entry.call.id)
+        if binding is not None:
+            self._run.approvals.ask_again_if_changed(entry, ready, binding)
 
     def _take_unit(self, works: list[_LiveWork], values: list[JournalValue]) -> None:
         failures: list[Exception] = []
@@ -413,6 +462,8 @@ class RunJournal(Generic[Ctx]):
 
     def _take_mark(self, value: JournalValue) -> None:
         self._marked_by, self._logged = value.get("by"), value.get("logs", ())
+        if self._run.policy.trust is not None:
+            self._run.policy.trust.load(value.get("trust", {}))
 
     def _write_mark(self) -> JournalValue:
         """Return the mark of the process that is about to start calls: its token, and how the calls were approved."""
@@ -422,8 +473,13 @@ class RunJournal(Generic[Ctx]):
         mark, modified = self._write_token(), dump_modified(ready)
         if modified:
             mark["arguments"] = modified
-        if ready and self._is_guarded():
-            mark["bindings"] = {each.call.id: self._run.approvals.bind(each) for each in ready}
+        if self._run.policy.trust is not None:
+            mark["trust"] = self._run.policy.trust.save()
+        bound = ready
+        if not self._is_guarded():
+            bound = [entry.prepared for entry in decided if entry.status == "deferred"]
+        if bound:
+            mark["bindings"] = {each.call.id: self._run.approvals.bind(each) for each in bound}
         return mark
 
     def _write_token(self) -> JournalValue:
@@ -437,8 +493,8 @@ class RunJournal(Generic[Ctx]):
 
     # decisions that come later
 
-    async def store_decision(self, decide: Callable[[], None]) -> None:
-        """Take a decision that was awaited, and store it at once.
+    async def store_decision(self, decide: Callable[[], OpenCall]) -> None:
+        """Take a decision that was awaited, which returns its call, and store it at once.
 
         Raises:
             LoopUsageError: It does not fit; nothing is stored.
@@ -446,10 +502,14 @@ class RunJournal(Generic[Ctx]):
 
         async def take_decision() -> JournalValue:
             try:
-                decide()
+                entry = decide()
             except Exception as error:
                 raise CutError from error
-            return {**self._write_mark(), "by": None}
+            ready: Ready[Ctx] = entry.prepared
+            self._bindings[entry.call.id] = binding = self._run.approvals.bind(ready)
+            mark = {**self._write_token(), "by": None, "bindings": {entry.call.id: binding}}
+            modified = dump_modified([ready])
+            return {**mark, "arguments": modified} if modified else mark
 
         self._decided += 1
         try:
@@ -593,14 +653,16 @@ class NestedJournals:
         journal: That of the loop which makes the call.
         call_id: The call.
         signing_key: The key that seals them, where the loops have none of their own.
+        states: Those of the middleware of that loop, and of those round it.
     """
 
-    __slots__ = ("_call_id", "_count", "_journal", "signing_key")
+    __slots__ = ("_call_id", "_count", "_journal", "signing_key", "states")
 
-    def __init__(self, journal: Journal, call_id: str, signing_key: str | bytes | None) -> None:
+    def __init__(self, journal: Journal, call_id: str, signing_key: str | bytes | None, states: _LoopStates) -> None:
         self._journal = journal
         self._call_id = call_id
         self.signing_key: str | bytes | None = signing_key
+        self.states: _LoopStates = states
         self._count = 0
 
     def open_next(self) -> Journal:
@@ -795,6 +857,72 @@ def _load_failure(value: JournalValue) -> Exception | None:
         raise JournalError(f"the error that ended the run can't be read from the log: {error}") from error
 
 
+class _LoopStates:
+    """The state of the middleware of one loop: a call of a loop inside of its calls changes it, too.
+
+    So each entry has the states of its own loop and of those round it, as far as they have changed.
+
+    Args:
+        run: The loop.
+        outer: That of the loop round it.
+    """
+
+    __slots__ = ("_count", "_is_restored", "_lineage", "_newest", "_run", "_states", "_text", "_written")
+
+    def __init__(self, run: Run[Any, Any], outer: _LoopStates | None) -> None:
+        self._run = run
+        self._lineage: list[_LoopStates] = [self, *([] if outer is None else outer._lineage)]
+        self._count = 0  # of the entries of all logs, by which states are ordered; counted by the outermost
+        self._newest = -1
+        self._states: dict[str, Any] = {}
+        self._text = ""
+        self._written: dict[str, str] = {}  # by this log, since others are not looked at anymore when their call ends
+        self._is_restored = True
+
+    @property
+    def is_empty(self) -> bool:
+        """True where no middleware of these loops saves a state."""
+        return not any(each._find_members() for each in self._lineage)
+
+    def _find_members(self) -> dict[str, Middleware[Any]]:
+        """Return the middleware that saves a state, by name, without what the loops round this one have handed down."""
+        chain = self._run.middleware
+        if chain is None or not chain.savers:
+            return {}
+        outer = [each._run.middleware for each in self._lineage[1:]]
+        shared = [one for each in outer if each is not None for one in each.savers.values()]
+        return {name: each for name, each in chain.savers.items() if not any(each is one for one in shared)}
+
+    def write(self) -> JournalValue:
+        """Return the number of an entry that is written now, with the states that have changed."""
+        root, states = self._lineage[-1], dict[str, Any]()
+        root._count += 1
+        for each in self._lineage:
+            name, saved = each._run.loop_id, {name: one.save() for name, one in each._find_members().items()}
+            before, each._text = each._text, _write_states(saved)
+            if not before == each._text == self._written.get(name, ""):
+                self._written[name], states[name] = each._text, saved
+        return {"n": root._count, "states": states} if states else {"n": root._count}
+
+    def note(self, value: JournalValue) -> None:
+        """Take what a stored entry says, of this log or of one inside of it."""
+        number, states, root = value.get("n", 0), value.get("states", _NO_MAPPING), self._lineage[-1]
+        root._count = max(root._count, number)
+        for each in self._lineage:
+            saved = states.get(each._run.loop_id)
+            if saved is not None and number > each._newest:
+                each._newest, each._states, each._is_restored = number, saved, False
+
+    def restore(self) -> None:
+        """Go on with what the newest entries say."""
+        for each in self._lineage:
+            members = {} if each._is_restored else each._find_members()
+            each._is_restored |= bool(members)
+            for name, state in each._states.items():
+                if name in members:
+                    members[name].load(state)
+
+
 class _SideState:
     """The state of a run beside its machine, written with each entry: its time, its budget, its middleware.
 
@@ -802,7 +930,6 @@ class _SideState:
     """
 
     __slots__ = (
-        "_count",
         "_has_adopted",
         "_is_restored",
         "_newest",
@@ -811,15 +938,16 @@ class _SideState:
         "_side",
         "_states",
         "_texts",
+        "_trusted_texts",
     )
 
-    def __init__(self, run: Run[Any, Any]) -> None:
+    def __init__(self, run: Run[Any, Any], states: _LoopStates) -> None:
         self._run = run
-        self._count = 0
+        self._states = states
         self._newest = -1
         self._side: dict[str, Any] = {}
-        self._states = ""
         self._texts: dict[str, str] = {}  # which other processes have saved, until they are restored
+        self._trusted_texts = set[str]()
         self._saved_chars: dict[str, int] = {}  # of each text that is in an entry
         self._is_restored = True
         self._has_adopted = False
@@ -833,7 +961,8 @@ class _SideState:
 
     def read_spent(self) -> Spent | None:
         """Return the spending so far; None without limits."""
-        return None if self._run.budget is None else self._run.budget.spent
+        budget = self._run.find_budget()
+        return None if budget is None else budget.spent
 
     def count_spent(self, before: Spent | None) -> JournalValue:
         """Return the spending since then, for an entry."""
@@ -845,7 +974,6 @@ class _SideState:
     def write(self) -> JournalValue:
         """Return the present state, for an entry."""
         run = self._run
-        self._count += 1
         side: dict[str, Any] = {}
         scope = run.memory.run_scope
         if scope is not None and scope.deadline < math.inf:
@@ -857,30 +985,31 @@ class _SideState:
             side["uses"] = uses
         if run.offer.chosen_tools is not None:
             side["offered"] = [tool.name for tool in run.offer.chosen_tools]
-        if run.middleware is not None:
-            states = run.middleware.save_states()
-            text = _write_states(states)
-            if text != self._states:
-                self._states, side["middleware"] = text, states
-        value: JournalValue = {"n": self._count, "side": side} if side else {"n": self._count}
+        value = self._states.write()
+        if side:
+            value["side"] = side
         if run.memory.names:
             left = run.config.output.saved_chars - sum(self._saved_chars.values())
             texts = run.memory.save_texts(left, known=self._saved_chars)
             if texts:
                 self._saved_chars |= {name: len(text) for name, text in texts.items()}
                 value["texts"] = texts
+                value["trusted"] = run.memory.list_trusted(texts)
         return value
 
     def note(self, value: JournalValue) -> None:
         """Take what an entry says that was replayed."""
-        if "spent" in value and self._run.budget is not None:
-            self._run.budget.book(value["spent"])
+        budget = self._run.find_budget() if "spent" in value else None
+        if budget is not None:
+            budget.book(value["spent"])
         self._is_restored = False
         for name, text in value.get("texts", {}).items():
             self._texts[name], self._saved_chars[name] = text, len(text)
+        self._trusted_texts.update(value.get("trusted", ()))
+        self._states.note(value)
         # Of calls that ran at the same time, the one that ended last knows most.
         if value.get("n", 0) > self._newest:
-            self._newest = self._count = value.get("n", 0)
+            self._newest = value.get("n", 0)
             self._side |= value.get("side", {})
 
     def restore(self) -> None:
@@ -891,8 +1020,9 @@ class _SideState:
             scope.deadline = run.clock.limit(side["left"]) if is_new else run.clock.start()
         if self._texts or not self._has_adopted:  # not before: the log knows the run by the prompt it was given
             self._has_adopted = True
-            run.adopt_texts(self._texts)
+            run.adopt_texts(self._texts, self._trusted_texts)
             self._texts = {}
+        self._states.restore()
         if self._is_restored:
             return
         self._is_restored = True
@@ -902,8 +1032,6 @@ class _SideState:
         if "offered" in side:
             known = {tool.name: tool for tool in run.offer.known_tools()}
             run.offer.chosen_tools = tuple([known[name] for name in side["offered"] if name in known])
-        if "middleware" in side and run.middleware is not None:
-            run.middleware.load_states(side["middleware"])
         run.requests.offer_again()
 
 

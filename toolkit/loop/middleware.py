@@ -30,6 +30,7 @@ from toolkit.chat import (
     ToolCall,
     ToolDefinition,
     ToolResult,
+    Trust,
     Usage,
     UserMessage,
 )
@@ -172,6 +173,11 @@ class CallInfo(Generic[Ctx]):
     def label(self) -> str:
         """The tool's name for people, where it has one."""
         return self._ready.registration.options.label
+
+    @property
+    def trust(self) -> Trust:
+        """The label of the tool's outputs."""
+        return self._ready.registration.options.trust
 
     @property
     def tags(self) -> frozenset[str]:
@@ -693,8 +699,10 @@ class MiddlewareChain:
         run: The run.
         members: The middleware, outermost first.
         states: The state that each named middleware had saved, by name.
+        outer: The middleware that a loop round this one has handed down: what serves both has the state of that.
 
     Attributes:
+        savers: The middleware with a state to save, by name.
         has_offer: True where something chooses the tools of a request.
         has_around_run: True where something stands around the run.
         has_around_request: True where something stands around requests.
@@ -709,7 +717,6 @@ class MiddlewareChain:
         "_around_request",
         "_around_run",
         "_offers",
-        "_savers",
         "event_hooks",
         "guards",
         "has_around_call",
@@ -717,11 +724,16 @@ class MiddlewareChain:
         "has_around_run",
         "has_offer",
         "run",
+        "savers",
         "update_guards",
     )
 
     def __init__(
-        self, run: RunInfo[Any], members: Sequence[Middleware[Any]], states: Mapping[str, Any] | None = None
+        self,
+        run: RunInfo[Any],
+        members: Sequence[Middleware[Any]],
+        states: Mapping[str, Any] | None = None,
+        outer: Sequence[Middleware[Any]] = (),
     ) -> None:
         self.run = run
         serving = [(_choose_server(each, run), each.is_inherited) for each in members]
@@ -729,9 +741,10 @@ class MiddlewareChain:
         self._around_request = [each for each, _ in serving if _has_method(each, "around_request")]
         self._around_call = [each for each, _ in serving if _has_method(each, "around_call")]
         self._offers = [each for each, _ in serving if _has_method(each, "offer")]
-        self._savers: dict[str, Middleware[Any]] = {}
+        self.savers: dict[str, Middleware[Any]] = {}
         for owner, (each, _) in zip(members, serving, strict=True):
-            self._restore_state(owner, each, states or {})
+            is_served = each is owner and any(each is one for one in outer)
+            self._restore_state(owner, each, {} if is_served else states or {})
         self.has_offer = bool(self._offers)
         self.has_around_run = bool(self._around_run)
         self.has_around_request = bool(self._around_request)
@@ -752,19 +765,13 @@ class MiddlewareChain:
         """Note a middleware that has a state to save, and give it the one that was saved."""
         if _has_method(serving, "save"):
             _require_name(owner)
-            self._savers[owner.name] = serving
+            self.savers[owner.name] = serving
         if owner.name and owner.name in states:
             serving.load(states[owner.name])
 
     def save_states(self) -> dict[str, Any]:
         """Return the state of each middleware that saves one, by its name."""
-        return {name: each.save() for name, each in self._savers.items()}
-
-    def load_states(self, states: Mapping[str, Any]) -> None:
-        """Give each middleware the state that it has saved, by its name."""
-        for name, each in self._savers.items():
-            if name in states:
-                each.load(states[name])
+        return {name: each.save() for name, each in self.savers.items()}
 
     async def choose_tools(
         self, tools: Sequence[ToolDefinition], messages: Sequence[Message]

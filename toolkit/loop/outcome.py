@@ -222,7 +222,7 @@ TerminationReason: TypeAlias = (
 """Why a loop ended; `Complete` where the model answered of its own accord. `kind` is their tag in JSON."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ToolLoopResult(OtherWords, Generic[Out]):
     """The result of a loop; as a string, its answer.
 

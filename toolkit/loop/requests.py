@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic
 import anyio
 
 from toolkit.backoff import run_again
-from toolkit.calls.output import READER, ResultStore, RunMemory
+from toolkit.calls.output import READER, ResultStore
 from toolkit.calls.prepare import Scope
 from toolkit.calls.registration import Ctx, Registration
 from toolkit.calls.run import CallCut, CallReturned, CallSuspended
@@ -26,32 +26,34 @@ from toolkit.chat import (
     ToolDefinition,
     Usage,
 )
-from toolkit.chat.provider import Delta
+from toolkit.chat.provider import Delta, find_capabilities
+from toolkit.chat.request import EarlierTools
 from toolkit.dataclass import maker_of
-from toolkit.errors import BadResponseError, ProviderError, RunStoppedError
+from toolkit.errors import BadResponseError, ContextTooLongError, ProviderError, RunStoppedError
 from toolkit.loop.answers import ExpectedAnswer
 from toolkit.loop.events import IterationStart, ProviderRetried
 from toolkit.loop.feeds import AnswerJudged, ReplyCutOff, RequestRefused, RunWoundUp, UsageSpent
-from toolkit.loop.limits import describe_for_log
 from toolkit.loop.listener import EventFeed, Listener
 from toolkit.loop.middleware import DeltaTaker, MiddlewareChain, RequestInfo
 from toolkit.loop.outcome import Complete
+from toolkit.loop.stopping import describe_for_log
 from toolkit.settings import check_setting
 from toolkit.tool_names import is_legal_name
 from toolkit.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
     from toolkit.loop.run import Run
+    from toolkit.loop.tool_search import DeferredTools
 
 
 class Offer(Generic[Ctx]):
     """Knows what is offered: the tools of the registry or of the caller's request, narrowed by middleware.
 
     Args:
-        registry: The tools.
+        run: The run; its registry has the tools.
+        provider: Talks to the model.
         fixed_tools: The definitions that the caller wants offered; None offers those of the registry.
         answers: The tools by which the model gives its answer, by name; none where it answers in words.
-        memory: The state that the run keeps between its calls.
 
     Attributes:
         chosen_tools: The ones that middleware chose for the next request; None where none chooses.
@@ -60,9 +62,14 @@ class Offer(Generic[Ctx]):
 
     __slots__ = (
         "_answers",
+        "_deferred",
+        "_extended",
+        "_is_native",
         "_memory",
+        "_provider",
         "_reader",
         "_registry",
+        "_run",
         "_scope",
         "_with_reader",
         "chosen_tools",
@@ -72,13 +79,18 @@ class Offer(Generic[Ctx]):
 
     def __init__(
         self,
-        registry: ToolRegistry[Ctx],
+        run: Run[Ctx, Any],
+        provider: Provider,
         fixed_tools: Sequence[ToolDefinition] | None,
         answers: Mapping[str, Registration[Ctx]],
-        memory: RunMemory,
     ) -> None:
-        self._registry = registry
-        self._memory = memory
+        self._run = run
+        self._registry: ToolRegistry[Ctx] = run.registry
+        self._provider = provider
+        self._is_native: bool | None = None
+        self._deferred: DeferredTools | None = None
+        self._extended: tuple[object, tuple[ToolDefinition, ...]] | None = None
+        self._memory = memory = run.memory
         memory.find_reader = self._find_reader
         self._answers = answers
         self._reader: Registration[object] | None = None
@@ -94,22 +106,58 @@ class Offer(Generic[Ctx]):
 
     def own_tools(self) -> Sequence[ToolDefinition]:
         """Return the tools of the next request, without those that the loop adds."""
-        return self.known_tools() if self.chosen_tools is None else self.chosen_tools
+        tools = self.known_tools() if self.chosen_tools is None else self.chosen_tools
+        return self._find_deferred().list_shown(tools) if self._defers_some(tools) else tools
 
     def next_tools(self) -> Sequence[ToolDefinition]:
         """Return the tools of the next request, except those of the answer; the same object until anything changes."""
-        if self._memory.names:
-            return self._with_reading_tool()
-        if self.chosen_tools is not None:
-            return self.chosen_tools
-        return self._registry.definitions() if self.fixed_tools is None else self.fixed_tools
+        tools = self.known_tools() if self.chosen_tools is None else self.chosen_tools
+        if self._defers_some(tools):
+            return self._with_found_tools()
+        return self._with_reading_tool() if self._memory.names else tools
+
+    def _defers_some(self, tools: Sequence[ToolDefinition]) -> bool:
+        """Return whether the model has to search for some tools by the run's own search."""
+        if self.chosen_tools is None and self.fixed_tools is None:
+            return self._registry.has_deferred and self._has_search()
+        return any(each.is_deferred for each in tools) and self._has_search()
+
+    def _has_search(self) -> bool:
+        """Return whether the run has a search of its own, because the vendor has none."""
+        if self._is_native is None:
+            self._is_native = find_capabilities(self._provider).deferred_tools == "native"
+        return not self._is_native
+
+    def _find_deferred(self) -> DeferredTools:
+        if self._deferred is None:
+            from toolkit.loop.tool_search import SEARCH_NAME, DeferredTools  # noqa: PLC0415 - few runs need it
+
+            self._deferred = DeferredTools(
+                self._registry, self._run.config.tool_search, self._find_free_name(SEARCH_NAME)
+            )
+        return self._deferred
+
+    def _with_found_tools(self) -> Sequence[ToolDefinition]:
+        """Return the tools of a run in which some are deferred: what is added stays where it came."""
+        shown = self.own_tools()
+        added = self._find_deferred().list_found(self._run.state.messages)
+        if self._memory.names and shown:
+            read = self._with_reading_tool()
+            added += [] if read is shown else [read[-1]]
+        known = self._extended
+        before = known[1] if known is not None and known[0] is shown else tuple(shown)
+        left = [each for each in before[len(shown) :] if any(each is other for other in added)]
+        new = [each for each in added if not any(each is other for other in left)]
+        if known is None or known[0] is not shown or new or len(left) < len(before) - len(shown):
+            known = self._extended = (shown, (*shown, *left, *new))
+        return known[1]
 
     def _with_reading_tool(self) -> Sequence[ToolDefinition]:
         """Return the tools of a run that can read texts that were cut.
 
         The tool that reads it is the last one, unless the registry has one.
         """
-        from toolkit.tools.read_result import read_result_tool  # noqa: PLC0415 - it loads what few runs need
+        from toolkit.tools.stored_results import read_result_tool  # noqa: PLC0415 - it loads what few runs need
 
         tools = self.own_tools()
         if not tools:
@@ -127,16 +175,21 @@ class Offer(Generic[Ctx]):
 
     def _find_reader(self) -> str:
         """Return the name of the tool that reads what was cut: the registry's, else one of this scope's prefix."""
-        from toolkit.tools.read_result import is_reader  # noqa: PLC0415 - as in `_with_reading_tool`
+        from toolkit.tools.stored_results import is_reader  # noqa: PLC0415 - as in `_with_reading_tool`
 
         registry = self._registry
         for name, registration in registry.registrations.items():
             if is_reader(registration.options):
                 return name
-        for name in (f"{registry.prefix}{READER}", READER, f"{READER}_of_run"):
+        return self._find_free_name(READER)
+
+    def _find_free_name(self, wanted: str) -> str:
+        """Return a name for a tool that the loop adds."""
+        registry = self._registry
+        for name in (f"{registry.prefix}{wanted}", wanted, f"{wanted}_of_run"):
             if name not in registry and name not in self._answers and is_legal_name(name):
                 return name
-        return READER
+        return wanted
 
     def find_scope(self) -> Scope[Ctx]:
         """Return the tools that were offered, and the names of others: what was not offered does not run."""
@@ -144,7 +197,7 @@ class Offer(Generic[Ctx]):
         current = registry.definitions() if self.fixed_tools is None else self.fixed_tools
         if known is not None and known[0] is current is shown and known[1].permissions is registry.permissions:
             return known[1]
-        if self._memory.names:
+        if self._memory.names and self._deferred is None:
             current = self._with_reading_tool()
         is_all = self.chosen_tools is None and self.fixed_tools is None and shown is current
         scope = self._make_scope(None if is_all else current if shown is None else shown)
@@ -155,14 +208,16 @@ class Offer(Generic[Ctx]):
     def _make_scope(self, offered: Sequence[ToolDefinition] | None) -> Scope[Ctx]:
         """Return the scope of what was offered, and of the loop's own tools; None stands for all of the registry."""
         registry, shown = self._registry, self.shown_tools
-        if offered is None and self._reader is None and not self._answers:
+        if offered is None and self._reader is None and not self._answers and self._deferred is None:
             return registry.scope
         registrations, hidden = registry.registrations, registry.hidden_names
         if offered is not None:
             names = {definition.name for definition in offered}
             hidden = frozenset({*hidden, *registrations} - names)
             registrations = {name: registrations[name] for name in registrations if name in names}
-        if self._reader is not None and shown is not None and shown[-1:] == (self._reader.definition,):
+        if self._deferred is not None and shown is not None:
+            registrations = {**registrations, self._deferred.registration.name: self._deferred.registration}
+        if self._reader is not None and any(each is self._reader.definition for each in shown or ()):
             registrations = {**registrations, self._reader.name: self._reader}
         if self._answers:
             registrations = {**registrations, **self._answers}
@@ -173,6 +228,7 @@ _logger = logging.getLogger("toolkit.loop")
 
 _make_start = maker_of(IterationStart)
 _CLOSE_TIMEOUT = 5.0
+_MOST_TOOL_CHANGES = 16
 _MOST_CALLS = 2_000  # each is answered, whether it runs or not
 
 
@@ -189,13 +245,14 @@ class ModelRequests:
         request: The settings of the next request.
     """
 
-    __slots__ = ("_partial", "_run", "_streams", "provider", "request")
+    __slots__ = ("_has_asked", "_partial", "_run", "_streams", "provider", "request")
 
     def __init__(self, run: Run[Any, Any], provider: Provider, request: ChatRequest | None) -> None:
         messages, offer = run.state.messages, run.offer
         self._run = run
         self.provider: Provider = provider
         self._streams = run.config.stream
+        self._has_asked = False
         self._partial: list[str] = []  # of the answer that is coming, where it is stored
         if request is not None:
             self.request = replace(request, messages=messages)
@@ -212,18 +269,22 @@ class ModelRequests:
         if self._run.state.iterations and tools is not offer.shown_tools:
             self._show_tools(tools)
 
-    async def ask(self) -> ChatResponse | None:
-        """Ask the model; return None where a limit forbids that, and has ended the loop."""
+    async def ask(self, *, is_shortened: bool = False) -> ChatResponse | None:
+        """Ask the model; return None where a limit forbids that, and has ended the loop.
+
+        Args:
+            is_shortened: True where the model refused a longer transcript in this turn.
+        """
         run = self._run
         listener, state = run.listener, run.state
-        if listener is not None and IterationStart in listener.kinds:
+        if listener is not None and IterationStart in listener.kinds and not is_shortened:
             left = listener.emit(_make_start(iteration=state.iterations, message_count=len(state.messages)))
             if left is not None:
                 await left
         if run.middleware is not None and run.middleware.has_offer and not state.is_last:
             await self._choose_tools(run.middleware)
         if state.is_last:
-            request = replace(self.request, tools=(), tool_choice="auto")
+            request = replace(self.request, tools=(), tool_choice="auto", earlier_tools=())
         else:
             tools = run.offer.next_tools()
             request = self.request if tools is run.offer.shown_tools else self._show_tools(tools)
@@ -233,17 +294,28 @@ class ModelRequests:
             request = await self._add_instructions(request)
         response: ChatResponse | None = None
         failure: ProviderError | None = None
+        too_long: ContextTooLongError | None = None
+        self._has_asked = True
         try:
             try:
                 response = await self._try_request(request, listener)
             except ProviderError as error:
                 failure = error
             if failure is not None:
-                response = await self._try_again(request, listener, failure)
+                try:
+                    response = await self._try_again(request, listener, failure)
+                except ContextTooLongError as error:
+                    too_long = error
         finally:
             if self._partial:
                 self._keep_partial()
-        return response
+        return response if too_long is None else await self._ask_shorter(too_long, is_shortened=is_shortened)
+
+    async def _ask_shorter(self, refused: ContextTooLongError, *, is_shortened: bool) -> ChatResponse | None:
+        """Ask once more with a shorter transcript, where there is one and this was not done before."""
+        if is_shortened or not await self._run.shorten_refused(refused):
+            raise refused
+        return await self.ask(is_shortened=True)
 
     async def _try_request(
         self, request: ChatRequest, listener: Listener | None, attempt: int = 1
@@ -436,10 +508,21 @@ class ModelRequests:
     def _show_tools(self, tools: Sequence[ToolDefinition]) -> ChatRequest:
         """Return the next request, which offers other tools than the one before."""
         self._run.offer.shown_tools = tools
-        self.request = replace(self.request, tools=tools)
+        before = self.request
+        self.request = replace(before, tools=tools)
         if self._run.answer is not None:
             self._ask_for_type(self._run.answer, tools)
+        if self._has_asked and before.tools and len(before.earlier_tools) < _MOST_TOOL_CHANGES:
+            earlier = EarlierTools(before.tools, len(self._run.state.messages))
+            self.request = replace(self.request, earlier_tools=(*before.earlier_tools, earlier))
+        else:
+            self.forget_earlier_tools()
         return self.request
+
+    def forget_earlier_tools(self) -> None:
+        """Send the tools as they are now with the next request: the vendor's cache of the transcript is lost."""
+        if self.request.earlier_tools:
+            self.request = replace(self.request, earlier_tools=())
 
     def _hold_reply(self, tool_name: str) -> ChatRequest:
         """Return the next request, whose reply must be a call of one tool, or of any where that is not offered."""
@@ -448,7 +531,7 @@ class ModelRequests:
             return request
         named = [tool for tool in request.tools if tool.name == tool_name]
         # Not by the tool's name: servers that don't know this way ignore it, and all know this one.
-        return replace(request, tools=tuple(named) or request.tools, tool_choice="required")
+        return replace(request, tools=tuple(named) or request.tools, tool_choice="required", earlier_tools=())
 
     def _ask_for_type(self, answer: ExpectedAnswer[Any], tools: Sequence[ToolDefinition]) -> None:
         config = self._run.config.answer

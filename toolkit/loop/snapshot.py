@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import field, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,8 +13,8 @@ from pydantic_core import PydanticSerializationError
 
 from toolkit.chat import AssistantMessage, ChatRequest, ResponseFormat, ToolDefinition, validate_transcript
 from toolkit.dataclass import dataclass
-from toolkit.errors import LoopUsageError
-from toolkit.json_text import digest_json, sign_json
+from toolkit.errors import LaterReleaseError, LoopUsageError
+from toolkit.json_text import digest_json, make_adapter, sign_json
 from toolkit.loop.outcome import Snapshot
 from toolkit.loop.state import FrozenState
 from toolkit.redaction import MASK, replace_fields
@@ -62,6 +62,8 @@ class SavedLoop:
         uses: How often each tool that has a limit was used, by name.
         texts: The newest texts that were cut and stored, by their ids; none where the store outlives the process.
         middleware: The state that each named middleware has saved.
+        trust: The facts on untrusted texts, and the decisions of people on destinations.
+        trusted_texts: The ids of the `texts` that no untrusted tool gave.
     """
 
     loop_id: str
@@ -77,13 +79,13 @@ class SavedLoop:
     uses: dict[str, int]
     texts: dict[str, str]
     middleware: dict[str, Any]
+    trust: dict[str, Any] = field(default_factory=dict[str, Any])
+    trusted_texts: list[str] = field(default_factory=list[str])
 
 
 @cache
 def _make_loop_adapter() -> TypeAdapter[SavedLoop]:
-    from pydantic import TypeAdapter  # noqa: PLC0415 - slow to import, and few loops are saved
-
-    return TypeAdapter(SavedLoop)
+    return make_adapter(SavedLoop)
 
 
 def save_request(request: ChatRequest, tools: Sequence[ToolDefinition] | None) -> SavedRequest:
@@ -158,7 +160,8 @@ def load_snapshot(snapshot: Snapshot, signing_key: str | bytes | None) -> SavedL
         raise LoopUsageError("this is no snapshot: give what handle.snapshot() returned, decoded from JSON")
     version: object = snapshot["version"]
     if not isinstance(version, int) or version not in (_WITHOUT_TEXTS, _VERSION):
-        raise LoopUsageError(
+        kind = LaterReleaseError if isinstance(version, int) and version > _VERSION else LoopUsageError
+        raise kind(
             f"the snapshot is of version {version!r}, and this library reads version {_VERSION}: "
             "restore it with the library that made it"
         )

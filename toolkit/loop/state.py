@@ -67,6 +67,8 @@ from toolkit.loop.feeds import (
     CallReopened,
     CallsPrepared,
     CallStarted,
+    CallStatus,
+    ChildDecided,
     Command,
     CommandGiven,
     Compact,
@@ -75,6 +77,7 @@ from toolkit.loop.feeds import (
     InjectMessages,
     MessagesSteered,
     ModelReplied,
+    OpenCall,
     Phase,
     ReplyCutOff,
     RequestRefused,
@@ -86,8 +89,15 @@ from toolkit.loop.feeds import (
     Step,
     TranscriptCompacted,
     TranscriptEdited,
+    Turn,
     TurnBegun,
     UsageSpent,
+    write_cut_off,
+    write_denied,
+    write_not_started,
+    write_one_too_many,
+    write_refused,
+    write_repeated,
 )
 from toolkit.loop.middleware import ANY_TOOL, ReplyPolicy
 from toolkit.loop.outcome import (
@@ -118,17 +128,6 @@ from toolkit.loop.stopping import (
     StopWhen,
     ask_stop_when,
     warning_text,
-)
-from toolkit.loop.turn import (
-    CallStatus,
-    OpenCall,
-    Turn,
-    write_cut_off,
-    write_denied,
-    write_not_started,
-    write_one_too_many,
-    write_refused,
-    write_repeated,
 )
 from toolkit.settings import check_setting
 
@@ -423,7 +422,7 @@ class LoopState:
         phase = self.phase
         if phase == "running":
             execution, turn = self._config.execution, self.turn
-            calls: Sequence[OpenCall] = list(turn.by_id.values())
+            calls = self.calls_to_prepare
             if len(calls) != 1 or calls[0].status != "approved":  # a lone call needs no units
                 calls = turn.find_unit(execution.unit_size)
             if calls:
@@ -491,7 +490,8 @@ class LoopState:
     def _take_compacted(self, feed: TranscriptCompacted) -> None:
         self._call_ids |= call_ids_of(feed.messages)
         self.messages[:] = feed.messages
-        self.phase = "compacted"
+        if self.phase == "compacting":
+            self.phase = "compacted"
 
     def _take_partial(self, feed: ReplyCutOff) -> None:
         self.messages.append(AssistantMessage(feed.text))
@@ -747,10 +747,16 @@ class LoopState:
             self._close_turn()
 
     def _suspend_call(self, feed: CallSuspended) -> None:
-        entry = self.turn.by_id.get(feed.call_id)
+        entry = self.turn.by_id.get(feed.call.id)
         if entry is None or entry.status != "started":
-            raise LoopUsageError(f"call '{feed.call_id}' does not run")
+            raise LoopUsageError(f"call '{feed.call.id}' does not run")
         entry.status, entry.child = "suspended", feed.child
+
+    def _take_child_decision(self, feed: ChildDecided) -> None:
+        entry = self.turn.by_id.get(feed.call_id)
+        if entry is None or entry.child is None or entry.status in ("started", "done"):
+            raise LoopUsageError(f"no sub-agent awaits decisions in call '{feed.call_id}'")
+        entry.child.decisions.append(feed.decision)
 
     def _take_cut(self, feed: CallCut) -> None:
         entry = self.turn.by_id.get(feed.call_id)
@@ -920,6 +926,7 @@ class LoopState:
         CallReturned: _take_result,
         CallCut: _take_cut,
         CallSuspended: _suspend_call,
+        ChildDecided: _take_child_decision,
         AnswerJudged: _judge_answer,
         RunWoundUp: _wind_up,
         UsageSpent: _count_usage,

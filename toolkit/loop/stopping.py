@@ -1,21 +1,39 @@
-"""When to stop although the model would go on: conditions that combine, and the detection of repeated calls.
+"""When a run ends although the model would go on: conditions that combine, repeated calls, limits of usage and depth.
 
-All of it is pure: it sees responses, calls and results, and counts.
+Conditions and detection are pure: they see responses, calls and results, and count. The limits are shared with the
+loops inside of tools.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import KW_ONLY, field
-from operator import attrgetter
-from typing import Any, Literal, TypeAlias
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, TypeGuard, TypeVar, cast, runtime_checkable
 
 from toolkit.chat import ChatResponse, ToolCall, ToolResult, Usage
 from toolkit.dataclass import dataclass
-from toolkit.errors import ConfigurationError, LoopError, LoopUsageError
-from toolkit.loop.outcome import LoopDetected, LoopDetectionAction
-from toolkit.settings import FUNCTION, Settings, check_fields, check_setting
+from toolkit.errors import ConfigurationError, LoopError, LoopUsageError, MaxDepthExceededError
+from toolkit.loop.outcome import LoopDetected, LoopDetectionAction, UsageLimit
+from toolkit.settings import (
+    FUNCTION,
+    NonNegativeFloat,
+    NonNegativeInt,
+    Settings,
+    check_fields,
+    check_setting,
+    describe_value,
+)
+
+if TYPE_CHECKING:
+    from toolkit.calls.policy import Caller
+    from toolkit.chat import Usage
+    from toolkit.loop.journaling import NestedJournals
+    from toolkit.loop.middleware import Middleware
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,22 +221,13 @@ class Repetition:
     is_due: bool
 
 
-@dataclass(slots=True)
-class _Item:
-    """The unit of comparison: a call, or in mode ``batch`` all calls of a turn.
+_Item: TypeAlias = tuple[str, list[str], Sequence[ToolCall]]
+"""The unit of comparison: a call, or in mode ``batch`` all calls of a turn.
 
-    Args:
-        calls: The calls.
-        signature: Equal where they are the same.
-        names: The tools of the calls.
-    """
+Its signature, which is equal where the calls are the same, their tools, and the calls. Each turn makes one.
+"""
 
-    calls: Sequence[ToolCall]
-    signature: str
-    names: list[str]
-
-
-_signature_of = attrgetter("signature")
+_signature_of = itemgetter(0)
 
 
 @dataclass(slots=True)
@@ -280,19 +289,20 @@ class LoopDetector:
         counted = [call for call in calls if call.name not in config.exempt] if config.exempt else calls
         has_others = len(counted) < len(calls)
         self._has_others = self._has_others or has_others
-        items = [_Item([call], f"{call.name} {call.arguments}", [call.name]) for call in counted]
-        self._items = items if len(items) < 2 or config.mode == "call" else [_make_batch_item(items, config)]
-        if not counted:
+        items: list[_Item] = []
+        self._items = items
+        for call in counted:
+            items += ((f"{call.name} {call.arguments}", [call.name], (call,)),)
+        if not items:
             return None
-        if config.window is not None:
-            streaks = [self._count_in_window(item) for item in self._items]
-        else:
-            streaks = self._count_in_turns()
+        if len(items) > 1 and config.mode == "batch":
+            self._items = items = [_make_batch_item(items, config)]
+        streaks = self._count_in_turns() if config.window is None else list(map(self._count_in_window, items))
         self._has_others = has_others
         repeated: list[tuple[_Item, Streak]] = []
-        for item, streak in zip(self._items, streaks, strict=True):
+        for place, streak in enumerate(streaks):
             if streak.count >= config.threshold and self._is_loop(streak):
-                repeated.append((item, streak))
+                repeated.append((items[place], streak))
         return self._write_repetition(repeated) if repeated else None
 
     def _is_loop(self, streak: Streak) -> bool:
@@ -311,42 +321,43 @@ class LoopDetector:
         if not self.compares_results or not self._items:
             return
         by_id = {result.call_id: result.text for result in results}
-        for place, item in enumerate(self._items):
-            result = "\n".join([by_id.get(call.id, "") for call in item.calls])
+        for place, (signature, _, calls) in enumerate(self._items):
+            result = "\n".join([by_id.get(call.id, "") for call in calls])
             if self._config.window is not None:
                 back = place - len(self._items)
                 if -back <= len(self._recent):
                     self._recent[back].result = result
             else:
-                streak = self._streaks[item.signature]
+                streak = self._streaks[signature]
                 if streak.result is not None and streak.result != result:
                     streak.count, streak.is_in_row, streak.between = 1, True, ()
                 streak.result = result
 
     def _count_in_window(self, item: _Item) -> Streak:
         """Count an item among the last ones, those with another result than its last one left out."""
-        self._recent.append(Seen(item.signature, item.names, self._has_others))
-        results = [seen.result for seen in self._recent if seen.signature == item.signature]
+        signature, names, _ = item
+        self._recent.append(Seen(signature, names, self._has_others))
+        results = [seen.result for seen in self._recent if seen.signature == signature]
         known = [result for result in results if result is not None]
         count = len([result for result in results if result is None or result == known[-1]])
         stretch = list(self._recent)[-count:]
-        is_in_row = not any(seen.has_others or seen.signature != item.signature for seen in stretch)
-        return Streak(count, self._turn, item.names, is_in_row)
+        is_in_row = not any(seen.has_others or seen.signature != signature for seen in stretch)
+        return Streak(count, self._turn, names, is_in_row)
 
     def _count_in_turns(self) -> list[Streak]:
         """Count the items of a turn after those of the turns before."""
         self._turn = turn = self._turn + 1
         oldest = turn - (_ALTERNATING if self._config.mode == "call" else 1)
         earlier, self._streaks = self._streaks, {}
+        streaks = self._streaks
         for signature, streak in earlier.items():
             if streak.turn >= oldest:
-                self._streaks[signature] = streak
-        streaks = self._streaks
+                streaks[signature] = streak
         found: list[Streak] = []
-        for item in self._items:
-            known = streaks.get(item.signature)
+        for item_signature, names, _ in self._items:
+            known = streaks.get(item_signature)
             if known is None:
-                streak = Streak(1, turn, item.names)
+                streak = Streak(1, turn, names)
             elif known.turn == turn:
                 streak = known
                 streak.count += 1
@@ -354,7 +365,7 @@ class LoopDetector:
                 last = [signature for signature, streak in earlier.items() if streak.turn == turn - 1]
                 is_same = not self._has_others and set(last) == set(map(_signature_of, self._items))
                 streak = self._go_on(known, last, is_in_row=is_same)
-            streaks[item.signature] = streak
+            streaks[item_signature] = streak
             found.append(streak)
         return found
 
@@ -375,7 +386,7 @@ class LoopDetector:
         """Return one event that names all items that were repeated too often."""
         config = self._config
         counts = [streak.count for _, streak in found]
-        names = [name for item, _ in found for name in item.names]
+        names = [name for (_, own, _), _ in found for name in own]
         names += [name for other in self._find_tools_beside(found) for name in other]
         is_all = len(found) == len(self._items) and len(set(counts)) == 1
         fact = LoopDetected(
@@ -385,7 +396,7 @@ class LoopDetector:
             is_in_row=is_all and all(streak.is_in_row for _, streak in found),
         )
         is_due = config.action != "inject_warning" or any(count % config.threshold == 0 for count in counts)
-        return Repetition(fact, frozenset(call.id for item, _ in found for call in item.calls), is_due)
+        return Repetition(fact, frozenset(call.id for (_, _, calls), _ in found for call in calls), is_due)
 
     def _find_tools_beside(self, found: Sequence[tuple[_Item, Streak]]) -> list[list[str]]:
         """Return the tools of other calls that are repeated as often, or will be with their next one."""
@@ -420,8 +431,8 @@ class LoopDetector:
 def _make_batch_item(items: Sequence[_Item], config: LoopDetectionConfig) -> _Item:
     signatures = list(map(_signature_of, items))
     signature = "\n".join(sorted(signatures) if config.ignore_order else signatures)
-    calls = [call for item in items for call in item.calls]
-    return _Item(calls, signature, [call.name for call in calls])
+    calls = [call for _, _, own in items for call in own]
+    return signature, [call.name for call in calls], calls
 
 
 def warning_text(fact: LoopDetected) -> str:
@@ -433,3 +444,312 @@ def warning_text(fact: LoopDetected) -> str:
     else:
         seen = f"You have called {fact.tool_name} {fact.count} times with the same arguments."
     return f"{seen} Use other arguments or another tool, or answer with what you have."
+
+
+Spent: TypeAlias = tuple[int, int, int, int, float, bool]
+"""Requests, tool calls, input tokens, output tokens and cost, and whether there is further, unreported cost."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageLimits(Settings):
+    """The most that a loop and the loops inside its tools may use together; None sets no limit.
+
+    Requests and tool calls are reserved before they are made, so these limits are never exceeded. Tokens and cost are
+    only known afterwards: they are checked before each request, counting the `max_tokens` of requests under way; where
+    requests have no `max_tokens`, the last response may go over.
+
+    Args:
+        requests: Requests to a model.
+        input_tokens: Tokens read by the model.
+        output_tokens: Tokens written by the model.
+        total_tokens: Both.
+        tool_calls: Calls that run.
+        cost: In the currency in which the provider reports it; one that never does (`reports_cost` is False) is
+            refused, and a reply without its cost is the last one. `toolkit.providers.PricedProvider` adds the cost for
+            the models whose prices are known.
+    """
+
+    requests: NonNegativeInt | None = None
+    input_tokens: NonNegativeInt | None = None
+    output_tokens: NonNegativeInt | None = None
+    total_tokens: NonNegativeInt | None = None
+    tool_calls: NonNegativeInt | None = None
+    cost: NonNegativeFloat | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self, "usage limit {}")
+
+
+class RunBudget:
+    """The usage under `limits`; an inner loop's budget spends from the outer one's as well."""
+
+    __slots__ = (
+        "_all",
+        "_cost",
+        "_has_unknown_cost",
+        "_input_tokens",
+        "_limits",
+        "_output_tokens",
+        "_reserved_tokens",
+        "requests",
+        "tool_calls",
+    )
+
+    def __init__(self, limits: UsageLimits, parent: RunBudget | None = None) -> None:
+        self._limits = limits
+        self._reserved_tokens = 0
+        self._has_unknown_cost = False
+        self._input_tokens = self._output_tokens = 0
+        self._cost: float = 0
+        self.requests: int = 0
+        self.tool_calls: int = 0
+        self.nest_in(parent)
+
+    @property
+    def usage(self) -> Usage:
+        """The sum of all that was booked so far."""
+        cost = None if self._has_unknown_cost else self._cost or None
+        return Usage(input_tokens=self._input_tokens, output_tokens=self._output_tokens, cost=cost)
+
+    def reserve_request(self, max_tokens: int | None) -> UsageLimit | None:
+        """Take one request out of the budget, or return the limit that forbids it and take nothing."""
+        tokens = max_tokens or 0
+        for budget in self._all:
+            forbidden = budget._forbids_request(tokens)
+            if forbidden is not None:
+                return forbidden
+        for budget in self._all:
+            budget.requests += 1
+            budget._reserved_tokens += tokens
+        return None
+
+    def settle_request(self, max_tokens: int | None, usage: Usage | None) -> None:
+        """Book the usage of a reserved request; None for one that failed."""
+        for budget in self._all:
+            if max_tokens:
+                budget._reserved_tokens -= max_tokens
+            if usage is not None:
+                budget._input_tokens += usage.input_tokens
+                budget._output_tokens += usage.output_tokens
+                if usage.cost is not None:
+                    budget._cost += usage.cost
+                elif not budget._has_unknown_cost:
+                    budget._has_unknown_cost = usage.has_unknown_cost
+
+    def reserve_tool_call(self) -> UsageLimit | None:
+        """Take one tool call out of the budget, or return the limit that forbids it and take nothing."""
+        for budget in self._all:
+            limit = budget._limits.tool_calls
+            if limit is not None and budget.tool_calls >= limit:
+                return UsageLimit("tool_calls", limit, budget.tool_calls)
+        for budget in self._all:
+            budget.tool_calls += 1
+        return None
+
+    def restore(self, requests: int, tool_calls: int, usage: Usage) -> None:
+        """Restore the usage of a saved loop."""
+        self.requests, self.tool_calls = requests, tool_calls
+        self._input_tokens, self._output_tokens, self._cost = usage.input_tokens, usage.output_tokens, usage.cost or 0
+        self._has_unknown_cost = usage.has_unknown_cost
+
+    @property
+    def spent(self) -> Spent:
+        """The sum of all bookings so far."""
+        counts = (self.requests, self.tool_calls, self._input_tokens, self._output_tokens)
+        return (*counts, self._cost, self._has_unknown_cost)
+
+    def book(self, spent: Spent) -> None:
+        """Add the usage of another process, here and in the budgets round this one."""
+        requests, tool_calls, input_tokens, output_tokens, cost, has_unknown_cost = spent
+        for budget in self._all:
+            budget.requests += requests
+            budget.tool_calls += tool_calls
+            budget._input_tokens += input_tokens
+            budget._output_tokens += output_tokens
+            budget._cost += cost
+            budget._has_unknown_cost |= has_unknown_cost
+
+    def nest_in(self, parent: RunBudget | None) -> None:
+        """Spend from the budget of the loop round this one as well, from now on."""
+        self._all: tuple[RunBudget, ...] = (self,) if parent is None else (self, *parent._all)
+
+    def _forbids_request(self, tokens: int) -> UsageLimit | None:
+        limits, waiting = self._limits, self._reserved_tokens
+        if limits.requests is not None and self.requests >= limits.requests:
+            return UsageLimit("requests", limits.requests, self.requests)
+        if limits.input_tokens is not None and self._input_tokens >= limits.input_tokens:
+            return UsageLimit("input_tokens", limits.input_tokens, self._input_tokens)
+        spent = self._output_tokens + waiting
+        if limits.output_tokens is not None and (
+            spent >= limits.output_tokens or spent + tokens > limits.output_tokens
+        ):
+            return UsageLimit("output_tokens", limits.output_tokens, spent)
+        spent += self._input_tokens
+        if limits.total_tokens is not None and (spent >= limits.total_tokens or spent + tokens > limits.total_tokens):
+            return UsageLimit("total_tokens", limits.total_tokens, spent)
+        if limits.cost is not None and (self._has_unknown_cost or self._cost >= limits.cost):
+            return UsageLimit("cost", limits.cost, self._cost)
+        return None
+
+
+Context = TypeVar("Context")
+
+
+@runtime_checkable
+class LoopDepth(Protocol):
+    """A context that carries the depth itself, so that it holds also where context variables don't reach."""
+
+    @property
+    def loop_depth(self) -> int:
+        """How many loops are running round this one."""
+        ...
+
+    def with_depth(self, depth: int) -> Self:
+        """Return the same context at another depth."""
+        ...
+
+
+@dataclass(slots=True)  # not frozen: each loop makes one
+class LoopFrame:
+    """The limits that the tools of a loop, and so the loops inside them, inherit.
+
+    Args:
+        depth: The depth of a loop started here.
+        limit: The smallest ``max_depth`` of the loops round here; None where none has one.
+        loop_id: The id of the loop whose tools run under this.
+        run_id: The id of the outermost loop.
+        parent_loop_id: The id of the loop round that one, where there is one.
+        budget: The budgets of the outer loops.
+        spend: Counts what a loop started here used towards the loop round it; code that starts one as a part of its own
+            work, as a sub-agent, calls it.
+        stop: Ends the loop whose tools run under this before its next request, given a reason.
+        inherited: The middleware that also serves the loops started here, outermost first.
+        journals: The logs of the loops started here; None where those are not durable.
+        metadata: That of the loop and of those round it; None where there is none.
+    """
+
+    depth: int
+    limit: int | None
+    loop_id: str = field(default="", compare=False)
+    run_id: str = field(default="", compare=False)
+    parent_loop_id: str | None = field(default=None, compare=False)
+    budget: RunBudget | None = None
+    spend: Callable[[Usage], None] | None = field(default=None, compare=False)
+    stop: Callable[[str], None] | None = field(default=None, compare=False)
+    inherited: tuple[Middleware[Any], ...] = field(default=(), compare=False)
+    journals: NestedJournals | None = field(default=None, compare=False)
+    metadata: Mapping[str, Any] | None = field(default=None, compare=False)
+
+
+current_frame: ContextVar[LoopFrame | None] = ContextVar("toolkit_loop_frame", default=None)
+
+current_call_id: ContextVar[str | None] = ContextVar("toolkit_call_id", default=None)
+"""The call, of the loop whose frame that is, in which the current code runs."""
+
+
+def describe_for_log(frame: LoopFrame) -> dict[str, object]:
+    """Return the attributes that log records have of a run: its ids, and its metadata."""
+    return {"run_id": frame.run_id, "loop_id": frame.loop_id, "run_metadata": dict(frame.metadata or {})}
+
+
+class RunFacts(logging.Filter):
+    """Gives log records the run in whose call they are made: ``run_id``, ``loop_id``, ``call_id``, ``run_metadata``.
+
+    ::
+
+        handler = logging.StreamHandler()
+        handler.addFilter(RunFacts())  # so that the records of your tools have them, too
+
+    The loggers ``toolkit.loop`` and ``toolkit.calls`` have one. A record from outside of any call stays as it is.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Add the attributes that the record does not have."""
+        frame = current_frame.get()
+        if frame is not None:
+            for name, value in {**describe_for_log(frame), "call_id": current_call_id.get()}.items():
+                record.__dict__.setdefault(name, value)
+        return True
+
+
+for _name in ("toolkit.calls", "toolkit.loop"):
+    logging.getLogger(_name).addFilter(RunFacts())
+
+
+@dataclass(slots=True)
+class SubAgentSeat:
+    """Under whom a loop runs that is made as a part of somebody's call.
+
+    Args:
+        agent: The sub-agent's name.
+        caller: The guards of the caller, which are asked about its calls; None where nobody else is.
+        can_wait: True where it may await a decision that comes later.
+    """
+
+    agent: str
+    caller: Caller | None
+    can_wait: bool = False
+
+
+sub_agent_seat: ContextVar[SubAgentSeat | None] = ContextVar("toolkit_sub_agent_seat", default=None)
+"""Set while the loop of a sub-agent is made, and only then: loops inside its tools are not its own."""
+
+
+def new_loop_id() -> str:
+    """Return an id that no other loop has."""
+    return os.urandom(16).hex()
+
+
+def enter_depth(ctx: object, max_depth: int | None, loop_id: str = "") -> LoopFrame:
+    """Return the frame for the tools of a loop that starts now, with the budget of the loop round it.
+
+    Raises:
+        MaxDepthExceededError: It would be too deep.
+    """
+    outer = current_frame.get()
+    depth, limit, run_id = 0, max_depth, loop_id
+    if outer is not None:
+        depth, limit, run_id = outer.depth, _find_smaller(max_depth, outer.limit), outer.run_id
+    if ctx is not None and _carries_depth(ctx):
+        depth = max(depth, _read_depth(ctx))
+    if limit is not None and depth >= limit:
+        raise MaxDepthExceededError(depth, limit)
+    if outer is None:
+        return LoopFrame(depth + 1, limit, loop_id, run_id)
+    return LoopFrame(
+        depth + 1,
+        limit,
+        loop_id,
+        run_id,
+        parent_loop_id=outer.loop_id,
+        budget=outer.budget,
+        inherited=outer.inherited,
+        metadata=outer.metadata,
+    )
+
+
+def nested_context(ctx: Context, frame: LoopFrame) -> Context:
+    """Return the context for the tools that run under `frame`."""
+    if _carries_depth(ctx):
+        return cast("Context", ctx.with_depth(frame.depth))
+    return ctx
+
+
+def _read_depth(ctx: LoopDepth) -> int:
+    """Return the depth that a context carries, as a property or, as some write it, as a method."""
+    read = cast("Any", ctx).loop_depth
+    depth: object = read() if callable(read) else read
+    if not isinstance(depth, int):
+        raise ConfigurationError(
+            f"loop_depth of the context must be a number, or a method that returns one, not {describe_value(depth)}"
+        )
+    return depth
+
+
+def _carries_depth(ctx: object) -> TypeGuard[LoopDepth]:
+    # Asked first, since the check of a protocol takes 10 us and a run without tools not much more.
+    return ctx is not None and hasattr(ctx, "loop_depth") and isinstance(ctx, LoopDepth)
+
+
+def _find_smaller(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else min(one, other)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial, update_wrapper
 from types import MethodType, NoneType, UnionType
 from typing import (
@@ -32,10 +33,10 @@ from typing_extensions import ParamSpec, TypeVar
 from toolkit.calls.context import ToolContext
 from toolkit.calls.registration import Ctx_contra, Registration, ToolOptions, UsageCounter, refuse_timeout
 from toolkit.calls.run import run_directly
-from toolkit.chat import ToolDefinition
+from toolkit.chat import Freeform, ToolDefinition
 from toolkit.chat.output import ToolOutput, is_content, is_nothing, to_output
 from toolkit.dataclass import dataclass
-from toolkit.errors import ConfigurationError, SchemaError, ToolFailedError
+from toolkit.errors import ConfigurationError, InvalidArgumentsError, SchemaError, ToolFailedError
 from toolkit.runtime.backend import is_in_event_loop, run_in_own_context
 from toolkit.runtime.workers import run_in_worker
 from toolkit.schema import ArgumentsParser, FunctionSchema, function_schema
@@ -210,13 +211,15 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         """The definition that the model sees; made at its first use, as a schema of the output can take a while."""
         if self._definition is None:
             schema = self._composed_function.schema
-            self._definition = ToolDefinition(
+            definition = ToolDefinition(
                 name=schema.name,
                 description=schema.description,
                 parameters=schema.parameters,
                 output_schema=None if is_content(schema.return_hint) else schema.output_schema,
                 strict=self.options.strict,
+                freeform=_find_freeform(schema, self.options.freeform),
             )
+            self._definition = self.options.add_hints(definition)
         return self._definition
 
     @property
@@ -355,8 +358,9 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
             # Known by the tool itself, as in a registry: both wait for each other.
             direct = self._direct = Registration[Any](self)
             direct.execute = self._composed_function.execute_raw
-        context = ToolContext(ctx, tool_name=self._direct.name)
-        return (await run_in_own_context(run_directly, self._direct, parsed, context)).details
+        context, outputs = ToolContext(ctx, tool_name=self._direct.name), list[ToolOutput]()
+        await run_in_own_context(run_directly, self._direct, parsed, context, outputs)
+        return outputs[0].details
 
     def _call_function(self, arguments: str | Mapping[str, Any], ctx: object) -> Any:
         parsed = self.parse_args(arguments)
@@ -378,7 +382,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
             receiver=is_bound,
             name=self._name,
             description=self._description,
-            strict=self.options.strict,
+            strict=bool(self.options.strict),
             localns=self._localns,
             owner=self._receiver if is_bound else None,
         )
@@ -395,7 +399,30 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
             is_raw=self._schema is not None,
         )
         self._localns = None
+        _find_freeform(schema, self.options.freeform)
+        for example in self.options.examples:
+            try:
+                schema.arguments.parse(dict(example))
+            except InvalidArgumentsError as error:
+                raise SchemaError(
+                    describe_function(function), f"the example {dict(example)} doesn't fit: {error}"
+                ) from error
         return self._finished
+
+
+def _find_freeform(schema: FunctionSchema, freeform: bool | Freeform) -> Freeform | None:
+    """Return how the model writes the only text that a tool takes; None for tools whose arguments are JSON.
+
+    Raises:
+        SchemaError: It takes something else.
+    """
+    if not freeform:
+        return None
+    properties: Mapping[str, Any] = schema.parameters.get("properties", {})
+    name = next(iter(properties), "")
+    if len(properties) != 1 or properties[name].get("type") != "string":
+        raise SchemaError(f"tool '{schema.name}'", "a freeform tool takes one parameter, of type str")
+    return replace(Freeform() if freeform is True else freeform, parameter=name)
 
 
 def _warn_of_problem(function: Any, problem: str) -> None:
@@ -630,7 +657,7 @@ def _compose_answering(composed: ComposedFunction) -> Execute:
             context.memory.answers[context.call_id] = value
         return output
 
-    vars(execute).update(vars(composed.execute))
+    vars(execute).update(vars(composed.execute), is_bare=False)
     return execute
 
 
@@ -638,6 +665,7 @@ def _compose_plain(function: Callable[..., Any], convert: _Convert) -> Execute:
     async def execute(arguments: _Arguments, _: ToolContext[Any]) -> ToolOutput:
         return convert(await function(**arguments))
 
+    vars(execute)["is_bare"] = True
     return execute
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import re
-import unicodedata
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,13 +18,13 @@ from toolkit.calls.approval import ApprovalHook, Approve, authorize, write_refus
 from toolkit.calls.events import Observer, ToolCallRefused, emit_and_wait
 from toolkit.calls.permissions import Permissions
 from toolkit.calls.policy import CallConfig, ExecutionPolicy, NameRepair
-from toolkit.calls.prepare import Refused, Scope, prepare_beside, prepare_here
+from toolkit.calls.prepare import Ready, Refused, Scope, prepare_beside, prepare_here
 from toolkit.calls.registration import ChangeableOptionKeywords, Ctx, Registration, Tool, changed_options
 from toolkit.calls.run import CallHost, run
 from toolkit.chat import ToolCall, ToolDefinition, ToolResult
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, DuplicateToolError
-from toolkit.foreign_text import is_hidden
+from toolkit.foreign_text import has_mixed_scripts, is_hidden
 from toolkit.runtime.backend import gather, run_in_own_context
 from toolkit.settings import FUNCTION, check_setting, describe_value
 from toolkit.suggestions import ask_whether_meant, find_similar
@@ -101,6 +100,7 @@ class ToolRegistry(Generic[Ctx]):
         self._context_needs: list[Registration[Ctx]] | None = None  # with those that have tools inside
         self._can_change = False
         self.depends_on_context: bool = False  # whether a tool is offered in some contexts alone
+        self.has_deferred: bool = False  # whether the model has to search for some, as of the last `definitions`
         self._watchers: tuple[Callable[[], object], ...] = ()
         # Names that tools had here or in what this is a scope of: where none has them, no repair takes them.
         self.hidden_names: frozenset[str] = frozenset()
@@ -181,10 +181,9 @@ class ToolRegistry(Generic[Ctx]):
         for watcher in self._watchers:
             watcher()
 
-    def get(self, name: str) -> Tool[Ctx] | None:
-        """Return the tool of that name, or None."""
-        registration = self._registrations.get(name)
-        return None if registration is None else registration.tool
+    def get(self, name: str) -> Registration[Ctx] | None:
+        """Return the tool of that name as it is registered here, with its options and ``tags``; None where none is."""
+        return self._registrations.get(name)
 
     def __contains__(self, name: object) -> bool:
         return name in self._registrations
@@ -224,6 +223,7 @@ class ToolRegistry(Generic[Ctx]):
             self._renew_changed()
         if self._definitions is None:
             self._definitions = tuple(registration.definition for registration in self._registrations.values())
+            self.has_deferred = any(definition.is_deferred for definition in self._definitions)
         return self._definitions
 
     @property
@@ -270,17 +270,24 @@ class ToolRegistry(Generic[Ctx]):
         """
         if self.permissions is None and not self.unmatched_tags:
             return []
-        return lint_names(self.permissions, self.unmatched_tags, [*self.hidden_names, *self._list_all_names()])
+        names = [name for each in self._list_nested() for name in (*each.hidden_names, *each.registrations)]
+        return lint_names(self.permissions, self.unmatched_tags, names)
 
-    def _list_all_names(self, _seen: frozenset[int] = frozenset()) -> list[str]:
-        """Return the names of the tools, and of those inside of sub-agents."""
-        names, seen = list(self._registrations), _seen | {id(self)}
-        for registration in self._registrations.values():
-            inner: Iterable[ToolRegistry[Any]] = getattr(registration.tool, "inner_registries", ())
-            for registry in inner:
-                if id(registry) not in seen:
-                    names += [*registry.hidden_names, *registry._list_all_names(seen)]
-        return names
+    def may_ask(self) -> bool:
+        """Return whether somebody may have to approve a call, also one of a sub-agent."""
+        nested = self._list_nested()
+        if any(each.permissions is not None for each in nested):
+            return True
+        return any(one.options.requires_approval is not False for each in nested for one in each.registrations.values())
+
+    def _list_nested(self) -> list[ToolRegistry[Any]]:
+        """Return this registry and those of its sub-agents, through all levels, each once."""
+        found: list[ToolRegistry[Any]] = [self]
+        for registry in found:  # which grows
+            for registration in registry.registrations.values():
+                inner: Iterable[ToolRegistry[Any]] = getattr(registration.tool, "inner_registries", ())
+                found += [each for each in inner if not any(each is known for known in found)]
+        return found
 
     def find_context_need(self, _seen: frozenset[int] = frozenset()) -> str | None:
         """Return, in words, which context the first tool that needs one takes, or None where no tool does.
@@ -475,7 +482,7 @@ class ToolRegistry(Generic[Ctx]):
             tools.configured("bash", timeout=5, requires_approval=True)
 
         What is not given stays as the tool has it. What a tool is made with can't be changed here: `strict`,
-        `isolation`, `run_in_thread` and `env_vars`.
+        `freeform`, `isolation`, `run_in_thread` and `env_vars`.
 
         Raises:
             UnknownToolNameError: A name is not there.
@@ -591,7 +598,13 @@ async def _execute_call(call: ToolCall, scope: Scope[Ctx], ctx: Ctx, policy: Exe
         verdict = await authorize(prepared, policy)
         if not isinstance(verdict, Approve):
             return await _report_refusal(write_refusal(prepared, verdict), policy)
-    return await run_in_own_context(run, prepared, CallHost(ctx, policy))
+    results: list[ToolResult] = []
+    await run_in_own_context(_run_into, results, prepared, CallHost(ctx, policy))
+    return results[0]
+
+
+async def _run_into(results: list[ToolResult], ready: Ready[Ctx], host: CallHost[Ctx]) -> None:
+    results.append(await run(ready, host))
 
 
 async def _report_refusal(
@@ -658,7 +671,6 @@ def lint_names(permissions: Permissions | None, tags: Iterable[str], names: Iter
     return [*findings, *[Finding(tag, None, "no tool has this tag, by which a scope was made") for tag in sorted(tags)]]
 
 
-_ALIKE_SCRIPTS = frozenset({"LATIN", "CYRILLIC", "GREEK"})
 _TOOLS_OF_LOOPS = ("final_answer", "read_result")
 
 
@@ -706,8 +718,7 @@ def _find_disguises(description: str) -> Iterator[str]:
     if hidden := sorted({c for c in description if is_hidden(c) and c not in "\n\r\t\u200d"}):
         yield f"its description has hidden characters: {', '.join(map(ascii, hidden[:5]))}"
     for word in re.findall(r"\w+", description):
-        scripts = {unicodedata.name(c, "?").partition(" ")[0] for c in word if c.isalpha()} & _ALIKE_SCRIPTS
-        if len(scripts) > 1:
+        if has_mixed_scripts(word):
             yield f"its description mixes scripts in the word {word!a}, whose letters look alike"
             return
 

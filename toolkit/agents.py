@@ -1,15 +1,21 @@
-"""A loop as a tool: it works on a task with its own model, prompt and tools, and returns its answer.
+"""Agents as tools: loops inside tools, and the images and files that a model looks at.
 
-A sub-agent never has more rights than its caller: its requests, calls and tokens count towards the limits of
-the loops around it, its depth is theirs plus one, and it is cancelled with them. Its outcome is reported: a failure is
-an error, and an answer that a limit cut short says so. `coworker_tools` delegates tasks and questions to sub-agents.
+A sub-agent works on a task with its own model, prompt and tools, and returns its answer. It never has more rights than
+its caller: its requests, calls and tokens count towards the limits of the loops around it, its depth is theirs plus
+one, and it is cancelled with them. Its outcome is reported: a failure is an error, and an answer that a limit cut short
+says so. `coworker_tools` delegates tasks and questions to sub-agents.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import logging
-from collections.abc import Iterable, Sequence
+import mimetypes
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, cast
 
 import anyio
@@ -21,13 +27,33 @@ from toolkit.calls.context import ToolContext
 from toolkit.calls.events import ToolExecutionStart, ToolExecutionUpdate, ToolProgress
 from toolkit.calls.policy import Caller
 from toolkit.calls.registration import Ctx, ToolOptionKeywords
-from toolkit.chat import ChatRequest, Message, Provider, SystemMessage, TextDelta, ToolCall, UserMessage
+from toolkit.chat import (
+    AudioBlock,
+    ChatRequest,
+    ContentBlock,
+    FileBlock,
+    ImageBlock,
+    Message,
+    Provider,
+    SystemMessage,
+    TextBlock,
+    TextDelta,
+    ToolCall,
+    UserMessage,
+    is_untrusted,
+)
 from toolkit.chat.output import ToolOutput, to_output, words_of
-from toolkit.errors import ConfigurationError, LoopUsageError, ToolCancelledError, ToolError, ToolkitError
-from toolkit.loop.config import DEFAULT_CONFIG, ToolLoopConfig, check_parts
+from toolkit.errors import (
+    ConfigurationError,
+    InvalidArgumentsError,
+    LoopUsageError,
+    ToolCancelledError,
+    ToolError,
+    ToolkitError,
+)
+from toolkit.loop.config import DEFAULT_CONFIG, SystemPrompt, ToolLoopConfig, check_parts
 from toolkit.loop.events import Done, Failed, LoopEvent, SubAgentEvent
 from toolkit.loop.handle import EventStream, ToolLoopHandle
-from toolkit.loop.limits import SubAgentSeat, current_frame, sub_agent_seat
 from toolkit.loop.outcome import (
     Aborted,
     AwaitingApproval,
@@ -45,10 +71,21 @@ from toolkit.loop.outcome import (
     UnansweredItems,
     UsageLimit,
 )
+from toolkit.loop.stopping import SubAgentSeat, current_frame, sub_agent_seat
 from toolkit.settings import check_fields, check_setting
-from toolkit.tools.decorators import tool_with_ctx
+from toolkit.tools.decorators import tool_from_function, tool_with_ctx
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.registry import ToolRegistry
+
+__all__ = [
+    "SubAgent",
+    "SubAgentEvent",
+    "SubAgentRun",
+    "add_image",
+    "coworker_tools",
+    "read_input_file",
+    "sub_agent_tool",
+]
 
 _logger = logging.getLogger("toolkit.agents")
 
@@ -83,7 +120,7 @@ class SubAgent(Generic[Ctx]):
         name: Its name in events and errors.
         provider: Its model.
         registry: The tools that it may call.
-        system_prompt: Its system prompt; empty gives it none.
+        system_prompt: Its system prompt, or a function of the context that returns it; empty gives it none.
         config: Its limits and hooks; None takes the defaults, under which calls that need approval are denied.
         request: Settings of its requests, such as ``reasoning_effort``; messages in it come after the system prompt.
         allow_sub_agents: True if it may run sub-agents itself.
@@ -95,7 +132,7 @@ class SubAgent(Generic[Ctx]):
     name: str
     provider: Provider
     registry: ToolRegistry[Ctx]
-    system_prompt: str = ""
+    system_prompt: SystemPrompt[Ctx] = ""
     config: ToolLoopConfig[Any] | None = None
     request: ChatRequest | None = None
     allow_sub_agents: bool = False
@@ -154,7 +191,10 @@ class SubAgent(Generic[Ctx]):
         try:
             if child is None or child.agent != self.name:
                 request = self._make_request(task)
-                return ToolLoopHandle(self.provider, scope, request, ctx=context.state, config=config)
+                prompt = "" if isinstance(self.system_prompt, str) else self.system_prompt
+                return ToolLoopHandle(
+                    self.provider, scope, request, ctx=context.state, config=config, system_prompt=prompt
+                )
             handle = ToolLoopHandle.restore(child.snapshot, self.provider, scope, ctx=context.state, config=config)
         finally:
             sub_agent_seat.reset(seat)
@@ -208,7 +248,8 @@ class SubAgent(Generic[Ctx]):
 
     def _make_request(self, task: str) -> ChatRequest:
         request = self.request or ChatRequest(messages=())
-        prompt: list[Message] = [SystemMessage(self.system_prompt)] if self.system_prompt else []
+        text = self.system_prompt if isinstance(self.system_prompt, str) else ""
+        prompt: list[Message] = [SystemMessage(text)] if text else []
         return replace(request, messages=[*prompt, *request.messages, UserMessage(task)])
 
     def _make_output(self, result: ToolLoopResult[Any], loop_id: str, *, can_wait: bool) -> ToolOutput:
@@ -231,6 +272,7 @@ class SubAgent(Generic[Ctx]):
             is_error=is_error or (bool(notice) and not has_text),
             details=SubAgentRun(self.name, loop_id, result, messages=tuple(result.messages)),
             child_loop_id=loop_id,
+            trust="untrusted" if any(map(is_untrusted, result.messages)) else None,
         )
 
 
@@ -239,7 +281,7 @@ def sub_agent_tool(
     description: str,
     provider: Provider,
     registry: ToolRegistry[Ctx],
-    system_prompt: str = "",
+    system_prompt: SystemPrompt[Ctx] = "",
     config: ToolLoopConfig[Any] | None = None,
     *,
     request: ChatRequest | None = None,
@@ -261,7 +303,7 @@ def sub_agent_tool(
         description: The description that the caller's model sees; empty means a sentence with the name.
         provider: Its model.
         registry: The tools that it may call.
-        system_prompt: Its system prompt.
+        system_prompt: Its system prompt, or a function of the context that returns it.
         config: Its limits and hooks; see `ToolLoopConfig`.
         request: Settings of its requests, such as ``reasoning_effort``.
         allow_sub_agents: True where it may run sub-agents itself; the depth of all loops is limited all the same.
@@ -475,3 +517,108 @@ def _normalize_name(name: str) -> str:
     if name.startswith("[") and name.endswith("]"):
         name = name[1:-1].split(",", maxsplit=1)[0]
     return " ".join(name.replace('"', "").split()).strip("' ").casefold()
+
+
+_WHAT_TO_DO = "Describe what the image shows, with every detail that matters."
+
+
+def add_image() -> FunctionTool[object, ..., Any]:
+    """Return the tool ``add_image``: its output is the image itself, which the model sees in its next turn.
+
+    The image is given by a URL (``http``, ``https``), which the provider fetches, not this process; or by a ``data:``
+    URL, which is decoded here.
+    """
+
+    def add_image(
+        image_url: Annotated[str, Field(description="Where the image is: an http or https URL, or a data: URL.")],
+        action: Annotated[str, Field(description="What is to be done with the image.")] = _WHAT_TO_DO,
+    ) -> list[TextBlock | ImageBlock]:
+        """Look at an image."""
+        return [TextBlock(action), _read_image(image_url.strip())]
+
+    return tool_from_function(add_image, tags={"read"}, run_in_thread=False)
+
+
+def _read_image(url: str) -> ImageBlock:
+    scheme, _, rest = url.partition(":")
+    if scheme.lower() in ("http", "https") and re.fullmatch(r"//([^][/\s]|\[[\da-fA-F:.]+\])\S*", rest):
+        return ImageBlock(url=url)
+    if scheme.lower() != "data":
+        raise InvalidArgumentsError(
+            f"image_url: '{url[:80]}' is no URL of an image. Give one that begins with https://, http:// or data:image."
+        )
+    head, _, body = rest.partition(",")
+    media_type, *parameters = head.lower().split(";")
+    if not media_type.startswith("image/") or parameters[-1:] != ["base64"] or not body:
+        raise InvalidArgumentsError("image_url: a data: URL of an image begins with data:image/png;base64, or alike.")
+    try:
+        return ImageBlock(base64.b64decode(body, validate=True), media_type=media_type)
+    except binascii.Error as error:
+        raise InvalidArgumentsError(f"image_url: what follows the comma is not base64 ({error}).") from error
+
+
+_TEXT_TYPES = frozenset({
+    "application/json", "application/xml", "application/yaml", "application/x-yaml", "application/toml",
+    "application/javascript", "application/x-sh", "application/sql",
+})  # fmt: skip
+_MOST_FILE_BYTES = 20 * 1024 * 1024
+
+
+def read_input_file(files: Mapping[str, bytes | str | Path | FileBlock]) -> FunctionTool[object, ..., Any]:
+    """Return the tool ``read_input_file`` over these files; no other file can be read with it.
+
+    Text is returned as text, images and audio as such, anything else as a file for the provider to read.
+
+    Args:
+        files: By the name under which the model asks for them: the content, text, where the file is, or a block. The
+            mapping is looked at in each call, so that files can be added later. One may have at most 20 MB.
+    """
+
+    def read_input_file(
+        file_name: Annotated[str, Field(description="The name of the file.")],
+    ) -> str | list[ContentBlock]:
+        """Read one of the user's files."""
+        if not files:
+            raise ToolError("No input files are there.")
+        if file_name not in files:
+            raise ToolError(f"There is no file '{file_name}'. These are there: {', '.join(files)}.")
+        return _make_blocks(file_name, _read_content(file_name, files[file_name]))
+
+    return tool_from_function(read_input_file, tags={"read"}, cache=False)
+
+
+def _read_content(name: str, file: bytes | str | Path | FileBlock) -> bytes | str | FileBlock:
+    if not isinstance(file, Path):
+        return file
+    try:
+        return _read_file(file)
+    except OSError as error:
+        raise ToolError(f"The file '{name}' can't be read: {error.strerror or type(error).__name__}.") from error
+
+
+def _read_file(path: Path) -> bytes:
+    size = path.stat().st_size
+    if size > _MOST_FILE_BYTES:
+        raise ToolError(f"The file has {size:,} bytes, and at most {_MOST_FILE_BYTES:,} can be read.")
+    return path.read_bytes()
+
+
+def _make_blocks(name: str, file: bytes | str | FileBlock) -> str | list[ContentBlock]:
+    if isinstance(file, str):
+        return file
+    if isinstance(file, FileBlock):
+        if file.data is None:
+            return [file]
+        media_type, data = file.media_type, file.data
+    else:
+        media_type, data = mimetypes.guess_type(name)[0] or "", file
+    if not media_type or media_type.startswith("text/") or media_type in _TEXT_TYPES:
+        try:
+            return data.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            pass  # not the text that its name promised: it goes as it is
+    if media_type.startswith("image/"):
+        return [ImageBlock(data, media_type=media_type)]
+    if media_type.startswith("audio/"):
+        return [AudioBlock(data, media_type=media_type)]
+    return [FileBlock(data, name=name, media_type=media_type or "application/octet-stream")]
