@@ -54,7 +54,7 @@ class Oracle:
         self._tool = ""
 
     def _read_arguments(self, name: str, text: str) -> Any:
-        tool = self._registry.get(name)
+        tool = self._registry.registrations[name].tool
         assert isinstance(tool, FunctionTool)
         try:
             parsed = tool.parse_args(json.loads(text))

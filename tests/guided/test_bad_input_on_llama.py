@@ -99,6 +99,7 @@ async def test_what_nobody_said_is_marked_or_not_called(llama: LlamaServer) -> N
     assert response.text or all(call.unsaid for call in response.tool_calls)
 
 
+@pytest.mark.full
 async def test_a_hundred_tools_are_chosen_from(llama: LlamaServer) -> None:
     tools = [define(f"open_door_{number}", f"Open door {number}.") for number in range(100)]
     response = await generate(llama, "Open door 57.", tools, tool_choice="required")

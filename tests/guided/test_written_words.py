@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from toolkit.guided.turn import (
+from toolkit.guided.holding import (
     describe_shape,
     has_values_alike,
     list_codes,

@@ -75,8 +75,10 @@ def test_a_page_fits_the_screen_and_can_be_read(page: Page, name: str) -> None:
 
 def test_the_search_is_used_by_the_keyboard(page: Page) -> None:
     page.goto("index.html", wait_until="networkidle")
-    page.keyboard.press("Control+k")
-    page.locator("input[aria-label=Search]").wait_for()
+    field = page.locator("input[aria-label=Search]")
+    while not field.is_visible():  # its script listens some time after the page was loaded
+        page.keyboard.press("Control+k")
+        page.wait_for_timeout(200)
     page.keyboard.type("approval")
     page.locator("a[href*='approvals.html?h=']").first.wait_for()
     page.keyboard.press("Enter")

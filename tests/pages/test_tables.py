@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ from docs.site.tables import (
     list_error_rows,
     list_log_messages,
     list_setting_rows,
+    write_capabilities_table,
     write_module_table,
+    write_servers_table,
 )
 from toolkit import errors
 
@@ -56,3 +59,9 @@ def test_each_logger_of_the_sources_has_a_message() -> None:
     rows = list_log_messages()
     assert named <= {logger for logger, *_ in rows}
     assert {level for _, level, _ in rows} <= {f"`{level.upper()}`" for level in LOG_LEVELS}
+
+
+@pytest.mark.parametrize("write", [write_servers_table, write_capabilities_table], ids=lambda write: write.__name__)
+def test_the_tables_of_the_providers_page_are_made_from_the_code(write: Callable[[], str]) -> None:
+    page = (ROOT / "docs" / "providers.md").read_text(encoding="utf-8")
+    assert write().strip() in page

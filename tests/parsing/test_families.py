@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from toolkit.parsing import CallingWay, TextFormat, advise_calling, find_family
-from toolkit.parsing.families import FAMILIES
 from toolkit.parsing.forms import find_format
+from toolkit.parsing.wording import FAMILIES
 
 
 @dataclass(frozen=True)

@@ -353,7 +353,7 @@ def test_the_cache_is_read_under_a_key_without_the_defaults_of_the_call() -> Non
 
 def test_similar_names_are_selected_above_the_ratio_of_the_document_alone() -> None:
     usage = ToolUsage([web_search])
-    assert usage.select_tool("web_serch") is usage.registry.get("web_search")
+    assert usage.select_tool("web_serch") is web_search
     with pytest.raises(ToolUsageError, match="web_search"):
         usage.select_tool("search_the_net")
 

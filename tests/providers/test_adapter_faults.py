@@ -82,7 +82,7 @@ def server(adapter: Adapter) -> Iterator[Server]:
 
 async def ask(adapter: Adapter, url: str, *, streams: bool = False, request: ChatRequest = REQUEST) -> ChatResponse:
     """Generate or stream, and return the answer."""
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         async with adapter.make(url) as provider:
             if not streams:
                 return await provider.generate(request)
@@ -153,7 +153,7 @@ async def test_a_timeout_of_the_provider_counts_where_the_request_has_none(
     adapter: Adapter, server: Server, streams: bool
 ) -> None:
     server.answers[:] = [Hang()]
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         async with adapter.make(server.root, timeout=0.2) as provider:
             with pytest.raises(ProviderTimeoutError):
                 if streams:

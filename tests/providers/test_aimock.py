@@ -35,7 +35,7 @@ from toolkit.chat import (
 from toolkit.errors import BadResponseError, ContextTooLongError, ProviderAuthError, RateLimitedError
 from toolkit.events import ArgumentsDelta
 from toolkit.providers.anthropic import AnthropicProvider
-from toolkit.providers.dialect import Dialect
+from toolkit.providers.encoding import Dialect
 from toolkit.providers.google import GoogleProvider
 from toolkit.providers.openai import OpenAIProvider, OpenAIResponsesProvider
 
@@ -109,7 +109,7 @@ def made(mock: Aimock, adapter: str) -> Adapter:
 
 
 async def listen(mock: Aimock, adapter: str, request: ChatRequest) -> list[StreamEvent]:
-    with anyio.fail_after(20):
+    with anyio.fail_after(120):
         provider = made(mock, adapter)
         async with provider, aclosing(provider.stream(request)) as stream:
             return [event async for event in stream]
@@ -164,7 +164,7 @@ async def test_a_long_answer_comes_in_pieces(mock: Aimock, adapter: str) -> None
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
 async def test_calls_over_several_turns_are_run_and_answered(mock: Aimock, adapter: str) -> None:
-    with anyio.fail_after(20):
+    with anyio.fail_after(120):
         async with made(mock, adapter) as provider:
             result = await tool_loop(provider, TOOLS, "Plan a trip")
     assert result.text == DONE
@@ -180,7 +180,7 @@ async def test_calls_over_several_turns_are_run_and_answered(mock: Aimock, adapt
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
 async def test_calls_over_several_turns_stream(mock: Aimock, adapter: str) -> None:
-    with anyio.fail_after(20):
+    with anyio.fail_after(120):
         async with made(mock, adapter) as provider, tool_loop_stream(provider, TOOLS, "Plan a trip") as events:
             told = [event async for event in events]
     last = told[-1]
@@ -240,7 +240,7 @@ FAULTS = [
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.asked)
 @pytest.mark.parametrize("adapter", ADAPTERS)
 async def test_a_fault_is_one_of_our_errors(mock: Aimock, adapter: str, fault: Fault, streams: bool) -> None:
-    with pytest.raises(fault.kind) as caught, anyio.fail_after(20):
+    with pytest.raises(fault.kind) as caught, anyio.fail_after(120):
         if streams:
             await listen(mock, adapter, asking(fault.asked))
         else:

@@ -20,7 +20,7 @@ from toolkit.errors import (
 )
 from toolkit.events import ArgumentsDelta, ReasoningDelta
 from toolkit.providers.anthropic import AnthropicProvider
-from toolkit.providers.dialect import sealed
+from toolkit.providers.encoding import sealed
 
 pytestmark = pytest.mark.anyio
 

@@ -24,7 +24,7 @@ from toolkit.chat import AudioBlock, FileBlock, ImageBlock, ReasoningBlock, Resp
 from toolkit.errors import SchemaError
 from toolkit.providers.anthropic import AnthropicOptions, AnthropicProvider
 from toolkit.providers.anthropic.encode import MessagesEncoder, encode_anthropic_message, encode_anthropic_tool
-from toolkit.providers.dialect import sealed
+from toolkit.providers.encoding import sealed
 
 PARAMETERS: dict[str, Any] = {
     "type": "object",

@@ -18,9 +18,9 @@ from tests.testing.wires.openai_responses import ResponsesWire
 from toolkit import ProviderError
 from toolkit.chat import ChatResponse, ReasoningBlock, ResponseDone, StreamEvent, TextBlock, TextDelta
 from toolkit.providers.adapter import Decoder, ServerEventReader
-from toolkit.providers.anthropic.decode import AnthropicStreamDecoder, decode_message
+from toolkit.providers.anthropic.client import AnthropicStreamDecoder, decode_message
 from toolkit.providers.failures import Failures
-from toolkit.providers.google.decode import GeminiStreamDecoder, decode_answer
+from toolkit.providers.google.client import GeminiStreamDecoder, decode_answer
 from toolkit.providers.openai.chat import ChatReading, ChatStreamDecoder, decode_completion
 from toolkit.providers.openai.responses import ResponsesStreamDecoder, decode_response
 from toolkit.testing.conformance import ADD, ADD_MORE, Wire, response_of

@@ -29,7 +29,7 @@ from toolkit.providers.openai import OpenAIProvider, OpenAIResponsesProvider
 from toolkit.runtime.backend import LoopLocal
 from toolkit.testing import ScriptedProvider
 
-RUNS = 12
+RUNS = 4
 
 RESPONSE = {
     "object": "response",

@@ -30,6 +30,7 @@ def assert_fits_one_screen(output: str) -> None:
 
 
 @pytest.mark.real
+@pytest.mark.full  # a fresh installation runs it too, and the quickstart asks the model the same
 def test_the_demonstration_is_right_and_fits_one_screen() -> None:
     done = run("-m", "toolkit", "demo")
     assert (done.returncode, done.stderr) == (0, "")

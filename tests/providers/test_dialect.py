@@ -21,7 +21,7 @@ from toolkit import (
 )
 from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBlock, ToolDefinition
 from toolkit.providers import provider_for
-from toolkit.providers.dialect import (
+from toolkit.providers.encoding import (
     Dialect,
     arguments_object,
     arguments_text,

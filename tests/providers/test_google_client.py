@@ -42,7 +42,7 @@ from toolkit.errors import (
     RateLimitedError,
 )
 from toolkit.events import ArgumentsDelta, ReasoningDelta
-from toolkit.providers.dialect import sealed
+from toolkit.providers.encoding import sealed
 from toolkit.providers.google import GoogleProvider
 
 pytestmark = pytest.mark.anyio

@@ -23,7 +23,7 @@ from toolkit import (
     UserMessage,
 )
 from toolkit.chat import AudioBlock, FileBlock, ImageBlock, ReasoningBlock, ResponseFormat, TextBlock, ToolDefinition
-from toolkit.providers.dialect import sealed
+from toolkit.providers.encoding import sealed
 from toolkit.providers.google.encode import GenerateEncoder, encode_gemini_message, encode_gemini_tool
 
 PARAMETERS: dict[str, Any] = {

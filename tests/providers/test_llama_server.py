@@ -67,13 +67,13 @@ def made(
 
 
 async def ask(llama: LlamaServer, adapter: Adapter, request: ChatRequest, *, key: str | None = None) -> ChatResponse:
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         async with made(llama, adapter, key) as provider:
             return await provider.generate(request)
 
 
 async def listen(llama: LlamaServer, adapter: Adapter, request: ChatRequest) -> list[StreamEvent]:
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         provider = made(llama, adapter)
         async with provider, aclosing(provider.stream(request)) as stream:
             return [event async for event in stream]
@@ -178,7 +178,7 @@ async def test_a_loop_runs_the_tool_and_asks_again(llama: LlamaServer, adapter: 
     request = ChatRequest(
         messages=[ASKED], tool_choice="required", parallel_tool_calls=False, temperature=0, max_tokens=60
     )
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         async with made(llama, adapter) as provider:
             result = await tool_loop(
                 provider, ToolRegistry([get_weather]), request, config=ToolLoopConfig(max_iterations=1)

@@ -21,6 +21,7 @@ from toolkit import (
 )
 from toolkit.chat import AudioBlock, FileBlock, ImageBlock, ReasoningBlock, ResponseFormat, TextBlock, ToolDefinition
 from toolkit.providers.openai.chat import ChatEncoder, encode_chat_message, encode_chat_tool
+from toolkit.providers.servers import OPENAI_CHAT
 
 PARAMETERS: dict[str, Any] = {
     "type": "object",
@@ -33,7 +34,7 @@ TIME = ToolDefinition(name="get_time", description="Get the time.", parameters=P
 
 
 def encoded(request: ChatRequest, *, streams: bool = False, defaults: dict[str, Any] | None = None) -> dict[str, Any]:
-    encoder = ChatEncoder(model="test-1", defaults=defaults or {}, reasoning_field="reasoning_content")
+    encoder = ChatEncoder(model="test-1", defaults=defaults or {})
     body = encoder.encode(request, streams=streams)
     assert encoder.encode(request, streams=streams) == body, "what is kept is the same"
     decoded: dict[str, Any] = json.loads(body)
@@ -161,7 +162,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_message_is_encoded_as_the_sdk_takes_it(case: Case) -> None:
-    wire = encode_chat_message(case.message, reasoning_field="reasoning_content").wire
+    wire = encode_chat_message(case.message).wire
     assert wire == case.wire
     assert is_what_the_sdk_takes([wire])
 
@@ -173,7 +174,7 @@ def test_the_same_message_is_encoded_the_same_again(case: Case) -> None:
 
 def test_reasoning_is_left_out_where_the_server_refuses_it() -> None:
     message = AssistantMessage([ReasoningBlock(text="Hm."), TextBlock("Hi.")])
-    assert encode_chat_message(message).wire == {"role": "assistant", "content": "Hi."}
+    assert encode_chat_message(message, dialect=OPENAI_CHAT).wire == {"role": "assistant", "content": "Hi."}
 
 
 def test_images_of_results_follow_the_last_result_of_the_turn() -> None:

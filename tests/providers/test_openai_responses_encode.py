@@ -21,7 +21,7 @@ from toolkit import (
     UserMessage,
 )
 from toolkit.chat import AudioBlock, FileBlock, ImageBlock, ReasoningBlock, ResponseFormat, TextBlock, ToolDefinition
-from toolkit.providers.dialect import sealed
+from toolkit.providers.encoding import sealed
 from toolkit.providers.openai import OpenAIResponsesProvider, ResponsesOptions
 from toolkit.providers.openai.responses import ResponsesEncoder, encode_responses_message, encode_responses_tool
 

@@ -13,13 +13,14 @@ from pydantic import TypeAdapter
 from tests.providers.vendor_answers import anthropic_message, gemini_answer
 from toolkit import AssistantMessage, ChatRequest, Message, ToolResult, UserMessage
 from toolkit.chat import dump_messages, load_messages
-from toolkit.providers.anthropic.decode import decode_message
+from toolkit.providers.anthropic.client import decode_message
 from toolkit.providers.anthropic.encode import MessagesEncoder
 from toolkit.providers.failures import Failures
-from toolkit.providers.google.decode import decode_answer
+from toolkit.providers.google.client import decode_answer
 from toolkit.providers.google.encode import GenerateEncoder
 from toolkit.providers.openai.chat import ChatEncoder, ChatReading, decode_completion
 from toolkit.providers.openai.responses import ResponsesEncoder, decode_response
+from toolkit.providers.servers import OPENAI_CHAT
 
 CALL = {"name": "f", "arguments": '{"a": 1}'}
 SECRETS = ("anthropic-secret", "Z29vZ2xlLXNlY3JldA==", "openai-secret", "routed-secret", "dGhvdWdodA==")
@@ -89,7 +90,7 @@ SECOND: dict[str, tuple[Any, str, Any]] = {
     "anthropic": (MessagesEncoder(model="m", defaults={}), "messages", list[MessageParam]),
     "google": (GenerateEncoder(model="gemini-3.8-flash", defaults={}), "contents", list[Content]),
     "responses": (ResponsesEncoder(model="m", defaults={}), "input", list[ResponseInputItemParam]),
-    "chat": (ChatEncoder(model="m", defaults={}, is_openai=True), "messages", list[ChatCompletionMessageParam]),
+    "chat": (ChatEncoder(model="m", defaults={}, dialect=OPENAI_CHAT), "messages", list[ChatCompletionMessageParam]),
 }
 
 

@@ -40,14 +40,14 @@ class Failure:
 
 async def generate(provider: ClosableProvider, request: ChatRequest) -> ChatResponse:
     """Ask once, and close."""
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         async with provider:
             return await provider.generate(request)
 
 
 async def hear(provider: ClosableProvider, request: ChatRequest) -> list[StreamEvent]:
     """Listen to the end, and close."""
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         async with provider, closing(provider.stream(request)) as stream:
             return [event async for event in stream]
 

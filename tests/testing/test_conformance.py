@@ -6,6 +6,7 @@ import pytest
 
 from tests.testing.peers import FunctionPeer, ScriptPeer
 from tests.testing.wires.anthropic import MessagesWire
+from tests.testing.wires.bedrock import ConverseWire
 from tests.testing.wires.google import GenerateWire
 from tests.testing.wires.openai_chat import ChatWire
 from tests.testing.wires.openai_responses import ResponsesWire
@@ -59,3 +60,9 @@ class TestGoogle(ServerConformance):
     @pytest.fixture
     def wire(self) -> Wire:
         return GenerateWire()
+
+
+class TestBedrock(ServerConformance):
+    @pytest.fixture
+    def wire(self) -> Wire:
+        return ConverseWire()

@@ -4,17 +4,18 @@
 reordered, replaced and added to. Nothing here knows a language.
 """
 
-from toolkit.guided.holding import FoldedSchema, HoldingWay, fold_schema
-from toolkit.guided.provider import AnswerFromResults, GuidedAnswer, GuidedProvider
-from toolkit.guided.steps import (
+from toolkit.guided.holding import FoldedSchema, GuidedStep, GuidedTurn, HoldingWay, PastCall, StepVerdict, fold_schema
+from toolkit.guided.provider import (
     DEFAULT_STEPS,
+    AnswerFromResults,
     ChooseTool,
     ConfirmFollowUp,
     FillArguments,
+    GuidedAnswer,
+    GuidedProvider,
     RefuseRepeats,
     StopWhenDone,
 )
-from toolkit.guided.turn import GuidedStep, GuidedTurn, PastCall, StepVerdict
 
 __all__ = [
     "AnswerFromResults",

@@ -20,15 +20,17 @@ from toolkit.parsing.calls import (
     ARGUMENTS,
     CALL_KEYS,
     NAMES,
+    SPACES,
     KnownTools,
+    Source,
     UnclearCallError,
     UnknownToolError,
+    Waiting,
     check_count,
     explain_unreadable,
     read_calls,
     read_json,
 )
-from toolkit.parsing.source import SPACES, Source, Waiting
 
 TextFormat: TypeAlias = Literal[
     "auto", "hermes", "react", "llama", "mistral", "qwen", "pythonic", "json", "fenced", "crew",

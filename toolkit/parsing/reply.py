@@ -14,7 +14,7 @@ from functools import cache
 from typing import Literal, TypeAlias
 
 from toolkit.chat import ToolCall, ToolDefinition
-from toolkit.parsing.calls import MOST_CALLS, KnownTools, UnclearCallError, check_count
+from toolkit.parsing.calls import MOST_CALLS, SPACES, KnownTools, Source, UnclearCallError, Waiting, check_count
 from toolkit.parsing.forms import (
     RESULT_MARKS,
     TURN_ENDS,
@@ -24,7 +24,6 @@ from toolkit.parsing.forms import (
     beginnings_of,
     find_format,
 )
-from toolkit.parsing.source import SPACES, Source, Waiting
 
 
 @dataclass(frozen=True, slots=True)

@@ -242,7 +242,7 @@ class ToolUsage(Generic[Ctx]):
         tool = self.registry.get(repair_name(name, names, similar=True, hidden=self.registry.hidden_names) or "")
         if tool is None:
             raise ToolUsageError(ToolNotFoundError(name, names, nearest_names(name, names)).message)
-        return tool
+        return tool.tool
 
     def use_tool(self, calling: ToolCalling | ToolCall | str) -> ToolResult:
         """Do what `ause_tool` does, for code that is not async; runs an event loop of its own.

@@ -24,7 +24,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import ip_address
 from types import TracebackType
@@ -38,8 +38,11 @@ from anyio.lowlevel import checkpoint
 from pydantic_core import from_json
 
 from toolkit.chat import ChatRequest, ChatResponse, ResponseDone, StreamEvent, Usage
+from toolkit.chat.request import Capabilities
 from toolkit.errors import ConfigurationError, ProviderAuthError, ProviderError
 from toolkit.http_replies import (
+    ACCEPTED_ENCODINGS,
+    MOST_ERROR_BYTES,
     ReplyTooLargeError,
     RequestProgress,
     check_json_parts,
@@ -135,12 +138,16 @@ class Adapter(ABC):
         headers: Sent with each request.
         max_connections: The most connections of one event loop; more requests wait for one.
 
+    Attributes:
+        known_capabilities: Set it where the table is wrong about a model; None leaves it to the table.
+
     Raises:
         ConfigurationError: There is no model, `base_url` is not an address, `timeout` no time, a header no text, or
             `max_connections` no whole number above 0.
     """
 
     _clients: LoopLocal[Any]
+    known_capabilities: Capabilities | None = None
 
     def __init__(
         self,
@@ -238,6 +245,18 @@ class Adapter(ABC):
         """The address that requests go to, without secrets."""
         return without_credentials(self._base_url)
 
+    def capabilities(self, model: str | None = None) -> Capabilities:
+        """Return what a model of this provider can do: what `known_capabilities` says, else the table.
+
+        Args:
+            model: None means that of the provider.
+        """
+        return self.known_capabilities or self._list_capabilities(model or self.model)
+
+    @abstractmethod
+    def _list_capabilities(self, model: str) -> Capabilities:
+        """Return the row of the table for a model."""
+
     @property
     def reports_cost(self) -> bool:
         """True if answers may report their cost; otherwise `UsageLimits.cost` is refused."""
@@ -264,7 +283,9 @@ class Adapter(ABC):
         """Return the reader of a streamed answer."""
 
 
-def key_for(url: str, *, name: str, variables: Sequence[str], hosts: Sequence[str], advice: str) -> str:
+def key_for(
+    url: str, *, name: str, variables: Sequence[str], hosts: Sequence[str], advice: str, is_local: bool = False
+) -> str:
     """Return the key that the environment has for a server.
 
     Args:
@@ -273,13 +294,19 @@ def key_for(url: str, *, name: str, variables: Sequence[str], hosts: Sequence[st
         variables: Where the key may stand; the first that is set counts.
         hosts: The vendor's own.
         advice: Other advice, for the error.
+        is_local: True where the key is for a server on this machine, too.
 
     Raises:
         ProviderAuthError: There is none, or it is for another host.
     """
-    if is_loopback(url):
-        return NO_KEY
     found = next((variable for variable in variables if os.environ.get(variable)), None)
+    if is_loopback(url):
+        return os.environ[found] if found and is_local else NO_KEY
+    if not hosts:
+        raise ProviderAuthError(
+            name,
+            f"no key for {without_credentials(url)}: those of the environment go nowhere else; pass api_key{advice}",
+        )
     if found is None:
         raise ProviderAuthError(
             name,
@@ -386,6 +413,20 @@ def is_loopback(url: str) -> bool:
         return False
 
 
+class EventReader(Protocol):
+    """Cuts the bytes of a stream into the JSON of its events."""
+
+    is_done: bool
+
+    def feed(self, received: bytes) -> list[bytes]:
+        """Return the events that are now complete.
+
+        Raises:
+            ValueError: It is no such stream.
+        """
+        ...
+
+
 class Send(Protocol):
     """Posts a body through an SDK's client."""
 
@@ -414,13 +455,19 @@ class AnswerPieces:
     """
 
     def __init__(
-        self, pieces: AsyncIterator[bytes], *, content_type: str, request_id: str | None, deadline: float | None
+        self,
+        pieces: AsyncIterator[bytes],
+        *,
+        content_type: str,
+        request_id: str | None,
+        deadline: float | None,
+        reader: EventReader,
     ) -> None:
         self.request_id = request_id
         self._pieces = pieces
         self._content_type = content_type
         self._deadline = deadline
-        self._reader = ServerEventReader()
+        self._reader = reader
         self._surrogates = SurrogateMender()
         self._before_events: bytes | None = b""
 
@@ -460,7 +507,7 @@ class AnswerPieces:
             ValueError: It is something else.
         """
         came, self._before_events = (self._before_events or b"").strip(), None
-        if not came or "event-stream" in self._content_type or came.startswith(_EVENT_PREFIXES):
+        if not came or "eventstream" in self._content_type.replace("-", "") or came.startswith(_EVENT_PREFIXES):
             raise StopAsyncIteration
         with suppress(ValueError):
             if as_mapping(from_json(came)).get("error"):
@@ -494,11 +541,13 @@ class Exchange:
         send: Posts a body.
         failures: Makes the errors.
         raised: The base class of the SDK's exceptions, in addition to those of the HTTP client.
+        make_reader: Makes the reader of a stream.
     """
 
     send: Send
     failures: Callable[[], Failures]
     raised: type[Exception]
+    make_reader: Callable[[], EventReader] = field(default_factory=lambda: ServerEventReader)
 
     async def ask(self, body: bytes, *, timeout: float | None) -> WholeAnswer:
         """Return the whole answer.
@@ -549,7 +598,13 @@ class Exchange:
                     raise self._make_no_answer(response)
                 request_id = request_id_of(response.headers)
                 try:
-                    yield AnswerPieces(pieces, content_type=content_type, request_id=request_id, deadline=deadline)
+                    yield AnswerPieces(
+                        pieces,
+                        content_type=content_type,
+                        request_id=request_id,
+                        deadline=deadline,
+                        reader=self.make_reader(),
+                    )
                 except ReplyTooLargeError:
                     raise
                 except (ValueError, ArithmeticError, RecursionError) as error:
@@ -584,6 +639,33 @@ class Exchange:
     def _make_no_answer(self, response: httpx2.Response) -> Exception:
         found = response.headers.get("content-type", "no content type")
         return self.failures().not_an_answer(found, request_id=request_id_of(response.headers))
+
+
+async def post_plainly(
+    client: httpx2.AsyncClient,
+    url: str,
+    body: bytes,
+    headers: Mapping[str, str],
+    *,
+    timeout: float | None,
+    failures: Callable[[], Failures],
+) -> httpx2.Response:
+    """Post a body without an SDK's client, and return the response with its body unread.
+
+    Raises:
+        ProviderError: The status is not one of success.
+    """
+    headers = {**headers, "accept-encoding": ACCEPTED_ENCODINGS}
+    request = client.build_request("POST", url, content=body, headers=headers, timeout=timeout)
+    response = await client.send(request, stream=True, follow_redirects=False)
+    if response.is_success:
+        return response
+    content = await read_bounded(response, most_bytes=MOST_ERROR_BYTES, is_cut=True)
+    try:
+        refusal: object = from_json(content)
+    except ValueError:
+        refusal = content.decode("utf-8", "replace")
+    raise failures().refused(response.status_code, response.headers, refusal)
 
 
 def checked_headers(headers: Mapping[str, str] | None) -> Mapping[str, str]:

@@ -5,29 +5,26 @@ No SDK is imported before it is asked for.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, cast, get_args
+from typing import Any, Literal, Protocol, Self, TypeAlias, cast, get_args
 
 from toolkit.chat import ChatRequest, ChatResponse, Provider, StreamEvent
 from toolkit.chat.provider import ProviderWrapper
 from toolkit.errors import ConfigurationError
+from toolkit.providers.servers import SERVERS
 from toolkit.settings import check_setting
 from toolkit.suggestions import ask_whether_meant, find_similar
 
-if TYPE_CHECKING:
-    pass
 # What people write, and how models of a provider begin.
 _OTHER_NAMES = {
     "claude": "anthropic",
     "gemini": "google",
     "genai": "google",
-    "vertex": "google",
     "gpt": "openai",
     "chatgpt": "openai",
-    "azure": "openai",
     "llama": "local",
     "gguf": "local",
 }
@@ -61,6 +58,7 @@ class _Entry:
     module: str
     name: str
     example: str
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 _ENTRIES = {
@@ -69,19 +67,40 @@ _ENTRIES = {
     "anthropic": _Entry("toolkit.providers.anthropic", "AnthropicProvider", "anthropic:claude-sonnet-4-5"),
     "google": _Entry("toolkit.providers.google", "GoogleProvider", "google:gemini-2.5-flash"),
     "local": _Entry("toolkit.providers.local", "LocalProvider", "local:"),
+    "anthropic-bedrock": _Entry(
+        "toolkit.providers.anthropic", "anthropic_on_bedrock", "anthropic-bedrock:anthropic.claude-sonnet-4-5"
+    ),
+    "anthropic-vertex": _Entry(
+        "toolkit.providers.anthropic", "anthropic_on_vertex", "anthropic-vertex:claude-sonnet-4-5"
+    ),
+    "vertex": _Entry("toolkit.providers.google", "GoogleProvider", "vertex:gemini-2.5-flash", {"vertexai": True}),
+    "bedrock": _Entry("toolkit.providers.bedrock", "BedrockProvider", "bedrock:amazon.nova-lite-v1:0"),
+    **{
+        name: _Entry("toolkit.providers.openai", "OpenAIProvider", f"{name}:{server.example}", {"server": server})
+        for name, server in SERVERS.items()
+        if name != "openai"
+    },
+    "azure-responses": _Entry(
+        "toolkit.providers.openai",
+        "OpenAIResponsesProvider",
+        "azure-responses:my-deployment",
+        {"server": SERVERS["azure"]},
+    ),
 }
+_OF_ONE_VENDOR = frozenset({"openai", "azure"})
 
 
 def provider_for(name: str, *, calling: CallingChoice | None = None, **settings: Any) -> ClosableProvider:
-    """Return the provider of a name: ``openai:gpt-5-mini``, ``anthropic:claude-sonnet-4-5``, ``local:``.
+    """Return the provider of a name: ``openai:gpt-5-mini``, ``groq:openai/gpt-oss-120b``, ``local:``.
 
     ::
 
         provider = provider_for("openai:qwen3", base_url="http://127.0.0.1:11434/v1")
 
     The text before the first colon selects the provider; the rest is the model's name on its server:
-    ``openai`` (chat completions), ``openai-responses``, ``anthropic``, ``google``, and ``local``, which needs no model
-    and else takes the path of a GGUF file. The SDK is imported here, not before.
+    ``openai`` (chat completions), ``openai-responses``, ``anthropic``, ``google``, ``local``, which needs no model
+    and else takes the path of a GGUF file, and each server of `toolkit.providers.servers.SERVERS`, such as ``azure``,
+    ``groq``, ``mistral`` and ``ollama``. The SDK is imported here, not before.
 
     Args:
         name: The provider and the model.
@@ -109,12 +128,13 @@ def provider_for(name: str, *, calling: CallingChoice | None = None, **settings:
     make = getattr(import_module(entry.module), entry.name)
     if prefix == "local" and calling not in (None, "auto"):
         settings["calling"] = "guided" if calling == "guided" else "native"
+    settings = {**entry.settings, **settings}
     provider = make(model, **settings) if model else make(**settings)
     way: str | None = calling
     if prefix == "local" and calling != "text":  # it does that itself
         way = None
     elif calling == "auto":
-        serves_others = prefix == "openai" and "base_url" in settings
+        serves_others = prefix in SERVERS and (prefix not in _OF_ONE_VENDOR or "base_url" in settings)
         way = find_best_way(model) if serves_others else "native"
     return cast("ClosableProvider", wrap_provider(provider, way, model))
 
@@ -135,7 +155,7 @@ def _describe_unknown(name: str, prefix: str, *, has_model: bool) -> str:
 
 def find_best_way(model: str) -> str:
     """Return the best way for a model of that name; ``native_or_text`` for native tools and calls of a known format."""
-    from toolkit.parsing.calling_advice import advise_calling  # noqa: PLC0415 - few programs ask for it
+    from toolkit.parsing.provider import advise_calling  # noqa: PLC0415 - few programs ask for it
 
     advice = advise_calling(model)
     return "native_or_text" if advice.way == "native" and advice.family is not None else advice.way

@@ -6,16 +6,27 @@ import json
 import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any, get_args
 
 import anyio.lowlevel
 
 from toolkit.calls.caching import Cache, MemoryCache
-from toolkit.chat import ChatRequest, ChatResponse, Provider, ResponseDone, StreamEvent, Usage
+from toolkit.chat import (
+    Capabilities,
+    ChatRequest,
+    ChatResponse,
+    Provider,
+    ResponseDone,
+    StreamEvent,
+    Support,
+    Usage,
+)
 from toolkit.chat.provider import (
     ProviderWrapper,
     closing,
     events_of,
+    find_capabilities,
     request_to_plain,
     response_from_plain,
     response_to_plain,
@@ -27,6 +38,7 @@ from toolkit.redaction import digest_of, replace_fields, without_keys
 from toolkit.runtime.workers import enter_gate
 from toolkit.settings import Duration, check_setting, describe_value, to_seconds
 
+_SUPPORT = get_args(Support)  # the best first
 _WHOLE = ("end_turn", "tool_use", "stop_sequence")
 _logger = logging.getLogger("toolkit.providers")
 
@@ -145,10 +157,20 @@ class FallbackProvider:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(map(repr, self._providers))})"
 
+    def capabilities(self, model: str | None = None) -> Capabilities:
+        """Return what all of the providers can do: of each, the least."""
+        found = [find_capabilities(provider, model) for provider in self._providers]
+        least: dict[str, Any] = {
+            each.name: max([getattr(row, each.name) for row in found], key=_SUPPORT.index)
+            for each in fields(Capabilities)
+            if each.name != "source"
+        }
+        return Capabilities(**least)
+
     @property
     def name(self) -> str:
         """The names of the providers, with commas between; one that several have stands once."""
-        names = [str(getattr(each, "name", "") or type(each).__name__) for each in self._providers]
+        names = [_find_name(each) for each in self._providers]
         return ",".join(dict.fromkeys(names))
 
     @property
@@ -170,7 +192,7 @@ class FallbackProvider:
         failed: list[ProviderError] = []
         for provider in self._providers:
             try:
-                return await provider.generate(request)
+                return _name_answer(await provider.generate(request), provider)
             except ProviderError as error:
                 self._take_failure(error, failed)
         raise AssertionError("the last provider answers or raises")
@@ -188,6 +210,8 @@ class FallbackProvider:
                 async with closing(provider.stream(request)) as events:
                     async for event in events:
                         has_begun = True
+                        if isinstance(event, ResponseDone):
+                            event = ResponseDone(_name_answer(event.response, provider))  # noqa: PLW2901
                         yield event
             except ProviderError as error:
                 if has_begun:
@@ -204,6 +228,15 @@ class FallbackProvider:
             raise error
         _logger.warning("%s; asking the next provider", without_keys(str(error)))
         failed.append(error)
+
+
+def _find_name(provider: Provider) -> str:
+    return str(getattr(provider, "name", "") or type(provider).__name__)
+
+
+def _name_answer(response: ChatResponse, provider: Provider) -> ChatResponse:
+    """Return an answer with the name of the provider that gave it, also where that is a choice of others."""
+    return response if response.provider else replace(response, provider=_find_name(provider))
 
 
 class RateLimitedProvider(ProviderWrapper):

@@ -22,7 +22,7 @@ from toolkit.chat import (
     UnansweredItem,
 )
 from toolkit.providers.openai import OpenAIResponsesProvider
-from toolkit.testing.conformance import KEY, Features
+from toolkit.testing.conformance import KEY, NOTE, Features
 from toolkit.testing.loopback import Server
 
 __all__ = ["ResponsesWire"]
@@ -128,6 +128,15 @@ def _body(response: ChatResponse, output: list[dict[str, Any]]) -> dict[str, Any
 
 def _item(index: int, block: AssistantContent, response: ChatResponse) -> dict[str, Any]:
     match block:
+        case ToolCall(name=NOTE.name):
+            text = json.loads(block.arguments)["text"]
+            return {
+                "type": "custom_tool_call",
+                "id": f"ctc_{index}",
+                "call_id": block.id,
+                "name": block.name,
+                "input": text,
+            }
         case ToolCall():
             call = {"call_id": block.id, "name": block.name, "arguments": block.arguments}
             return {"type": "function_call", "id": f"fc_{index}", "status": "completed", **call}
@@ -149,9 +158,14 @@ def _events(index: int, block: AssistantContent, response: ChatResponse) -> Iter
     item = _item(index, block, response)
     place = {"output_index": index, "item_id": item["id"]}
     begun = {**item, "status": "in_progress"}
-    begun |= {name: [] if isinstance(item[name], list) else "" for name in ("content", "arguments") if name in item}
+    begun |= {
+        name: [] if isinstance(item[name], list) else "" for name in ("content", "arguments", "input") if name in item
+    }
     yield {"type": "response.output_item.added", "output_index": index, "item": begun}
     match block:
+        case ToolCall(name=NOTE.name):
+            for text in (item["input"][:7], item["input"][7:]):
+                yield {"type": "response.custom_tool_call_input.delta", **place, "delta": text}
         case ToolCall():
             middle = len(block.arguments) // 2
             for text in (block.arguments[:middle], block.arguments[middle:]):
@@ -184,7 +198,9 @@ def _messages(items: Sequence[dict[str, Any]]) -> list[Message]:
                 said.append(ToolCall(item["call_id"], item["name"], item["arguments"]))
             case {"type": "reasoning"}:
                 said.append(ReasoningBlock(text="".join(part["text"] for part in item["summary"])))
-            case {"type": "function_call_output"}:
+            case {"type": "custom_tool_call"}:
+                said.append(ToolCall(item["call_id"], item["name"], json.dumps({"text": item["input"]})))
+            case {"type": "function_call_output" | "custom_tool_call_output"}:
                 other = ToolResult(item["call_id"], item["output"])
             case {"role": "system"}:
                 other = SystemMessage(item["content"])

@@ -1,14 +1,34 @@
-"""The provider for Anthropic's messages, its options, and the SDK's client for each event loop."""
+"""The provider for Anthropic's messages, its options, the SDK's client for each event loop, and answers as our words.
+
+Compatible servers leave fields out, so nothing of an answer is taken for granted. Blocks without a counterpart here
+(calls of tools that run at Anthropic, and their results) are sealed in a `ReasoningBlock` and sent back as they
+came. A turn that the server pauses is continued, and its parts are joined to one answer.
+"""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import AsyncGenerator, Mapping
+import re
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, TypedDict, cast, get_args
+from typing import Any, Literal, TypeAlias, TypedDict, cast, get_args
+from urllib.parse import quote
 
 import httpx2
-from anthropic import AnthropicError, AsyncAnthropic, AsyncStream, DefaultAsyncHttpxClient, RequestOptions, omit
+from anthropic import (
+    AnthropicError,
+    AsyncAnthropic,
+    AsyncAnthropicAWS,
+    AsyncAnthropicFoundry,
+    AsyncStream,
+    DefaultAsyncHttpxClient,
+    RequestOptions,
+    omit,
+)
+from anthropic.lib.bedrock import AsyncAnthropicBedrockMantle
+from anthropic.lib.vertex import AsyncAnthropicVertex
 from anthropic.types import (
     CacheControlEphemeralParam,
     MetadataParam,
@@ -16,9 +36,28 @@ from anthropic.types import (
     ThinkingConfigParam,
     ToolUnionParam,
 )
+from pydantic_core import from_json
 
-from toolkit.chat import ChatRequest, ChatResponse, ResponseDone, StreamEvent, Usage
+from toolkit.chat import (
+    ArgumentsDelta,
+    AssistantContent,
+    AssistantMessage,
+    ChatRequest,
+    ChatResponse,
+    ReasoningBlock,
+    ReasoningDelta,
+    ResponseDone,
+    StopReason,
+    StreamEvent,
+    TextBlock,
+    TextDelta,
+    ToolCall,
+    UnansweredItem,
+    Usage,
+)
 from toolkit.chat.provider import closing
+from toolkit.chat.request import Capabilities, Support
+from toolkit.errors import ConfigurationError
 from toolkit.http_replies import ACCEPTED_ENCODINGS, BoundedClient
 from toolkit.providers.adapter import (
     MOST_CONNECTIONS,
@@ -31,21 +70,349 @@ from toolkit.providers.adapter import (
     key_for,
     withheld_headers,
 )
-from toolkit.providers.anthropic.decode import (
-    AnthropicStreamDecoder,
-    continue_request,
-    decode_anthropic_usage,
-    decode_message,
-    join_replies,
-)
-from toolkit.providers.anthropic.encode import ANTHROPIC_DIALECT, CacheTime, MessagesEncoder
-from toolkit.providers.failures import Failures
+from toolkit.providers.anthropic.encode import ANTHROPIC_DIALECT, ANTHROPIC_SEAL, CacheTime, MessagesEncoder
+from toolkit.providers.encoding import as_count, as_items, as_key, as_mapping, as_text, sealed, usage_details
+from toolkit.providers.failures import NO_KEY, Failures
 from toolkit.redaction import without_credentials
 from toolkit.runtime.backend import LoopLocal
 from toolkit.settings import Duration, check_setting
 
+PAUSED = ("pause_turn", "compaction")
+"""The reason for which the server pauses a turn; another request continues it."""
+_ANTHROPIC_STOP_REASONS: Mapping[str, StopReason] = {
+    **dict.fromkeys(("max_tokens", "model_context_window_exceeded", *PAUSED), "max_tokens"),
+    "refusal": "refusal",
+    "stop_sequence": "stop_sequence",
+}
+_ANTHROPIC_SERVER_BLOCKS = frozenset({"server_tool_use", "mcp_tool_use"})
+_SAID = frozenset({"text", "thinking", "tool_use"})
+_ANTHROPIC_CALL_FIELDS = frozenset({"type", "id", "name", "input"})
+_ANTHROPIC_METADATA = ("id", "stop_sequence", "stop_details", "container", "diagnostics")
+_USAGE_METADATA = ("service_tier", "server_tool_use", "speed", "inference_geo")
+
+
+def continue_request(request: ChatRequest, response: ChatResponse) -> ChatRequest | None:
+    """Return the request that continues a paused turn; None if the turn is over, or waits for results."""
+    if response.metadata.get("stop_reason") not in PAUSED or response.tool_calls or response.unanswered:
+        return None
+    options = dict(request.options)
+    if container := as_mapping(response.metadata.get("container")).get("id"):
+        options.setdefault("container", container)  # what its tools have made is in there
+    return replace(request, messages=[*request.messages, response.message], options=options)
+
+
+def join_replies(earlier: ChatResponse, later: ChatResponse) -> ChatResponse:
+    """Return the parts of a turn as one: all content and usage, and other fields from the later part."""
+    metadata: dict[str, Any] = {**earlier.metadata, **later.metadata}
+    if later.metadata.get("stop_reason") is None:
+        metadata.pop("stop_reason", None)
+    if citations := [*earlier.metadata.get("citations", ()), *later.metadata.get("citations", ())]:
+        metadata["citations"] = citations
+    if used := _add_counts(earlier.metadata.get("server_tool_use"), later.metadata.get("server_tool_use")):
+        metadata["server_tool_use"] = used
+    metadata["requests"] = earlier.metadata.get("requests", 1) + 1
+    message = AssistantMessage([*earlier.message.content, *later.message.content])
+    unanswered = (*earlier.unanswered, *later.unanswered)
+    return replace(later, message=message, usage=earlier.usage + later.usage, metadata=metadata, unanswered=unanswered)
+
+
+def _add_counts(earlier: object, later: object) -> Mapping[str, int]:
+    both = [as_mapping(earlier), as_mapping(later)]
+    return {name: sum([as_count(each.get(name)) or 0 for each in both]) for name in {**both[0], **both[1]}}
+
+
+def decode_message(
+    answer: Mapping[str, Any],
+    failures: Callable[[], Failures],
+    names: Mapping[str, str],
+    *,
+    request_id: str | None = None,
+) -> ChatResponse:
+    """Return a message as an answer.
+
+    Args:
+        answer: The reply of the server.
+        failures: Makes errors.
+        names: The tools' own names by those on the wire, where they differ.
+        request_id: From the headers; else the message's own id is taken.
+
+    Raises:
+        BadResponseError: There is no answer in it.
+        ProviderError: It tells of a failure.
+    """
+    if error := answer.get("error"):
+        raise failures().reported(error, request_id=request_id)
+    if not isinstance(answer.get("content"), list):
+        raise failures().empty("content", request_id=request_id)
+    reply = _AnthropicReply(names)
+    reply.learn(answer)
+    for index, block in enumerate(as_items(answer.get("content"))):
+        for _ in reply.begin(index, block):
+            pass
+    return reply.finish(request_id)
+
+
+class AnthropicStreamDecoder:
+    """Turns the events of a message into ours: `feed` each one, then `finish`.
+
+    Args:
+        failures: Makes errors.
+        names: The tools' own names by those on the wire, where they differ.
+        request_id: From the headers; else the message's own id is taken.
+    """
+
+    def __init__(
+        self, failures: Callable[[], Failures], names: Mapping[str, str], *, request_id: str | None = None
+    ) -> None:
+        self._failures = failures
+        self._request_id = request_id
+        self._reply = _AnthropicReply(names)
+        self._is_complete = False
+
+    @property
+    def usage(self) -> Usage:
+        """The usage that the answer tells, as far as it does."""
+        return decode_anthropic_usage(self._reply.usage)
+
+    def feed(self, data: bytes) -> Iterator[StreamEvent]:
+        """Yield the deltas of an event.
+
+        Raises:
+            ProviderError: It tells of a failure.
+            ValueError: It is not JSON.
+        """
+        event = as_mapping(from_json(data))
+        match event.get("type"):
+            case "content_block_delta":
+                yield from self._reply.more(as_key(event.get("index")), as_mapping(event.get("delta")))
+            case "content_block_start":
+                yield from self._reply.begin(as_key(event.get("index")), as_mapping(event.get("content_block")))
+            case "content_block_stop":
+                yield from self._reply.end(as_key(event.get("index")))
+            case "message_start":
+                self._reply.learn(as_mapping(event.get("message")))
+            case "message_delta":
+                delta = as_mapping(event.get("delta"))
+                self._is_complete = self._is_complete or bool(delta.get("stop_reason"))
+                self._reply.learn({**delta, "usage": event.get("usage")})
+                yield from self._reply.explain()
+            case "message_stop":
+                self._is_complete = True
+            case kind if kind == "error" or event.get("error"):
+                raise self._failures().reported(event.get("error") or event, request_id=self._request_id)
+            case _:
+                pass  # a ping, or an unknown event
+
+    def finish(self) -> ResponseDone:
+        """Return the end, with the whole answer.
+
+        Raises:
+            ProviderError: The stream ended before the answer did; the same request may work.
+        """
+        if not self._is_complete:
+            raise self._failures().cut_off(request_id=self._request_id)
+        return ResponseDone(self._reply.finish(self._request_id))
+
+
+def decode_anthropic_usage(usage: object) -> Usage:
+    """Return the usage that an answer tells; zeros where the server did not say."""
+    reported = as_mapping(usage)
+    read = as_count(reported.get("cache_read_input_tokens"))
+    wrote = as_count(reported.get("cache_creation_input_tokens"))
+    return Usage(
+        input_tokens=(as_count(reported.get("input_tokens")) or 0) + (read or 0) + (wrote or 0),
+        output_tokens=as_count(reported.get("output_tokens")) or 0,
+        reasoning_tokens=as_count(as_mapping(reported.get("output_tokens_details")).get("thinking_tokens")),
+        cache_read_tokens=read,
+        cache_write_tokens=wrote,
+        details=usage_details(
+            cache_write_1h_tokens=as_count(as_mapping(reported.get("cache_creation")).get("ephemeral_1h_input_tokens")),
+            web_searches=as_count(as_mapping(reported.get("server_tool_use")).get("web_search_requests")),
+        ),
+    )
+
+
+class _Block:
+    """A block as far as it has come: how it began, and the pieces since."""
+
+    __slots__ = ("began", "citations", "kind", "number", "pieces", "signature")
+
+    def __init__(self, began: Mapping[str, Any], number: int) -> None:
+        self.began = began
+        self.kind = as_text(began.get("type"))
+        self.number = number
+        self.pieces: list[str] = []
+        self.signature = [as_text(began.get("signature"))]
+        self.citations: list[Any] = list(as_items(began.get("citations")))
+
+    @property
+    def is_incomplete(self) -> bool:
+        """True where it is something of a tool at Anthropic's whose input was cut off: it can't be sent back."""
+        if self.kind in _SAID or not self.pieces:
+            return False
+        try:
+            from_json("".join(self.pieces))
+        except ValueError:
+            return True
+        return False
+
+
+class _AnthropicReply:
+    """An answer as far as it has come. A whole message is read as blocks that are complete when they begin."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
+        self._blocks: dict[int | str | None, _Block] = {}
+        self._calls = 0
+        self._has_text = False
+        self._metadata: dict[str, Any] = {}
+        self.usage: dict[str, Any] = {}
+
+    def learn(self, fields: Mapping[str, Any]) -> None:
+        """Store the fields outside the blocks; later values replace earlier ones."""
+        self._metadata |= {name: value for name, value in fields.items() if value is not None}
+        self.usage |= {name: value for name, value in as_mapping(fields.get("usage")).items() if value is not None}
+
+    def begin(self, index: int | str | None, began: Mapping[str, Any]) -> Iterator[StreamEvent]:
+        block = self._blocks[index] = _Block(began, self._calls)
+        match block.kind:
+            case "text":
+                yield from self._add_text(block, TextDelta, began.get("text"))
+            case "thinking":
+                yield from self._add_text(block, ReasoningDelta, began.get("thinking"))
+            case "tool_use":
+                self._calls += 1
+                arguments = began.get("input")
+                yield self._add_arguments(block, json.dumps(arguments, ensure_ascii=False) if arguments else "")
+            case _:
+                pass
+
+    def more(self, index: int | str | None, delta: Mapping[str, Any]) -> Iterator[StreamEvent]:
+        block = self._blocks.get(index)
+        if block is None:
+            return
+        match delta.get("type"):
+            case "text_delta":
+                yield from self._add_text(block, TextDelta, delta.get("text"))
+            case "input_json_delta" if block.kind == "tool_use":
+                yield self._add_arguments(block, as_text(delta.get("partial_json")))
+            case "input_json_delta":
+                block.pieces.append(as_text(delta.get("partial_json")))
+            case "thinking_delta":
+                yield from self._add_text(block, ReasoningDelta, delta.get("thinking"))
+            case "signature_delta":
+                block.signature.append(as_text(delta.get("signature")))
+            case "citations_delta":
+                block.citations.append(delta.get("citation"))
+            case _:
+                pass
+
+    def end(self, index: int | str | None) -> Iterator[StreamEvent]:
+        """Complete a call for which the server sent no arguments with empty ones."""
+        block = self._blocks.get(index)
+        if block is not None and block.kind == "tool_use" and not any(block.pieces):
+            yield self._add_arguments(block, "{}")
+
+    def explain(self) -> Iterator[StreamEvent]:
+        """Give the reason of a refusal if the model gave none itself."""
+        if text := self._find_explanation():
+            yield TextDelta(text)
+
+    def finish(self, request_id: str | None) -> ChatResponse:
+        reason = as_text(self._metadata.get("stop_reason"))
+        stop_reason = _ANTHROPIC_STOP_REASONS.get(reason, "tool_use" if self._calls else "end_turn")
+        blocks = [block for block in self._blocks.values() if stop_reason != "max_tokens" or not block.is_incomplete]
+        content = self._build_content(blocks)
+        metadata = {name: self._metadata[name] for name in _ANTHROPIC_METADATA if self._metadata.get(name)}
+        metadata |= {name: self.usage[name] for name in _USAGE_METADATA if self.usage.get(name)}
+        if citations := [citation for block in self._blocks.values() for citation in block.citations]:
+            metadata["citations"] = citations
+        if reason in ("model_context_window_exceeded", *PAUSED):
+            metadata["stop_reason"] = reason
+        container = as_text(as_mapping(self._metadata.get("container")).get("id"))
+        if container and reason not in PAUSED:
+            content.append(ReasoningBlock(encrypted=sealed(ANTHROPIC_SEAL, {"container": container})))
+        return ChatResponse(
+            message=AssistantMessage(content),
+            usage=decode_anthropic_usage(self.usage),
+            stop_reason=stop_reason,
+            model=as_text(self._metadata.get("model")),
+            request_id=request_id or as_text(self._metadata.get("id")) or None,
+            metadata=metadata,
+            unanswered=_find_unanswered(blocks),
+        )
+
+    def _build_content(self, blocks: Sequence[_Block]) -> list[AssistantContent]:
+        content: list[AssistantContent] = []
+        spoken: list[str] = []  # a text with citations comes in blocks that are cut in the middle of sentences
+        for block in blocks:
+            if block.kind == "text":
+                spoken += block.pieces
+                continue
+            if spoken:
+                content.append(TextBlock("".join(spoken)))
+                spoken = []
+            content.append(self._build_block(block))
+        if spoken := spoken or [text for text in [self._find_explanation()] if text]:
+            content.append(TextBlock("".join(spoken)))
+        return content
+
+    def _add_text(
+        self, block: _Block, event: type[TextDelta] | type[ReasoningDelta], value: object
+    ) -> Iterator[StreamEvent]:
+        if text := as_text(value):
+            block.pieces.append(text)
+            self._has_text = self._has_text or block.kind == "text"
+            yield event(text)
+
+    def _add_arguments(self, block: _Block, text: str) -> ArgumentsDelta:
+        block.pieces.append(text)
+        return ArgumentsDelta(block.number, as_text(block.began.get("id")), self._find_own_name(block), text)
+
+    def _find_own_name(self, block: _Block) -> str:
+        name = as_text(block.began.get("name"))
+        return self._names.get(name, name)
+
+    def _find_explanation(self) -> str:
+        return "" if self._has_text else as_text(as_mapping(self._metadata.get("stop_details")).get("explanation"))
+
+    def _build_block(self, block: _Block) -> AssistantContent:
+        text = "".join(block.pieces)
+        match block.kind:
+            case "thinking":
+                return ReasoningBlock(text=text, signature="".join(block.signature) or None)
+            case "tool_use":
+                data = {name: value for name, value in block.began.items() if name not in _ANTHROPIC_CALL_FIELDS}
+                data = {name: value for name, value in data.items() if value not in (None, {"type": "direct"})}
+                extra = {ANTHROPIC_SEAL: data} if data else None
+                return ToolCall(as_text(block.began.get("id")), self._find_own_name(block), text or "{}", extra=extra)
+            case _:
+                data = dict(block.began)
+                if text:
+                    data["input"] = from_json(text)
+                return ReasoningBlock(encrypted=sealed(ANTHROPIC_SEAL, data))
+
+
+def _find_unanswered(blocks: Sequence[_Block]) -> tuple[UnansweredItem, ...]:
+    """Return the calls that are neither ours nor those of tools at Anthropic's, and have no result beside them."""
+    answered = {as_text(block.began.get("tool_use_id")) for block in blocks}
+    return tuple(
+        [
+            UnansweredItem(block.kind, as_text(block.began.get("id")), as_text(block.began.get("name")))
+            for block in blocks
+            if block.kind.endswith("_tool_use")
+            and block.kind not in _ANTHROPIC_SERVER_BLOCKS
+            and as_text(block.began.get("id")) not in answered
+        ]
+    )
+
+
+_BETA_HEADER = "anthropic-beta"
+_TOOL_CHANGES_BETA = "inline-tools-2026-09-15"
+_TAKES_SYSTEM_MESSAGES = re.compile(r"claude-(opus-(4-8|5)|fable-5|mythos-5)")
 _ANTHROPIC_URL = "https://api.anthropic.com"
 _VERSION_WITH_TEMPERATURE = "2023-06-01"
+_VERTEX_VERSION = "2026-10-21"
 _MOST_PAUSES = 10
 _ANTHROPIC_HOSTS = ("anthropic.com",)
 _ANTHROPIC_HEADERS = {"content-type": "application/json", "accept-encoding": ACCEPTED_ENCODINGS}
@@ -70,12 +437,28 @@ class AnthropicOptions(TypedDict, total=False):
     tools: list[ToolUnionParam]
 
 
+PlatformClient: TypeAlias = (
+    AsyncAnthropic | AsyncAnthropicAWS | AsyncAnthropicBedrockMantle | AsyncAnthropicFoundry | AsyncAnthropicVertex
+)
+"""A client of the SDK that posts messages; where they go is its own matter."""
+MakeClient: TypeAlias = Callable[[httpx2.AsyncClient], PlatformClient]
+_CLOUD_SECRETS = ("aws_secret_key", "aws_session_token", "access_token")
+
+
 class _AnthropicHttpClient(BoundedClient, DefaultAsyncHttpxClient):
     """The SDK's, with bounds."""
 
 
 def _make_client(limits: httpx2.Limits, **options: Any) -> AsyncAnthropic:
     return AsyncAnthropic(http_client=_AnthropicHttpClient(limits=limits), **options)
+
+
+def _make_on_platform(make: MakeClient, limits: httpx2.Limits) -> PlatformClient:
+    return make(_AnthropicHttpClient(limits=limits))
+
+
+async def _close_client(client: PlatformClient) -> None:
+    await client.close()
 
 
 class AnthropicProvider(Adapter):
@@ -108,12 +491,14 @@ class AnthropicProvider(Adapter):
         cache: Lets the server cache the request for five minutes or an hour, so that the next request of the same
             conversation costs a tenth for it: marks the end of the tools, of the system text, and of the messages.
             None marks nothing, which is right where no second request follows.
-        takes_system_messages: True where the model takes a system message after the user's, as those from Claude Opus
-            4.8 on do: the instructions of a turn are one. Else they are text of the user's, marked as the system's.
+        takes_system_messages: True where the model takes system messages after the user's, and changes of its tools in
+            them, so that neither loses the cache; else they are text of the user's, marked as the system's. None means
+            that the model's name tells, for Anthropic's own server.
         max_connections: The most connections of one event loop; more requests wait for one.
         name: The name in errors.
-        client: A client of your own, for a proxy or other credentials; it is not closed, and `api_key`, `base_url` and
-            `headers` are its own matter.
+        client: A client of your own, for a proxy or other credentials, such as ``AsyncAnthropicFoundry``; it is not
+            closed, and `api_key`, `base_url` and `headers` are its own matter. A function of the HTTP client makes one
+            for each event loop, and those are closed.
 
     Raises:
         ProviderAuthError: There is no key and the server is not on this machine.
@@ -130,15 +515,20 @@ class AnthropicProvider(Adapter):
         options: Mapping[str, Any] | None = None,
         max_tokens: int = 16_384,
         cache: CacheTime | None = None,
-        takes_system_messages: bool = False,
+        takes_system_messages: bool | None = None,
         max_connections: int = MOST_CONNECTIONS,
         name: str = "anthropic",
-        client: AsyncAnthropic | None = None,
+        client: PlatformClient | MakeClient | None = None,
     ) -> None:
-        self._given_client = client
+        make_client = client if callable(client) else None
+        if make_client is not None:
+            client = make_client(_AnthropicHttpClient())
+        client = cast("PlatformClient | None", client)
+        self._given_client = client if make_client is None else None
+        self._vertex = client if isinstance(client, AsyncAnthropicVertex) else None
         if client is not None:
             base_url = str(client.base_url)
-            api_key = client.api_key or client.auth_token or "none"
+            api_key = getattr(client, "api_key", None) or getattr(client, "auth_token", None) or NO_KEY
             headers = {name: value for name, value in client.default_headers.items() if isinstance(value, str)}
         super().__init__(
             model,
@@ -158,22 +548,50 @@ class AnthropicProvider(Adapter):
             advice="; for other credentials pass a client of your own",
         )
         self._api_key = checked_key(key, name)
-        self._request_headers = dict[str, Any](_ANTHROPIC_HEADERS)
-        variable, given = "ANTHROPIC_CUSTOM_HEADERS", self._headers
-        if client is None:
-            withheld = withheld_headers(self._base_url, variable, _ANTHROPIC_HOSTS, given=given)
-            self._request_headers |= dict.fromkeys(withheld, omit)
-        self._clients = LoopLocal(
-            partial(_make_client, self._limits, api_key=self._api_key, base_url=self._base_url, default_headers=given),
-            AsyncAnthropic.close,
-        )
+        self._secrets = (*self._secrets, *[str(getattr(client, name, None) or "") for name in _CLOUD_SECRETS])
+        self._set_up_clients(make_client, is_given=client is not None)
+        version = {"anthropic_version": _VERTEX_VERSION} if self._vertex else {}
+        if takes_system_messages is None:
+            is_own = make_client is None and is_of(self._base_url, *_ANTHROPIC_HOSTS)
+            takes_system_messages = is_own and _TAKES_SYSTEM_MESSAGES.match(model) is not None
+        self._takes_system_messages = takes_system_messages
         self._encoder = MessagesEncoder(
-            model=model,
-            defaults=options or {},
+            model=None if self._vertex else model,
+            defaults={**version, **(options or {})},
             max_tokens=max_tokens,
             cache=cache,
-            takes_temperature=_takes_temperature(self._base_url, headers),
+            takes_temperature=_takes_temperature(self._base_url, headers, is_on_cloud=make_client is not None),
             takes_system_messages=takes_system_messages,
+        )
+
+    def _set_up_clients(self, make_client: MakeClient | None, *, is_given: bool) -> None:
+        self._request_headers = dict[str, Any](_ANTHROPIC_HEADERS)
+        variable, given = "ANTHROPIC_CUSTOM_HEADERS", self._headers
+        if not is_given:
+            withheld = withheld_headers(self._base_url, variable, _ANTHROPIC_HOSTS, given=given)
+            self._request_headers |= dict.fromkeys(withheld, omit)
+        own = {"api_key": self._api_key, "base_url": self._base_url, "default_headers": given}
+        self._clients = LoopLocal[PlatformClient](
+            partial(_make_on_platform, make_client, self._limits)
+            if make_client
+            else partial(_make_client, self._limits, **own),
+            _close_client,
+        )
+
+    def _list_capabilities(self, model: str) -> Capabilities:
+        is_old = re.search(r"claude-(instant|2|3)", model) is not None
+        new: Support = "unused" if is_old else "native"
+        return Capabilities(
+            sound="refused",
+            media_in_results="native",
+            files="native",
+            cache_marks="native",
+            examples="emulated" if is_old else "native",
+            eager_arguments=new,
+            code_callers=new,
+            deferred_tools="emulated" if is_old else "native",
+            tool_changes="native" if self._takes_system_messages else "unused",
+            source="https://platform.claude.com/docs/en/agents-and-tools/tool-use/overview",
         )
 
     async def generate(self, request: ChatRequest) -> ChatResponse:
@@ -215,7 +633,8 @@ class AnthropicProvider(Adapter):
             yield ResponseDone(answer)
 
     async def _encode_request(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:
-        exchange = Exchange(send=self._post_body, failures=self._make_failures, raised=AnthropicError)
+        send = partial(self._post_body, betas=self._list_betas(request))
+        exchange = Exchange(send=send, failures=self._make_failures, raised=AnthropicError)
         return exchange, self._encoder.encode(request, streams=streams)
 
     def _decode_answer(self, answer: WholeAnswer, request: ChatRequest) -> ChatResponse:
@@ -230,14 +649,31 @@ class AnthropicProvider(Adapter):
             self._make_failures, ANTHROPIC_DIALECT.names_back(request.tools), request_id=request_id
         )
 
-    async def _post_body(self, body: bytes, *, streams: bool, timeout: float | None) -> httpx2.Response:  # noqa: ARG002 - the body says it
+    def _find_vertex_path(self, client: AsyncAnthropicVertex, *, streams: bool) -> str:
+        # Where the SDK makes the body itself, it reads model and stream out of it.
+        verb = "streamRawPredict" if streams else "rawPredict"
+        place = f"/projects/{client.project_id}/locations/{client.region}"
+        return f"{place}/publishers/anthropic/models/{quote(self.model, safe='@')}:{verb}"
+
+    def _list_betas(self, request: ChatRequest) -> tuple[str, ...]:
+        """Return the betas of the API that a request needs, by its fields."""
+        betas = [_TOOL_CHANGES_BETA] if request.earlier_tools and self._takes_system_messages else []
+        return tuple(betas)
+
+    async def _post_body(
+        self, body: bytes, *, streams: bool, timeout: float | None, betas: Sequence[str] = ()
+    ) -> httpx2.Response:
         client = self._given_client or self._clients.get()
         # The loop retries, and a redirect would take key and prompt elsewhere.
-        options: RequestOptions = {"headers": self._request_headers, "max_retries": 0, "follow_redirects": False}
+        headers = self._request_headers
+        if betas:
+            own = [value for name, value in self._headers.items() if name.lower() == _BETA_HEADER]
+            headers = {**headers, _BETA_HEADER: ",".join([*own, *betas])}
+        options: RequestOptions = {"headers": headers, "max_retries": 0, "follow_redirects": False}
         if timeout is not None:
             options["timeout"] = timeout
         response = await client.post(
-            "/v1/messages",
+            "/v1/messages" if self._vertex is None else self._find_vertex_path(self._vertex, streams=streams),
             cast_to=httpx2.Response,
             content=body,
             options=options,
@@ -258,6 +694,88 @@ class AnthropicProvider(Adapter):
         )
 
 
-def _takes_temperature(base_url: str, headers: Mapping[str, str] | None) -> bool:
+def anthropic_on_bedrock(
+    model: str,
+    *,
+    region: str | None = None,
+    profile: str | None = None,
+    api_key: str | None = None,
+    base_url: str | None = None,
+    **settings: Any,
+) -> AnthropicProvider:
+    """Return the provider of a Claude model on Amazon Bedrock, through the SDK's own client (extra ``bedrock``).
+
+    Args:
+        model: As Bedrock names it: ``anthropic.claude-sonnet-4-5``.
+        region: None takes ``AWS_REGION``.
+        profile: Of the credentials on this machine; None takes the default ones.
+        api_key: A key of Bedrock in place of credentials; None takes ``AWS_BEARER_TOKEN_BEDROCK`` if there is one.
+        base_url: None takes the region's.
+        **settings: As for `AnthropicProvider`.
+
+    Raises:
+        ConfigurationError: There is no region.
+    """
+
+    def make(client: httpx2.AsyncClient) -> AsyncAnthropicBedrockMantle:
+        return AsyncAnthropicBedrockMantle(
+            aws_region=region, aws_profile=profile, api_key=api_key, base_url=base_url, http_client=client
+        )
+
+    return _make_provider(model, make, {"name": "anthropic-bedrock", **settings})
+
+
+def anthropic_on_vertex(
+    model: str,
+    *,
+    project: str | None = None,
+    location: str | None = None,
+    credentials: Any = None,
+    access_token: str | None = None,
+    base_url: str | None = None,
+    **settings: Any,
+) -> AnthropicProvider:
+    """Return the provider of a Claude model on Vertex AI, through the SDK's own client (extra ``google``).
+
+    Args:
+        model: As Vertex names it: ``claude-sonnet-4-5@20250929``.
+        project: At Google Cloud; None takes ``ANTHROPIC_VERTEX_PROJECT_ID``.
+        location: Such as ``global``; None takes ``CLOUD_ML_REGION``.
+        credentials: Of `google.auth`; None takes the default ones of this machine.
+        access_token: A token in place of credentials.
+        base_url: None takes the location's.
+        **settings: As for `AnthropicProvider`.
+
+    Raises:
+        ConfigurationError: There is no project or no location.
+    """
+    given: dict[str, Any] = {
+        "project_id": project,
+        "region": location,
+        "credentials": credentials,
+        "access_token": access_token,
+    }
+    given |= {"base_url": base_url}
+    given = {name: value for name, value in given.items() if value is not None}
+
+    def make(client: httpx2.AsyncClient) -> AsyncAnthropicVertex:
+        made = AsyncAnthropicVertex(http_client=client, **given)
+        if not made.project_id:
+            raise ConfigurationError("Vertex AI wants a project: pass project, or set ANTHROPIC_VERTEX_PROJECT_ID")
+        return made
+
+    return _make_provider(model, make, {"name": "anthropic-vertex", **settings})
+
+
+def _make_provider(model: str, make: MakeClient, settings: Mapping[str, Any]) -> AnthropicProvider:
+    try:
+        return AnthropicProvider(model, client=make, **settings)
+    except (AnthropicError, ValueError) as error:
+        if isinstance(error, ConfigurationError):
+            raise
+        raise ConfigurationError(f"Anthropic's SDK refuses these settings: {error}") from error
+
+
+def _takes_temperature(base_url: str, headers: Mapping[str, str] | None, *, is_on_cloud: bool) -> bool:
     versions = {value for name, value in (headers or {}).items() if name.lower() == "anthropic-version"}
-    return not is_of(base_url, "anthropic.com") or versions == {_VERSION_WITH_TEMPERATURE}
+    return not (is_on_cloud or is_of(base_url, "anthropic.com")) or versions == {_VERSION_WITH_TEMPERATURE}

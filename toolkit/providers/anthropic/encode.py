@@ -1,6 +1,6 @@
 """Requests as Anthropic's messages say them.
 
-Of what differs between formats (`toolkit.providers.dialect`) this one has:
+Of what differs between formats (`toolkit.providers.encoding`) this one has:
 
 - The system messages at the beginning are a field of their own; a later one is marked text of the user.
 - Roles alternate and the user begins. Blank texts are refused there, so they are left out.
@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, TypeAlias, assert_never, cast
 
 from anthropic import transform_schema
@@ -32,34 +33,36 @@ from toolkit.chat import (
     TextBlock,
     ToolCall,
     ToolDefinition,
+    ToolHints,
     ToolResult,
     UserMessage,
 )
+from toolkit.chat.request import describe_with_hints
 from toolkit.errors import ConfigurationError
-from toolkit.providers.dialect import (
-    Dialect,
-    arguments_object,
-    as_user_text,
-    checked_choice,
-    checked_message,
-    file_text,
-    source_of,
-    split_system,
-    stop_texts,
-    unsealed,
-)
 from toolkit.providers.encoding import (
     BEGINNING_LEFT_OUT,
     USER,
+    Dialect,
     EncodedOnce,
     JsonObject,
+    ToolChange,
+    arguments_object,
     as_mapping,
     as_text,
+    as_user_text,
     assemble_body,
+    checked_choice,
+    checked_message,
     encode_tools_once,
+    file_text,
+    find_tool_changes,
     join_by_role,
     join_list,
+    source_of,
+    split_system,
+    stop_texts,
     to_bytes,
+    unsealed,
 )
 from toolkit.schema import project_anthropic, project_anthropic_strict
 
@@ -68,10 +71,16 @@ CacheTime: TypeAlias = Literal["5m", "1h"]
 
 ANTHROPIC_DIALECT = Dialect(call_id=re.compile(r"[A-Za-z0-9_-]+"))
 ANTHROPIC_SEAL = "anthropic"
+_SYSTEM, _MODEL = b"system", b"assistant"
 
 _IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _EFFORTS = {"minimal": "low"}
 _PDF = "application/pdf"
+CODE_TOOL: Mapping[str, str] = {"type": "code_execution_20260120", "name": "code_execution"}
+"""The tool in which the model runs code at Anthropic's; tools that code may call name it as their caller."""
+SEARCH_TOOL: Mapping[str, str] = {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"}
+"""The tool by which the model finds deferred tools."""
+_CALLERS = {"model": "direct", "code": CODE_TOOL["type"]}
 _ANTHROPIC_OPENING = to_bytes({"type": "text", "text": BEGINNING_LEFT_OUT}, "text")
 
 
@@ -79,18 +88,18 @@ class MessagesEncoder:
     """Encodes the requests of one provider, each message and each tool once.
 
     Args:
-        model: The model's name.
+        model: The model's name; None where the address has it.
         defaults: Fields that the request may overwrite.
         max_tokens: The limit for requests that have none: the format wants one.
         cache: How long the server caches the prefix; None marks nothing.
         takes_temperature: True where the server knows such a field.
-        takes_system_messages: True where the model takes system messages after the first message.
+        takes_system_messages: True where the model takes system messages and changes of tools in mid-conversation.
     """
 
     def __init__(
         self,
         *,
-        model: str,
+        model: str | None,
         defaults: Mapping[str, Any],
         max_tokens: int = 16_384,
         cache: CacheTime | None = None,
@@ -124,12 +133,11 @@ class MessagesEncoder:
         if container := _find_container(encoded):
             _keep_container(container, body)
         spoken = [(role, blocks) for role, blocks, _ in encoded]
-        latest = _count_latest_instructions(messages)
-        if latest and self._takes_system_messages:
-            given = [to_bytes(_make_text(message.text), "the instructions") for message in messages[-latest:]]
-            spoken[-latest:] = [(b"system", blocks) for blocks in given]
-        members = {"messages": self._join_messages(spoken, latest)}
-        tools = self._encode_tools(request, body.pop("tools", None) or ())
+        offered: Sequence[ToolDefinition] = request.tools or ()
+        if self._takes_system_messages:
+            offered = self._say_instructions(request, messages, spoken)
+        members = {"messages": self._join_messages(spoken, _count_latest_instructions(messages))}
+        tools = self._encode_tools(request.tools or (), offered, body.pop("tools", None) or ())
         if tools:
             if "system" not in settings:
                 tools[-1] = self._add_mark(tools[-1])
@@ -153,9 +161,36 @@ class MessagesEncoder:
         }
         return {name: value for name, value in settings.items() if value is not None}
 
-    def _encode_tools(self, request: ChatRequest, own_tools: Sequence[Any]) -> list[bytes]:
+    def _say_instructions(
+        self, request: ChatRequest, messages: Sequence[Message], spoken: list[tuple[bytes, bytes]]
+    ) -> Sequence[ToolDefinition]:
+        """Put later system messages and changes of tools where they came; return the tools of the beginning."""
+        for place in _find_instructions(messages, spoken):
+            spoken[place] = (_SYSTEM, to_bytes(_make_text(messages[place].text), "the instructions"))
+        offered, changes = find_tool_changes(request)
+        known = {tool.name for tool in offered}
+        before = len(request.messages) - len(messages)
+        said = [(max(1, change.place - before), self._encode_change(change, known)) for change in changes]
+        for place, blocks in reversed(said):
+            spoken.insert(_find_free_place(spoken, place), (_SYSTEM, blocks))
+        return offered
+
+    def _encode_change(self, change: ToolChange, known: set[str]) -> bytes:
+        """Return the blocks of a change; a tool that is not among the known names is defined, and added to them."""
+        blocks = [to_bytes({"type": "tool_removal", "tool": _refer_to(tool)}, "a removal") for tool in change.removed]
+        for tool, definition in zip(change.added, self._tools.all_of(change.added), strict=True):
+            named = to_bytes(_refer_to(tool), "a tool")
+            defined = assemble_body({"type": "tool_definition"}, {"definition": definition})
+            blocks.append(assemble_body({"type": "tool_addition"}, {"tool": named if tool.name in known else defined}))
+            known.add(tool.name)
+        return b",".join(blocks)
+
+    def _encode_tools(
+        self, tools: Sequence[ToolDefinition], offered: Sequence[ToolDefinition], own_tools: Sequence[Any]
+    ) -> list[bytes]:
         """Return the tools of the options, which the server has itself, and those of the request."""
-        return [to_bytes(tool, "a tool") for tool in own_tools] + self._tools.all_of(request.tools or ())
+        own = [*own_tools, *find_anthropic_tools(tools, own_tools)]
+        return [to_bytes(tool, "a tool") for tool in own] + self._tools.all_of(offered)
 
     def _join_messages(self, spoken: list[tuple[bytes, bytes]], latest: int) -> bytes:
         """Join the messages; the mark stands after all that the next request has, too: not in the instructions."""
@@ -203,25 +238,78 @@ def encode_anthropic_tool(definition: ToolDefinition) -> JsonObject:
     """
     subject = f"tool '{definition.name}'"
     schema = project_anthropic(definition.parameters, subject=subject)
-    tool: JsonObject = {"name": ANTHROPIC_DIALECT.tool_name_of(definition.name), "description": definition.description}
+    without_examples = definition if definition.hints is None else replace(definition, hints=None)
+    tool: JsonObject = {
+        "name": ANTHROPIC_DIALECT.tool_name_of(definition.name),
+        "description": describe_with_hints(without_examples),
+    }
     if definition.strict:
-        return {
-            **tool,
-            "input_schema": transform_schema(project_anthropic_strict(schema, subject=subject)),
-            "strict": True,
-        }
-    return {**tool, "input_schema": schema}
+        schema = transform_schema(project_anthropic_strict(schema, subject=subject))
+        return {**tool, "input_schema": schema, "strict": True, **_encode_hints(definition.hints)}
+    return {**tool, "input_schema": schema, **_encode_hints(definition.hints)}
+
+
+def find_anthropic_tools(tools: Sequence[ToolDefinition], given: Sequence[Any]) -> Iterator[Mapping[str, str]]:
+    """Yield the tools of Anthropic's own that the hints of tools need, unless they are given."""
+    hints = [tool.hints for tool in tools if tool.hints is not None]
+    if not hints:
+        return
+    kinds = [as_text(as_mapping(tool).get("type")) for tool in given]
+    if any("code" in each.callers for each in hints) and not any(kind.startswith("code_execution") for kind in kinds):
+        yield CODE_TOOL
+    if any(each.deferred for each in hints) and not any(kind.startswith("tool_search") for kind in kinds):
+        yield SEARCH_TOOL
+
+
+def _encode_hints(hints: ToolHints | None) -> JsonObject:
+    if hints is None:
+        return {}
+    wire: JsonObject = {
+        "input_examples": [dict(example) for example in hints.examples] or None,
+        "allowed_callers": [_CALLERS[caller] for caller in hints.callers] or None,
+        "eager_input_streaming": hints.eager_arguments or None,
+        "defer_loading": hints.deferred or None,
+        "cache_control": {"type": "ephemeral"} if hints.cache_breakpoint and not hints.deferred else None,
+    }
+    return {name: value for name, value in wire.items() if value is not None}
 
 
 def _encode_turn(message: Message) -> tuple[bytes, bytes, str]:
     """Return the role, the content, and the container that Anthropic's own tools ran in, if any."""
     role, container = USER, ""
     if isinstance(checked_message(message), AssistantMessage):
-        role = b"assistant"
+        role = _MODEL
         for block in message.content:
             if isinstance(block, ReasoningBlock) and block.encrypted is not None:
                 container = as_text((unsealed(ANTHROPIC_SEAL, block.encrypted) or {}).get("container")) or container
     return role, to_bytes(encode_anthropic_message(message), f"the {message.role} message")[1:-1], container
+
+
+def _refer_to(tool: ToolDefinition) -> JsonObject:
+    return {"type": "tool_reference", "name": ANTHROPIC_DIALECT.tool_name_of(tool.name)}
+
+
+def _find_free_place(spoken: Sequence[tuple[bytes, bytes]], place: int) -> int:
+    """Return where a system message may stand: after a message of the user, and before the model's or at the end."""
+    while place < len(spoken) and (spoken[place][0] == USER or not spoken[place][1]):
+        place += 1
+    while place > 1 and spoken[place - 1][0] == _MODEL:
+        place -= 1
+    return place
+
+
+def _find_instructions(messages: Sequence[Message], spoken: Sequence[tuple[bytes, bytes]]) -> Iterator[int]:
+    """Yield the places of the system messages that follow the user and stand before the model, or at the end."""
+    group: list[int] = []
+    for place, (message, (role, blocks)) in enumerate(zip(messages, list(spoken), strict=True)):
+        if isinstance(message, SystemMessage):
+            if group or (place and spoken[place - 1][0] == USER):
+                group += [place] if message.text.strip() else []
+        elif blocks:
+            if role != USER:
+                yield from group
+            group = []
+    yield from group
 
 
 def _count_latest_instructions(messages: Sequence[Message]) -> int:

@@ -1,6 +1,6 @@
 """Requests as Gemini's ``generateContent`` says them: settings in the SDK's words, and the contents and tools in JSON.
 
-Of what differs between formats (`toolkit.providers.dialect`) this one has:
+Of what differs between formats (`toolkit.providers.encoding`) this one has:
 
 - The system messages at the beginning are a setting; a later one is marked text of the user.
 - Roles alternate and the user begins.
@@ -35,32 +35,32 @@ from toolkit.chat import (
     ToolResult,
     UserMessage,
 )
+from toolkit.chat.request import describe_with_hints
 from toolkit.errors import ConfigurationError
-from toolkit.providers.dialect import (
+from toolkit.providers.encoding import (
+    BEGINNING_LEFT_OUT,
+    ONE_AT_A_TIME,
+    USER,
     Dialect,
+    EncodedOnce,
+    JsonObject,
     arguments_object,
+    as_mapping,
+    as_text,
     as_user_text,
+    assemble_body,
     checked_choice,
     checked_message,
+    encode_tools_once,
     file_text,
+    join_by_role,
+    join_list,
     result_text,
     source_of,
     split_system,
     stop_texts,
-    unsealed,
-)
-from toolkit.providers.encoding import (
-    BEGINNING_LEFT_OUT,
-    USER,
-    EncodedOnce,
-    JsonObject,
-    as_mapping,
-    as_text,
-    assemble_body,
-    encode_tools_once,
-    join_by_role,
-    join_list,
     to_bytes,
+    unsealed,
 )
 from toolkit.schema import project_gemini
 
@@ -69,7 +69,6 @@ GEMINI_SEAL = "google"
 
 _GEMINI_LAID_OVER = ("tool_config", "thinking_config")
 _GEMINI_OPENING = to_bytes({"text": BEGINNING_LEFT_OUT}, "text")
-_ONE_AT_A_TIME = "Call one function at a time."
 _WITHOUT_SIGNATURES = re.compile(r"(models/)?(gemini-[12]|gemma)")
 _NO_SIGNATURE = "skip_thought_signature_validator"  # Google's word for a call that another model made
 _BUDGETS = {"none": 0, "minimal": 1024, "low": 1024, "medium": 8192, "high": 24_576}
@@ -115,7 +114,7 @@ class GenerateEncoder:
         """
         system, _ = split_system(request.messages)
         if request.tools and request.parallel_tool_calls is False:
-            system = f"{system}\n\n{_ONE_AT_A_TIME}".strip()
+            system = f"{system}\n\n{ONE_AT_A_TIME}".strip()
         settings: JsonObject = {
             "system_instruction": system or None,
             "temperature": request.temperature,
@@ -202,12 +201,15 @@ def encode_gemini_message(message: Message, *, wants_signatures: bool = True) ->
 
 def encode_gemini_tool(definition: ToolDefinition) -> JsonObject:
     """Return a tool as the wire has it."""
-    tool: JsonObject = {"name": GEMINI_DIALECT.tool_name_of(definition.name), "description": definition.description}
+    description = describe_with_hints(definition)
+    tool: JsonObject = {"name": GEMINI_DIALECT.tool_name_of(definition.name), "description": description}
+    if definition.hints is not None and definition.hints.shows_output_schema and definition.output_schema is not None:
+        tool["responseJsonSchema"] = definition.output_schema
     parameters = project_gemini(definition.parameters)
     if parameters.get("properties"):
         return {**tool, "parameters": parameters}
     # The API refuses an object without properties; its description stays, for the model to read.
-    texts = filter(None, (definition.description, parameters.get("description")))
+    texts = filter(None, (description, parameters.get("description")))
     return {**tool, "description": " ".join(texts)}
 
 

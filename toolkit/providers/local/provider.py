@@ -30,7 +30,7 @@ from toolkit.runtime.backend import LoopLocal
 from toolkit.runtime.processes import NO_PATIENCE, BlockingProcess, describe_end
 
 if TYPE_CHECKING:
-    from toolkit.parsing.calling_advice import CallingAdvice
+    from toolkit.parsing.provider import CallingAdvice
 
 Calling: TypeAlias = Literal["guided", "native"]
 """How tool calls are made: in small steps held to schemas, for small models, or by the model itself."""
@@ -174,7 +174,7 @@ def _read_calls_in_text(engine: EngineProvider, advice: CallingAdvice) -> Provid
 
 
 def _read_advice(path: Path) -> CallingAdvice:
-    from toolkit.parsing.calling_advice import advise_calling  # noqa: PLC0415 - the built-in model needs none
+    from toolkit.parsing.provider import advise_calling  # noqa: PLC0415 - the built-in model needs none
 
     return advise_calling(path.stem, read_gguf_metadata(path))
 

@@ -1,6 +1,6 @@
 """Chat completions, OpenAI's and those of every server that speaks them: the provider, its requests and its answers.
 
-Of what differs between formats (`toolkit.providers.dialect`) this one has:
+Of what differs between formats (`toolkit.providers.encoding`) this one has:
 
 - A tool's message is text. Images, sounds and files of a result go into one user message after the last result of the
   turn, and the result says so. There is no field for a failed call: the text begins with "Error".
@@ -16,11 +16,11 @@ empty, and an answer that can't be one is a `BadResponseError`.
 from __future__ import annotations
 
 import json
-import re
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, assert_never, cast, get_args
+from functools import partial
+from typing import Any, TypeAlias, assert_never, cast
 
 from openai import AsyncOpenAI
 from pydantic_core import from_json
@@ -39,6 +39,7 @@ from toolkit.chat import (
     ReasoningBlock,
     ReasoningDelta,
     ResponseDone,
+    ResponseFormat,
     StopReason,
     StreamEvent,
     SystemMessage,
@@ -50,24 +51,16 @@ from toolkit.chat import (
     Usage,
     UserMessage,
 )
+from toolkit.chat.request import Capabilities, describe_with_hints
+from toolkit.errors import ConfigurationError
+from toolkit.json_text import write_json
 from toolkit.providers.adapter import MOST_CONNECTIONS, Decoder, Exchange, WholeAnswer
-from toolkit.providers.dialect import (
-    Dialect,
-    arguments_text,
-    checked_choice,
-    checked_message,
-    data_url_of,
-    extra_without,
-    file_text,
-    result_text,
-    sealed,
-    stop_texts,
-    strict_format,
-    unsealed,
-)
 from toolkit.providers.encoding import (
+    ONE_AT_A_TIME,
+    ChatDialect,
     EncodedOnce,
     JsonObject,
+    arguments_text,
     as_amount,
     as_bytes,
     as_count,
@@ -76,19 +69,29 @@ from toolkit.providers.encoding import (
     as_mapping,
     as_text,
     assemble_body,
+    checked_choice,
+    checked_message,
+    data_url_of,
     encode_tools_once,
+    extra_without,
+    file_text,
     join_list,
+    result_text,
+    sealed,
+    stop_texts,
+    strict_format,
     to_bytes,
+    unsealed,
     usage_details,
 )
 from toolkit.providers.failures import Failures
 from toolkit.providers.openai.client import KeySource, OpenAIClient
+from toolkit.providers.servers import COMPATIBLE_CHAT, CompatibleServer
 from toolkit.schema import project_openai_strict
-from toolkit.settings import Duration, check_setting
+from toolkit.settings import Duration
 
-MaxTokensField: TypeAlias = Literal["max_tokens", "max_completion_tokens"]
 CHAT_SEAL = "openai"
-CHAT_DIALECT = Dialect(call_id=re.compile(r"[\x21-\x7e]+"), longest_call_id=40)
+_SCHEMA_IN_WORDS = "Answer with JSON alone, which must follow this JSON Schema: "
 _AUDIO_FORMATS = {"mpeg": "mp3", "wave": "wav", "vnd.wave": "wav"}
 _ChatBytes: TypeAlias = tuple[bytes, ...]
 """A message; after a result that has some, its attachments."""
@@ -137,14 +140,12 @@ class OpenAIProvider(OpenAIClient):
             which waits ten minutes for each piece.
         headers: Sent with each request.
         options: Fields for each request, such as `ChatOptions`; `ChatRequest.options` go over them.
-        max_tokens_field: The name of that field; None means ``max_completion_tokens`` at OpenAI and Azure,
-            ``max_tokens`` elsewhere.
-        reasoning_field: The field in which the model's reasoning is sent back; None means ``reasoning_content``, and
-            nothing at OpenAI and Azure, which refuse it. An empty text leaves it out.
         max_connections: The most connections of one event loop; more requests wait for one.
-        name: The name in errors.
-        client: A client of your own, for Azure or a proxy; it is not closed, and `api_key`, `base_url` and
-            `headers` are its own matter.
+        name: The name in errors; None means that of the server.
+        server: A server that speaks this format: where it is, the variable of its key, its dialect. None means OpenAI,
+            or `base_url` with the dialect that is known of its host.
+        client: A client of your own, for a proxy; it is not closed, and `api_key`, `base_url` and `headers` are its
+            own matter.
 
     Raises:
         ProviderAuthError: There is no key and the server is not on this machine.
@@ -152,6 +153,7 @@ class OpenAIProvider(OpenAIClient):
 
     _path = "/chat/completions"
     _protocol = "a chat completion"
+    _name = "openai"
 
     def __init__(
         self,
@@ -162,10 +164,9 @@ class OpenAIProvider(OpenAIClient):
         timeout: Duration | None = None,
         headers: Mapping[str, str] | None = None,
         options: Mapping[str, Any] | None = None,
-        max_tokens_field: MaxTokensField | None = None,
-        reasoning_field: str | None = None,
         max_connections: int = MOST_CONNECTIONS,
-        name: str = "openai",
+        name: str | None = None,
+        server: CompatibleServer | None = None,
         client: AsyncOpenAI | None = None,
     ) -> None:
         super().__init__(
@@ -176,23 +177,28 @@ class OpenAIProvider(OpenAIClient):
             headers=headers,
             max_connections=max_connections,
             name=name,
+            server=server,
             client=client,
         )
-        check_setting("max_tokens_field", max_tokens_field, *get_args(MaxTokensField), None)
-        if reasoning_field is None and not self._is_own:
-            reasoning_field = "reasoning_content"
-        self._encoder = ChatEncoder(
-            model=model,
-            defaults=options or {},
-            max_tokens_field=max_tokens_field or ("max_completion_tokens" if self._is_own else "max_tokens"),
-            reasoning_field=reasoning_field or None,
-            is_openai=self._is_own,
+        self._encoder = ChatEncoder(model=model, defaults=options or {}, dialect=self._dialect)
+
+    def _list_capabilities(self, model: str) -> Capabilities:  # noqa: ARG002 - all models alike
+        dialect = self._dialect
+        return Capabilities(
+            forced_calls="native" if "required" in dialect.choices else "refused",
+            no_calls="native" if "none" in dialect.choices else "emulated",
+            one_call_at_a_time="native" if dialect.takes_parallel_switch else "emulated",
+            strict_tools="native" if dialect.takes_strict else "unused",
+            answer_schemas="native" if dialect.takes_schema else "emulated",
+            sound="native" if dialect.is_openai else "refused",
+            reasoning_back="native" if dialect.reasoning_field else "unused",
+            source="https://platform.openai.com/docs/api-reference/chat" if dialect.is_openai else self._server.source,
         )
 
     @property
     def reports_cost(self) -> bool:
         """True if answers may report their cost: routers' do, OpenAI's and Azure's don't."""
-        return not self._is_own
+        return not self._dialect.is_openai
 
     async def _encode_request(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:
         return self._make_exchange(), self._encoder.encode(request, streams=streams)
@@ -240,27 +246,15 @@ class ChatEncoder:
     Args:
         model: The model's name.
         defaults: Fields that the request may overwrite.
-        max_tokens_field: Where the limit goes.
-        reasoning_field: Where reasoning goes back; None leaves it out.
-        is_openai: True if the server refuses anything that is not OpenAI's own, such as extra data with calls.
+        dialect: The abilities of the server.
     """
 
-    def __init__(
-        self,
-        *,
-        model: str,
-        defaults: Mapping[str, Any],
-        max_tokens_field: str = "max_tokens",
-        reasoning_field: str | None = None,
-        is_openai: bool = False,
-    ) -> None:
+    def __init__(self, *, model: str, defaults: Mapping[str, Any], dialect: ChatDialect = COMPATIBLE_CHAT) -> None:
         self._model = model
         self._defaults = dict(defaults)
-        self._max_tokens_field = max_tokens_field
-        self._reasoning_field = reasoning_field
-        self._is_openai = is_openai
+        self._dialect = dialect
         self._messages = EncodedOnce(self._encode_once, size_of=lambda encoded: sum(map(len, encoded)))
-        self._tools = encode_tools_once(encode_chat_tool)
+        self._tools = encode_tools_once(partial(encode_chat_tool, dialect=dialect))
 
     def encode(self, request: ChatRequest, *, streams: bool) -> bytes:
         """Return the body of the request: its `options` over everything, one of None takes the field away.
@@ -268,45 +262,78 @@ class ChatEncoder:
         Raises:
             ConfigurationError: The request asks for something that the format can't express.
         """
+        dialect = self._dialect
         body: JsonObject = {**self._defaults, "model": self._model}
-        tools = request.tools or ()
-        choice = checked_choice(request.tool_choice, tools)
+        tools, notes = request.tools or (), list[str]()
         if tools:
-            if choice == "one":
-                name = CHAT_DIALECT.tool_name_of(request.tool_choice)
-                body["tool_choice"] = {"type": "function", "function": {"name": name}}
-            elif choice != "auto":
-                body["tool_choice"] = choice
-            if request.parallel_tool_calls is not None:
+            tools = self._choose_tools(request, tools, body)
+            if request.parallel_tool_calls is not None and dialect.takes_parallel_switch:
                 body["parallel_tool_calls"] = request.parallel_tool_calls
+            elif request.parallel_tool_calls is False:
+                notes.append(ONE_AT_A_TIME)
+        else:
+            checked_choice(request.tool_choice, tools)
         if request.response_format is not None:
-            schema, is_strict = strict_format(request.response_format.schema, is_openai=self._is_openai)
-            name = CHAT_DIALECT.tool_name_of(request.response_format.name)
-            body["response_format"] = {
-                "type": "json_schema",
-                "json_schema": {"name": name, "schema": schema, "strict": is_strict},
-            }
+            body["response_format"], note = self._encode_format(request.response_format)
+            notes += note
         settings: JsonObject = {
             "temperature": request.temperature,
-            self._max_tokens_field: request.max_tokens,
-            "seed": request.seed,
+            dialect.max_tokens_field: request.max_tokens,
+            dialect.seed_field: request.seed,
             "stop": stop_texts(request.stop),
             "reasoning_effort": request.reasoning_effort,
         }
         body |= {name: value for name, value in settings.items() if value is not None}
         if streams:
-            body |= {"stream": True, "stream_options": {"include_usage": True}}
+            body["stream"] = True
+            if dialect.takes_stream_options:
+                body["stream_options"] = {"include_usage": True}
         body |= request.options
         members = {"messages": self._join_messages(request.messages)}
+        if notes:
+            system_message = {"role": "system", "content": "\n\n".join(notes)}
+            members["messages"] = [*members["messages"], to_bytes(system_message, "a note")]
         if tools:
             members["tools"] = self._tools.all_of(tools)
         return assemble_body(body, members)
+
+    def _choose_tools(
+        self, request: ChatRequest, tools: Sequence[ToolDefinition], body: JsonObject
+    ) -> Sequence[ToolDefinition]:
+        """Put the choice of tools into a body, and return the tools to offer."""
+        dialect = self._dialect
+        choice = checked_choice(request.tool_choice, tools)
+        if choice == "auto":
+            return tools
+        if choice == "none" and "none" not in dialect.choices:
+            return ()
+        if choice == "one" and "one" in dialect.choices:
+            name = dialect.tool_name_of(request.tool_choice)
+            body["tool_choice"] = {"type": "function", "function": {"name": name}}
+            return tools
+        if choice == "one":
+            tools = [tool for tool in tools if tool.name == request.tool_choice]
+        if choice != "none" and "required" not in dialect.choices:
+            raise ConfigurationError(
+                f"this server can't be made to call a tool: leave tool_choice '{request.tool_choice}' out, or ask in "
+                "another way, as by provider_for(..., calling='guided')"
+            )
+        body["tool_choice"] = "none" if choice == "none" else dialect.required_choice
+        return tools
+
+    def _encode_format(self, wanted: ResponseFormat) -> tuple[JsonObject, Sequence[str]]:
+        """Return the form of the answer, and what has to be said in words."""
+        if not self._dialect.takes_schema:
+            return {"type": "json_object"}, [_SCHEMA_IN_WORDS + write_json(dict(wanted.schema))]
+        schema, is_strict = strict_format(wanted.schema, is_openai=self._dialect.is_openai)
+        name = self._dialect.tool_name_of(wanted.name)
+        return {"type": "json_schema", "json_schema": {"name": name, "schema": schema, "strict": is_strict}}, ()
 
     def reading_of(self, request: ChatRequest) -> ChatReading:
         """Return the reader of the answer to a request."""
         audio = request.options.get("audio", self._defaults.get("audio"))
         audio_format = str(cast("JsonObject", audio).get("format", "wav")) if isinstance(audio, Mapping) else "wav"
-        return ChatReading(CHAT_DIALECT.names_back(request.tools), audio_format)
+        return ChatReading(self._dialect.names_back(request.tools), audio_format)
 
     def _join_messages(self, messages: Sequence[Message]) -> list[bytes]:
         """Return the messages; what results could not hold follows the last result of each turn."""
@@ -326,44 +353,37 @@ class ChatEncoder:
         return wire
 
     def _encode_once(self, message: Message) -> _ChatBytes:
-        encoded = encode_chat_message(
-            checked_message(message), reasoning_field=self._reasoning_field, sends_extra=not self._is_openai
-        )
+        encoded = encode_chat_message(checked_message(message), dialect=self._dialect)
         wire = to_bytes(encoded.wire, f"the {message.role} message")
         return (wire, to_bytes(encoded.attachments, "a result")[1:-1]) if encoded.attachments else (wire,)
 
 
-def encode_chat_message(
-    message: Message, *, reasoning_field: str | None = None, sends_extra: bool = True
-) -> ChatWireMessage:
-    """Return one message as the wire has it. Pure: the same message gives the same value, which may be cached.
-
-    Args:
-        message: The message to encode.
-        reasoning_field: The field in which the server wants its reasoning back; None leaves it out.
-        sends_extra: True if extra data that servers sent with calls is sent back.
-    """
+def encode_chat_message(message: Message, *, dialect: ChatDialect = COMPATIBLE_CHAT) -> ChatWireMessage:
+    """Return one message as the wire has it. Pure: the same message gives the same value, which may be cached."""
     match message:
         case SystemMessage():
             return ChatWireMessage({"role": "system", "content": message.content})
         case UserMessage():
             return ChatWireMessage({"role": "user", "content": _encode_chat_user(message.content)})
         case AssistantMessage():
-            return ChatWireMessage(_encode_chat_assistant(message, reasoning_field, sends_extra=sends_extra))
+            return ChatWireMessage(_encode_chat_assistant(message, dialect))
         case ToolResult():
-            return _encode_chat_result(message)
+            return _encode_chat_result(message, dialect)
         case _:
             assert_never(message)
 
 
-def encode_chat_tool(definition: ToolDefinition) -> JsonObject:
+def encode_chat_tool(definition: ToolDefinition, *, dialect: ChatDialect = COMPATIBLE_CHAT) -> JsonObject:
     """Return a tool as the wire has it; a strict one with its schema as strict mode accepts it.
 
     Raises:
         SchemaError: The tool is strict and strict mode can't say its schema.
     """
-    function: JsonObject = {"name": CHAT_DIALECT.tool_name_of(definition.name), "description": definition.description}
-    if definition.strict:
+    function: JsonObject = {
+        "name": dialect.tool_name_of(definition.name),
+        "description": describe_with_hints(definition),
+    }
+    if definition.strict and dialect.takes_strict:
         function |= {"parameters": project_openai_strict(definition.parameters), "strict": True}
     else:
         function["parameters"] = definition.parameters
@@ -412,7 +432,7 @@ def _make_text_part(text: str) -> JsonObject:
     return {"type": "text", "text": text}
 
 
-def _encode_chat_assistant(message: AssistantMessage, reasoning_field: str | None, *, sends_extra: bool) -> JsonObject:
+def _encode_chat_assistant(message: AssistantMessage, dialect: ChatDialect) -> JsonObject:
     texts: list[str] = []
     calls: list[JsonObject] = []
     reasoning: list[ReasoningBlock] = []
@@ -421,7 +441,12 @@ def _encode_chat_assistant(message: AssistantMessage, reasoning_field: str | Non
             case TextBlock():
                 texts.append(block.text)
             case ToolCall():
-                calls.append({**(extra_without(block, "anthropic") if sends_extra else {}), **_encode_chat_call(block)})
+                extra = (
+                    extra_without(block, "anthropic", "openai-responses")
+                    if dialect.takes_extra and not dialect.is_openai
+                    else {}
+                )
+                calls.append({**extra, **_encode_chat_call(block, dialect)})
             case ReasoningBlock():
                 reasoning.append(block)
             case ImageBlock() | AudioBlock() | FileBlock():
@@ -429,8 +454,8 @@ def _encode_chat_assistant(message: AssistantMessage, reasoning_field: str | Non
             case _:
                 assert_never(block)
     wire: JsonObject = {"role": "assistant", "content": "\n".join(texts) if texts or not calls else None}
-    if reasoning_field is not None:
-        wire.update(_encode_chat_reasoning(reasoning, reasoning_field))
+    if dialect.reasoning_field is not None:
+        wire.update(_encode_chat_reasoning(reasoning, dialect.reasoning_field))
     if calls:
         wire["tool_calls"] = calls
     return wire
@@ -445,14 +470,14 @@ def _encode_chat_reasoning(reasoning: Sequence[ReasoningBlock], reasoning_field:
     return wire
 
 
-def _encode_chat_call(call: ToolCall) -> JsonObject:
-    function = {"name": CHAT_DIALECT.tool_name_of(call.name), "arguments": arguments_text(call.arguments)}
-    return {"id": CHAT_DIALECT.call_id_of(call.id), "type": "function", "function": function}
+def _encode_chat_call(call: ToolCall, dialect: ChatDialect) -> JsonObject:
+    function = {"name": dialect.tool_name_of(call.name), "arguments": arguments_text(call.arguments)}
+    return {"id": dialect.call_id_of(call.id), "type": "function", "function": function}
 
 
-def _encode_chat_result(result: ToolResult) -> ChatWireMessage:
-    call_id = CHAT_DIALECT.call_id_of(result.call_id)
-    name = CHAT_DIALECT.tool_name_of(result.tool_name) if result.tool_name else ""
+def _encode_chat_result(result: ToolResult, dialect: ChatDialect) -> ChatWireMessage:
+    call_id = dialect.call_id_of(result.call_id)
+    name = dialect.tool_name_of(result.tool_name) if result.tool_name else ""
     output = result_text(result, name=name, call_id=call_id)
     attachments = tuple([_encode_chat_part(block) for block in output.attachments])
     return ChatWireMessage({"role": "tool", "tool_call_id": call_id, "content": output.text}, attachments)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Literal, TypedDict, cast
@@ -21,17 +20,15 @@ from openai import (
 
 from toolkit.errors import ProviderAuthError
 from toolkit.http_replies import ACCEPTED_ENCODINGS, BoundedClient
-from toolkit.providers.adapter import Adapter, Exchange, checked_key, is_of, key_for, withheld_headers
+from toolkit.providers.adapter import Adapter, Exchange, checked_key, is_loopback, key_for, withheld_headers
 from toolkit.providers.failures import Failures
+from toolkit.providers.servers import SERVERS, CompatibleServer, find_dialect
 from toolkit.redaction import without_credentials
 from toolkit.runtime.backend import LoopLocal
 from toolkit.settings import Duration
 
 KeySource = str | Callable[[], Awaitable[str]]
 """A key, or a function that returns one before each request."""
-_OPENAI_URL = "https://api.openai.com/v1"
-_OWN_HOSTS = ("openai.com", "azure.com")
-_OPENAI_HOSTS = ("openai.com",)
 _ACCOUNT = ("OpenAI-Organization", "OpenAI-Project")
 _OPENAI_HEADERS = {"content-type": "application/json", "accept-encoding": ACCEPTED_ENCODINGS}
 
@@ -104,11 +101,17 @@ async def _ask_key(source: Callable[[], Awaitable[str]], provider: str) -> str:
     return checked_key(given, provider)
 
 
+def _advise_key(server: CompatibleServer) -> str:
+    variables = server.key_variables
+    return "check the key: api_key" + (f" or the environment variable {variables[-1]}" if variables else "")
+
+
 class OpenAIClient(Adapter):
     """The ground of both providers."""
 
     _path: str
     _protocol: str
+    _name: str
 
     def __init__(
         self,
@@ -119,37 +122,40 @@ class OpenAIClient(Adapter):
         timeout: Duration | None,
         headers: Mapping[str, str] | None,
         max_connections: int,
-        name: str,
+        name: str | None,
+        server: CompatibleServer | None,
         client: AsyncOpenAI | None,
     ) -> None:
+        self._server = server or SERVERS["openai"]
         if client is not None:
             base_url = str(client.base_url)
             api_key = client.api_key or "none"
             headers = {name: value for name, value in client.default_headers.items() if isinstance(value, str)}
         super().__init__(
             model,
-            name=name,
-            base_url=base_url or os.environ.get("OPENAI_BASE_URL") or _OPENAI_URL,
+            name=name or (server.name if server else self._name),
+            base_url=base_url or self._server.find_url(),
             timeout=timeout,
             headers=headers,
             max_connections=max_connections,
         )
         key = api_key or key_for(
             self._base_url,
-            name=name,
-            variables=["OPENAI_API_KEY"],
-            hosts=_OPENAI_HOSTS,
+            name=self.name,
+            variables=self._server.key_variables,
+            hosts=self._server.hosts,
             advice=" (any text, for a server that asks for none)",
+            is_local=is_loopback(self._server.base_url),
         )
-        self._api_key = key if callable(key) else checked_key(key, name)
-        self._is_own = is_of(self._base_url, *_OWN_HOSTS)
+        self._api_key = key if callable(key) else checked_key(key, self.name)
+        self._dialect = server.dialect if server else find_dialect(self._base_url)
         self._given_client = client
         self._request_headers = dict[str, Any](_OPENAI_HEADERS)
         if client is None:
             variable, given = "OPENAI_CUSTOM_HEADERS", self._headers
-            withheld = withheld_headers(self._base_url, variable, _OPENAI_HOSTS, *_ACCOUNT, given=given)
+            withheld = withheld_headers(self._base_url, variable, SERVERS["openai"].hosts, *_ACCOUNT, given=given)
             self._request_headers |= dict.fromkeys(withheld, omit)
-        key = self._api_key if isinstance(self._api_key, str) else partial(_ask_key, self._api_key, name)
+        key = self._api_key if isinstance(self._api_key, str) else partial(_ask_key, self._api_key, self.name)
         self._clients = LoopLocal(
             partial(_make_client, self._limits, api_key=key, base_url=self._base_url, default_headers=self._headers),
             AsyncOpenAI.close,
@@ -190,7 +196,7 @@ class OpenAIClient(Adapter):
             provider=self.name,
             url=without_credentials(self._base_url),
             model=self.model,
-            key_advice="check the key: api_key or the environment variable OPENAI_API_KEY",
+            key_advice=_advise_key(self._server),
             protocol=self._protocol,
             url_advice="check base_url, which mostly ends in /v1",
             secrets=(key, *self._secrets),

@@ -1,7 +1,7 @@
 """Responses, OpenAI's format for models that reason: the provider, its requests and its answers.
 
 A request is a flat list of items, in which reasoning, text and calls keep their order. Of what differs between formats
-(`toolkit.providers.dialect`) this one has:
+(`toolkit.providers.encoding`) this one has:
 
 - Results hold text, images and files. There is no field for a failed call: the text begins with "Error".
 - There is no sound: a user's is refused, and a word in brackets stands for a tool's or the model's own.
@@ -15,9 +15,12 @@ Compatible servers leave fields out, the numbers of events among them, so nothin
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, assert_never, cast
@@ -51,24 +54,15 @@ from toolkit.chat import (
     Usage,
     UserMessage,
 )
+from toolkit.chat.request import Capabilities, Support, describe_with_hints
 from toolkit.errors import ConfigurationError
 from toolkit.providers.adapter import MOST_CONNECTIONS, Decoder, Exchange, WholeAnswer
-from toolkit.providers.dialect import (
-    Dialect,
-    arguments_text,
-    checked_choice,
-    checked_message,
-    data_url_of,
-    error_text,
-    extra_without,
-    file_text,
-    sealed,
-    strict_format,
-    unsealed,
-)
 from toolkit.providers.encoding import (
+    Dialect,
     EncodedOnce,
     JsonObject,
+    arguments_object,
+    arguments_text,
     as_bytes,
     as_count,
     as_items,
@@ -76,12 +70,23 @@ from toolkit.providers.encoding import (
     as_mapping,
     as_text,
     assemble_body,
+    checked_choice,
+    checked_message,
+    data_url_of,
     encode_tools_once,
+    error_text,
+    extra_without,
+    file_text,
+    find_tool_changes,
+    sealed,
+    strict_format,
     to_bytes,
+    unsealed,
     usage_details,
 )
 from toolkit.providers.failures import Failures
 from toolkit.providers.openai.client import KeySource, OpenAIClient
+from toolkit.providers.servers import CompatibleServer
 from toolkit.schema import project_openai_strict
 from toolkit.settings import Duration
 
@@ -103,12 +108,15 @@ WAITING = frozenset(
     | {"shell_call", "tool_search_call"}
 )
 """Items that the application answers, unless the response holds the answer."""
+_ADDITIONAL_TOOLS: JsonObject = {"type": "additional_tools", "role": "developer"}
 _TEXT_DELTAS = frozenset({"response.output_text.delta", "response.refusal.delta"})
 _REASONING_DELTAS = frozenset({"response.reasoning_summary_text.delta", "response.reasoning_text.delta"})
 _ENDINGS = frozenset({"response.completed", "response.incomplete", "response.failed"})
 _RESPONSES_METADATA = ("id", "service_tier", "prompt_cache_diagnostics", "incomplete_details")
 _UNFINISHED = ("queued", "in_progress", "cancelled")
-_RESPONSES_CALL_FIELDS = frozenset({"id", "type", "call_id", "name", "arguments", "status"})
+_RESPONSES_CALL_FIELDS = frozenset({"id", "type", "call_id", "name", "arguments", "input", "status"})
+_END_OF_TEXT = '"}'
+_CALLERS = {"model": "direct", "code": "programmatic"}
 _BETWEEN_SUMMARIES = "\n\n"
 _PAID_CALLS = {
     "web_search_call": "web_searches",
@@ -142,8 +150,9 @@ class OpenAIResponsesProvider(OpenAIClient):
         seals_reasoning: True to ask for sealed reasoning; None means yes, but for the models of OpenAI that don't
             reason, which refuse to be asked.
         max_connections: The most connections of one event loop; more requests wait for one.
-        name: The name in errors.
-        client: A client of your own, for Azure or a proxy; it is not closed, and `api_key`, `base_url` and
+        name: The name in errors; None means that of the server.
+        server: A server that speaks this format, such as ``SERVERS["azure"]``; None means OpenAI, or `base_url`.
+        client: A client of your own, for a proxy; it is not closed, and `api_key`, `base_url` and
             `headers` are its own matter.
 
     Raises:
@@ -152,6 +161,7 @@ class OpenAIResponsesProvider(OpenAIClient):
 
     _path = "/responses"
     _protocol = "a response"
+    _name = "openai-responses"
 
     def __init__(
         self,
@@ -164,7 +174,8 @@ class OpenAIResponsesProvider(OpenAIClient):
         options: Mapping[str, Any] | None = None,
         seals_reasoning: bool | None = None,
         max_connections: int = MOST_CONNECTIONS,
-        name: str = "openai-responses",
+        name: str | None = None,
+        server: CompatibleServer | None = None,
         client: AsyncOpenAI | None = None,
     ) -> None:
         super().__init__(
@@ -175,26 +186,52 @@ class OpenAIResponsesProvider(OpenAIClient):
             headers=headers,
             max_connections=max_connections,
             name=name,
+            server=server,
             client=client,
         )
         defaults: dict[str, Any] = {"store": False}
         if seals_reasoning or (seals_reasoning is None and not _WITHOUT_REASONING.match(model)):
             defaults["include"] = ["reasoning.encrypted_content"]
-        self._encoder = ResponsesEncoder(model=model, defaults=defaults, options=options or {}, is_openai=self._is_own)
+        self._encoder = ResponsesEncoder(
+            model=model, defaults=defaults, options=options or {}, is_openai=self._dialect.is_openai
+        )
 
     async def _encode_request(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:
         return self._make_exchange(), self._encoder.encode(request, streams=streams)
 
     def _decode_answer(self, answer: WholeAnswer, request: ChatRequest) -> ChatResponse:
         names = RESPONSES_DIALECT.names_back(request.tools)
-        return decode_response(answer.json, self._make_failures, names, request_id=answer.request_id)
+        return decode_response(
+            answer.json,
+            self._make_failures,
+            names,
+            freeform=find_freeform(request.tools),
+            request_id=answer.request_id,
+        )
 
     def _read_usage(self, answer: Mapping[str, Any]) -> Usage:
         return decode_responses_usage(answer)
 
     def _make_decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:
         return ResponsesStreamDecoder(
-            self._make_failures, RESPONSES_DIALECT.names_back(request.tools), request_id=request_id
+            self._make_failures,
+            RESPONSES_DIALECT.names_back(request.tools),
+            freeform=find_freeform(request.tools),
+            request_id=request_id,
+        )
+
+    def _list_capabilities(self, model: str) -> Capabilities:
+        new: Support = "native" if self._dialect.is_openai and not _WITHOUT_REASONING.match(model) else "unused"
+        other: Support = "native" if new == "native" else "emulated"
+        return Capabilities(
+            media_in_results="native",
+            files="native",
+            output_schemas=new,
+            code_callers=new,
+            freeform_tools=other,
+            deferred_tools=other,
+            tool_changes=new,
+            source="https://platform.openai.com/docs/api-reference/responses",
         )
 
     def _find_azure_path(self, path: str) -> str:
@@ -223,8 +260,9 @@ class ResponsesEncoder:
         self._defaults = dict(defaults)
         _add_options(self._defaults, options)
         self._is_openai = is_openai
+        self._has_new_tools = is_openai and not _WITHOUT_REASONING.match(model)
         self._messages = EncodedOnce(self._encode_items, size_of=len)
-        self._tools = encode_tools_once(encode_responses_tool)
+        self._tools = encode_tools_once(partial(encode_responses_tool, has_new_tools=self._has_new_tools))
 
     def encode(self, request: ChatRequest, *, streams: bool) -> bytes:
         """Return the body of the request: its `options` over everything, one of None takes the field away.
@@ -234,7 +272,11 @@ class ResponsesEncoder:
         """
         if request.stop:
             raise ConfigurationError("responses have no stop texts: leave `stop` out, or use OpenAIProvider")
-        body: JsonObject = {**self._defaults, "model": self._model, **_encode_tool_settings(request)}
+        body: JsonObject = {
+            **self._defaults,
+            "model": self._model,
+            **_encode_tool_settings(request, has_new_tools=self._has_new_tools),
+        }
         if request.response_format is not None:
             schema, is_strict = strict_format(request.response_format.schema, is_openai=self._is_openai)
             name = RESPONSES_DIALECT.tool_name_of(request.response_format.name)
@@ -249,24 +291,36 @@ class ResponsesEncoder:
         }
         body |= {name: value for name, value in settings.items() if value is not None}
         _add_options(body, request.options)
-        members = {"input": [items for items in self._join_items(request.messages) if items]}
-        offered = [to_bytes(tool, "a tool of the options") for tool in body.pop("tools", None) or ()]
-        if request.tools or offered:
-            members["tools"] = [*self._tools.all_of(request.tools or ()), *offered]
+        tools, changes = find_tool_changes(request) if self._has_new_tools else (request.tools or (), ())
+        items, known = self._join_items(request.messages), {tool.name for tool in tools}
+        for shift, change in enumerate(changes):
+            new = [tool for tool in change.added if tool.name not in known]
+            item = assemble_body(_ADDITIONAL_TOOLS, {"tools": self._tools.all_of(new)}) if new else b""
+            items.insert(change.place + shift, item)
+            known.update([tool.name for tool in new])
+        members = {"input": [each for each in items if each]}
+        given = body.pop("tools", None) or ()
+        given = [*given, *find_openai_tools(request.tools or (), given)] if self._has_new_tools else given
+        if tools or given:
+            offered = [to_bytes(tool, "a tool of the options") for tool in given]
+            members["tools"] = [*self._tools.all_of(tools), *offered]
         return assemble_body(body, members)
 
     def _join_items(self, messages: Sequence[Message]) -> list[bytes]:
-        """Return the items of each message; the result of a call that a program made names its caller."""
+        """Return the items of each message; a result says what its call was: of a program, or of a freeform tool."""
         encoded = self._messages.all_of(messages)
-        callers: dict[str, Any] = {}
+        calls: dict[str, ToolCall] = {}
         for place, message in enumerate(messages):
             if isinstance(message, AssistantMessage):
                 for block in message.content:
-                    if isinstance(block, ToolCall) and block.extra is not None and block.extra.get("caller"):
-                        callers[block.id] = block.extra["caller"]
-            elif callers and isinstance(message, ToolResult) and message.call_id in callers:
-                caller = to_bytes(callers[message.call_id], "the caller")
-                encoded[place] = b"".join([encoded[place][:-1], b',"caller":', caller, b"}"])
+                    if isinstance(block, ToolCall) and block.extra is not None:
+                        calls[block.id] = block
+            elif calls and isinstance(message, ToolResult) and message.call_id in calls:
+                call = calls[message.call_id]
+                if _is_freeform(call):
+                    encoded[place] = encoded[place].replace(b'"function_call_output"', b'"custom_tool_call_output"', 1)
+                if caller := (call.extra or {}).get("caller"):
+                    encoded[place] = b"".join([encoded[place][:-1], b',"caller":', to_bytes(caller, "a caller"), b"}"])
         return encoded
 
     def _encode_items(self, message: Message) -> bytes:
@@ -296,35 +350,81 @@ def encode_responses_message(message: Message, *, sends_open_reasoning: bool = F
             assert_never(message)
 
 
-def encode_responses_tool(definition: ToolDefinition) -> JsonObject:
+def encode_responses_tool(definition: ToolDefinition, *, has_new_tools: bool = True) -> JsonObject:
     """Return a tool as the wire has it; a strict one with its schema as strict mode accepts it.
+
+    Args:
+        definition: The tool.
+        has_new_tools: False for other servers and old models, which know functions alone.
 
     Raises:
         SchemaError: The tool is strict and strict mode can't say its schema.
     """
-    parameters = project_openai_strict(definition.parameters) if definition.strict else definition.parameters
-    return {
+    name, freeform = RESPONSES_DIALECT.tool_name_of(definition.name), definition.freeform
+    hints = _encode_hints(definition) if has_new_tools else {}
+    if freeform is not None and has_new_tools:
+        form = {"type": "grammar", "syntax": freeform.syntax, "definition": freeform.grammar}
+        described = describe_with_hints(replace(definition, freeform=None))
+        wire: JsonObject = {"type": "custom", "name": name, "description": described}
+        hints.pop("output_schema", None)
+        return {**wire, "format": form if freeform.grammar else {"type": "text"}, **hints}
+    wire = {
         "type": "function",
-        "name": RESPONSES_DIALECT.tool_name_of(definition.name),
-        "description": definition.description,
-        "parameters": parameters,
-        "strict": definition.strict,  # left out, it would mean yes
+        "name": name,
+        "description": describe_with_hints(definition),
+        "parameters": project_openai_strict(definition.parameters) if definition.strict else definition.parameters,
+        **hints,
     }
+    # Left out, it means that the server decides.
+    return wire if definition.strict is None else {**wire, "strict": definition.strict}
 
 
-def _encode_tool_settings(request: ChatRequest) -> JsonObject:
+def _encode_hints(definition: ToolDefinition) -> JsonObject:
+    hints = definition.hints
+    if hints is None:
+        return {}
+    wire: JsonObject = {
+        "allowed_callers": [_CALLERS[caller] for caller in hints.callers] or None,
+        "defer_loading": hints.deferred or None,
+        "output_schema": definition.output_schema if hints.shows_output_schema else None,
+    }
+    return {name: value for name, value in wire.items() if value is not None}
+
+
+def find_openai_tools(tools: Sequence[ToolDefinition], given: Sequence[Any]) -> Iterator[Mapping[str, str]]:
+    """Yield the tools of OpenAI's own that the hints of tools need, unless they are given."""
+    hints = [tool.hints for tool in tools if tool.hints is not None]
+    if not hints:
+        return
+    kinds = [as_mapping(tool).get("type") for tool in given]
+    if any("code" in each.callers for each in hints) and "programmatic_tool_calling" not in kinds:
+        yield {"type": "programmatic_tool_calling"}
+    if any(each.deferred for each in hints) and "tool_search" not in kinds:
+        yield {"type": "tool_search"}
+
+
+def _encode_tool_settings(request: ChatRequest, *, has_new_tools: bool) -> JsonObject:
     tools = request.tools or ()
     choice = checked_choice(request.tool_choice, tools)
     if not tools:
         return {}
     settings: JsonObject = {}
-    if choice == "one":
-        settings["tool_choice"] = {"type": "function", "name": RESPONSES_DIALECT.tool_name_of(request.tool_choice)}
+    if has_new_tools and choice in ("auto", "required") and any(each.removed for each in find_tool_changes(request)[1]):
+        allowed = [_name_tool(tool, find_freeform(tools)) for tool in tools]
+        settings["tool_choice"] = {"type": "allowed_tools", "mode": choice, "tools": allowed}
+    elif choice == "one":
+        chosen = next(tool for tool in tools if tool.name == request.tool_choice)
+        settings["tool_choice"] = _name_tool(chosen, find_freeform(tools) if has_new_tools else ())
     elif choice != "auto":
         settings["tool_choice"] = choice
     if request.parallel_tool_calls is not None:
         settings["parallel_tool_calls"] = request.parallel_tool_calls
     return settings
+
+
+def _name_tool(tool: ToolDefinition, freeform: Container[str]) -> JsonObject:
+    name = RESPONSES_DIALECT.tool_name_of(tool.name)
+    return {"type": "custom" if name in freeform else "function", "name": name}
 
 
 def _add_options(body: JsonObject, options: Mapping[str, Any]) -> None:
@@ -418,13 +518,25 @@ def _encode_responses_assistant(message: AssistantMessage, *, sends_open_reasoni
 
 
 def _encode_responses_call(call: ToolCall) -> JsonObject:
-    return {
-        **extra_without(call, "anthropic", "extra_content"),
-        "type": "function_call",
+    wire: JsonObject = {
+        **extra_without(call, "anthropic", "extra_content", RESPONSES_SEAL),
+        "type": "custom_tool_call" if _is_freeform(call) else "function_call",
         "call_id": RESPONSES_DIALECT.call_id_of(call.id),
         "name": RESPONSES_DIALECT.tool_name_of(call.name),
-        "arguments": arguments_text(call.arguments),
     }
+    if _is_freeform(call):
+        return {**wire, "input": as_text(next(iter(arguments_object(call.arguments).values()), ""))}
+    return {**wire, "arguments": arguments_text(call.arguments)}
+
+
+def _is_freeform(call: ToolCall) -> bool:
+    return bool(as_mapping((call.extra or {}).get(RESPONSES_SEAL)).get("freeform"))
+
+
+def find_freeform(tools: Sequence[ToolDefinition] | None) -> Mapping[str, str]:
+    """Return the parameters of the tools that take a text, by the tools' names on the wire; mostly empty."""
+    found = [tool for tool in tools or () if tool.freeform is not None]
+    return {RESPONSES_DIALECT.tool_name_of(each.name): each.freeform.parameter for each in found if each.freeform}
 
 
 def _encode_responses_reasoning(block: ReasoningBlock, *, is_open_sent: bool) -> JsonObject | None:
@@ -442,13 +554,13 @@ def _encode_responses_reasoning(block: ReasoningBlock, *, is_open_sent: bool) ->
     return None
 
 
-def find_unanswered(items: Sequence[Mapping[str, Any]]) -> tuple[UnansweredItem, ...]:
+def find_unanswered(items: Sequence[Mapping[str, Any]], freeform: Container[str] = ()) -> tuple[UnansweredItem, ...]:
     """Return the items that wait for an answer, in order.
 
     A program waits for nobody while calls of its own are answered. What is not known yet waits where it can be
     answered: where it has a ``call_id`` or is a request, and no answer stands beside it.
     """
-    waiting = [item for item in items if _is_waiting(item)]
+    waiting = [item for item in items if _is_waiting(item) and not _is_text_call(item, freeform)]
     if not waiting:
         return ()
     answered = {name for item in items for name in _list_answered(item)}
@@ -459,6 +571,10 @@ def find_unanswered(items: Sequence[Mapping[str, Any]]) -> tuple[UnansweredItem,
             if _find_item_id(item) not in answered
         ]
     )
+
+
+def _is_text_call(item: Mapping[str, Any], freeform: Container[str]) -> bool:
+    return item.get("type") == "custom_tool_call" and as_text(item.get("name")) in freeform
 
 
 def _is_waiting(item: Mapping[str, Any]) -> bool:
@@ -484,7 +600,7 @@ def _list_answered(item: Mapping[str, Any]) -> Iterator[str]:
         yield as_text(item.get("call_id"))
     if request := as_text(item.get("approval_request_id")):
         yield request
-    if item.get("type") == "function_call":
+    if item.get("type") in ("function_call", "custom_tool_call"):
         yield as_text(as_mapping(item.get("caller")).get("caller_id"))
 
 
@@ -493,6 +609,7 @@ def decode_response(
     failures: Callable[[], Failures],
     names: Mapping[str, str],
     *,
+    freeform: Mapping[str, str] = MappingProxyType({}),
     request_id: str | None = None,
 ) -> ChatResponse:
     """Return a response as an answer.
@@ -501,6 +618,7 @@ def decode_response(
         answer: The reply of the server.
         failures: Makes errors.
         names: The tools' own names by those on the wire, where they differ.
+        freeform: The parameters of the tools that take a text, by the tools' names on the wire.
         request_id: From the headers; else the response's own id is taken.
 
     Raises:
@@ -515,22 +633,24 @@ def decode_response(
     if not isinstance(answer.get("output"), list):
         raise failures().empty("output", request_id=request_id)
     items = as_items(answer.get("output"))
-    content = [block for item in items for block in _read_item(item, names)]
+    content = [block for item in items for block in _read_item(item, names, freeform)]
     is_refusal = any(part.get("type") == "refusal" for item in items for part in _list_message_parts(item))
     metadata = {name: answer[name] for name in _RESPONSES_METADATA if answer.get(name)}
     message = AssistantMessage(content)
     return ChatResponse(
         message=message,
         usage=decode_responses_usage(answer),
-        stop_reason=_find_response_stop(answer, items, is_refusal=is_refusal),
+        stop_reason=_find_response_stop(answer, items, freeform, is_refusal=is_refusal),
         model=as_text(answer.get("model")),
         request_id=request_id or as_text(answer.get("id")) or None,
         metadata=metadata,
-        unanswered=find_unanswered(items),
+        unanswered=find_unanswered(items, freeform),
     )
 
 
-def _read_item(item: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[AssistantContent]:
+def _read_item(
+    item: Mapping[str, Any], names: Mapping[str, str], freeform: Mapping[str, str]
+) -> Iterator[AssistantContent]:
     match item.get("type"):
         case "message":
             if phase := item.get("phase"):
@@ -542,6 +662,10 @@ def _read_item(item: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[As
             yield _read_reasoning(item)
         case "function_call":
             yield _read_function_call(item, names)
+        case "custom_tool_call" if item.get("name") in freeform:
+            text = write_text_argument(freeform[item["name"]], as_text(item.get("input")))
+            call = _read_function_call({**item, "arguments": text}, names)
+            yield replace(call, extra={**(call.extra or {}), RESPONSES_SEAL: {"freeform": True}})
         case "image_generation_call" if item.get("result"):
             yield _read_drawn_image(item)
         case _:
@@ -552,20 +676,40 @@ def _list_message_parts(item: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return as_items(item.get("content")) if item.get("type") == "message" else ()
 
 
+def write_text_argument(parameter: str, text: str) -> str:
+    """Return arguments of one text as JSON, of which each piece of the text is a piece."""
+    return f"{_begin_text(parameter)}{_escape_text(text)}{_END_OF_TEXT}"
+
+
+def _begin_text(parameter: str) -> str:
+    return f'{{"{_escape_text(parameter)}": "'
+
+
+def _escape_text(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
 class ResponsesStreamDecoder:
     """Turns the events of a response into ours: `feed` each one, then `finish`.
 
     Args:
         failures: Makes errors.
         names: The tools' own names by those on the wire, where they differ.
+        freeform: The parameters of the tools that take a text, by the tools' names on the wire.
         request_id: From the headers; else the response's own id is taken.
     """
 
     def __init__(
-        self, failures: Callable[[], Failures], names: Mapping[str, str], *, request_id: str | None = None
+        self,
+        failures: Callable[[], Failures],
+        names: Mapping[str, str],
+        *,
+        freeform: Mapping[str, str] = MappingProxyType({}),
+        request_id: str | None = None,
     ) -> None:
         self._failures = failures
         self._names = names
+        self._freeform = freeform
         self._request_id = request_id
         self._items: list[tuple[int, Mapping[str, Any]]] = []
         self._calls: dict[int | str | None, _ResponsesCall] = {}
@@ -594,6 +738,8 @@ class ResponsesStreamDecoder:
             yield ReasoningDelta(_BETWEEN_SUMMARIES)
         elif kind == "response.function_call_arguments.delta":
             yield from self._continue_call(event, as_text(event.get("delta")))
+        elif kind == "response.custom_tool_call_input.delta":
+            yield from self._continue_call(event, _escape_text(as_text(event.get("delta"))))
         elif kind == "response.output_item.added":
             yield from self._begin_call(event)
         elif kind == "response.output_item.done":
@@ -615,11 +761,16 @@ class ResponsesStreamDecoder:
 
     def _begin_call(self, event: Mapping[str, Any]) -> Iterator[StreamEvent]:
         item = as_mapping(event.get("item"))
-        if item.get("type") == "function_call":
-            name = as_text(item.get("name"))
+        name = as_text(item.get("name"))
+        if item.get("type") == "function_call" or _is_text_call(item, self._freeform):
             call = _ResponsesCall(len(self._calls), as_text(item.get("call_id")), self._names.get(name, name))
             self._calls[_find_item_key(event)] = call
-            yield call.more(as_text(item.get("arguments")))
+            if item.get("type") == "function_call":
+                yield call.more(as_text(item.get("arguments")))
+                return
+            yield ArgumentsDelta(call.number, call.id, call.name, _begin_text(self._freeform[name]))
+            if text := as_text(item.get("input")):
+                yield call.more(_escape_text(text))
 
     def _continue_call(self, event: Mapping[str, Any], text: str) -> Iterator[StreamEvent]:
         call = self._calls.get(_find_item_key(event))
@@ -637,6 +788,12 @@ class ResponsesStreamDecoder:
             elif not call.has_arguments:
                 # Some servers send the arguments only whole.
                 yield from self._continue_call(event, as_text(item.get("arguments")))
+        elif _is_text_call(item, self._freeform):
+            if self._calls.get(_find_item_key(event)) is None:
+                yield from self._begin_call(event)
+            elif not self._calls[_find_item_key(event)].has_arguments:
+                yield from self._continue_call(event, _escape_text(as_text(item.get("input"))))
+            yield from self._continue_call(event, _END_OF_TEXT)
 
     def _end_response(self, answer: Mapping[str, Any], *, is_cut: bool) -> None:
         self._ended = answer
@@ -644,7 +801,9 @@ class ResponsesStreamDecoder:
         whole: dict[str, Any] = {**answer, "output": output}
         if is_cut:
             whole["status"] = "incomplete"
-        self._response = decode_response(whole, self._failures, self._names, request_id=self._request_id)
+        self._response = decode_response(
+            whole, self._failures, self._names, freeform=self._freeform, request_id=self._request_id
+        )
 
 
 class _ResponsesCall:
@@ -688,12 +847,12 @@ def _is_page_view(item: Mapping[str, Any]) -> bool:
 
 
 def _find_response_stop(
-    answer: Mapping[str, Any], items: Sequence[Mapping[str, Any]], *, is_refusal: bool
+    answer: Mapping[str, Any], items: Sequence[Mapping[str, Any]], freeform: Container[str], *, is_refusal: bool
 ) -> StopReason:
     details = as_mapping(answer.get("incomplete_details"))
     if details.get("reason") == "content_filter":
         return "content_filter"
-    calls = [item for item in items if item.get("type") == "function_call"]
+    calls = [item for item in items if item.get("type") == "function_call" or _is_text_call(item, freeform)]
     is_cut = answer.get("status") == "incomplete" or any(call.get("status") == "incomplete" for call in calls)
     if is_cut or details:
         # Other reasons to stop early, such as a word of the user, cut nothing off but a call.
