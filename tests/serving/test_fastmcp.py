@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any
+from datetime import date
+from enum import Enum
+from typing import Any, Literal
 
 import anyio
 import httpx2
+import mcp.types as wire
 import pytest
 from fastmcp import Client, FastMCP
 from fastmcp.client.transports import StreamableHttpTransport
@@ -16,11 +19,13 @@ from fastmcp.exceptions import NotFoundError
 from fastmcp.server.auth import StaticTokenVerifier
 from fastmcp.server.middleware import Middleware
 from fastmcp.server.transforms import Namespace
+from pydantic import BaseModel, Field
 from starlette.applications import Starlette
 
 from tests.serving.test_users import ORDERS, TOKENS, find_user, made, shop
 from toolkit import Permissions, ToolRegistry, deny, tool
 from toolkit.serving.fastmcp import RegistryProvider
+from toolkit.serving.mcp import mcp_app
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]  # what FastMCP runs on
 
@@ -62,7 +67,7 @@ def reach(app: Starlette, token: str) -> StreamableHttpTransport:
 
 @asynccontextmanager
 async def connected(server: FastMCP[Any], **options: Any) -> AsyncGenerator[Client[Any]]:
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         async with Client(server, **options) as client:
             yield client
 
@@ -156,7 +161,7 @@ async def test_users_of_a_fastmcp_login_have_their_own_context() -> None:
     app = server.http_app(path="/mcp")
 
     seen: dict[str, Any] = {}
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         async with app.router.lifespan_context(app):
             for token, name in TOKENS.items():
                 async with Client(reach(app, token)) as client:
@@ -180,7 +185,91 @@ async def test_outside_of_a_request_the_reason_is_logged(caplog: pytest.LogCaptu
 async def test_fastmcps_client_sees_each_users_tools_on_our_server() -> None:
     app = shop(TOKENS)
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         async with app.router.lifespan_context(app), Client(reach(app, "s3cret-of-ada")) as client:
             result = await client.call_tool("orders")
     assert result.structured_content == {"result": ["a lamp"]}
+
+
+async def test_clients_are_notified_of_a_change_of_the_registry() -> None:
+    registry: ToolRegistry[object] = ToolRegistry([add])
+    server = FastMCP("ours", providers=[RegistryProvider(registry)])
+    changed = anyio.Event()
+
+    async def note(message: Any) -> None:
+        if isinstance(message, wire.ToolListChangedNotification):
+            changed.set()
+
+    async with connected(server, message_handler=note, mode="legacy") as client:
+        assert [each.name for each in await client.list_tools()] == ["add"]
+        registry.register(wipe)
+        await changed.wait()
+        assert [each.name for each in await client.list_tools()] == ["add", "wipe"]
+
+
+class Size(Enum):
+    SMALL = "s"
+
+
+class Person(BaseModel):
+    name: str = Field(alias="fullName")
+    born: date | None = None
+
+
+OUTPUTS: list[tuple[Any, Any, Any]] = [
+    (int, 5, 5),
+    (float, 1.5, 1.5),
+    (float, float("nan"), None),
+    (bool, True, True),
+    (str, "5", "5"),
+    (str, '"Yes", she said', '"Yes", she said'),
+    (str | None, None, None),
+    (int | None, None, None),
+    (int | None, 3, 3),
+    (date, date(2026, 1, 31), date(2026, 1, 31)),
+    (Size, Size.SMALL, "s"),
+    (Literal["1", "a"], "1", "1"),
+    (list[int], [1, 2], [1, 2]),
+    (set[int], {2, 1}, [1, 2]),
+    (dict[str, int], {"a": 1}, {"a": 1}),
+    (list[Person] | None, [Person(fullName="Ada")], [{"fullName": "Ada", "born": None}]),
+    (int, "five", None),
+]
+
+
+def make_giver(number: int, hint: Any, value: Any) -> Any:
+    def give() -> Any:
+        """Give it."""
+        return value
+
+    give.__name__, give.__annotations__["return"] = f"give_{number}", hint
+    return tool(give)
+
+
+def read_people(data: list[Any]) -> list[Any]:
+    return [each if isinstance(each, int) else vars(each) for each in data]
+
+
+async def test_fastmcps_client_reads_the_plain_values_of_tools_on_our_server_and_in_its_own() -> None:
+    registry = ToolRegistry[object]([make_giver(number, *each[:2]) for number, each in enumerate(OUTPUTS)])
+    app = mcp_app(registry)
+    with anyio.fail_after(240):
+        async with app.router.lifespan_context(app):
+            for target in (reach(app, ""), FastMCP("shop", providers=[RegistryProvider(registry)])):
+                async with Client(target) as client:
+                    for number, (_, given, read) in enumerate(OUTPUTS):
+                        result = await client.call_tool(f"give_{number}", raise_on_error=False)
+                        assert result.is_error is (read is None and given is not None)
+                        if result.is_error:
+                            assert "did not return what its output schema says" in str(result.content)
+                        data: Any = result.data
+                        assert (read_people(data) if isinstance(read, list) else data) == read
+
+
+@pytest.mark.parametrize("hint", [str | int, object, Any, None, bytes, Literal[1, "a"]], ids=str)
+async def test_an_output_whose_text_does_not_tell_its_value_has_no_schema(hint: Any) -> None:
+    def give() -> Any:
+        """Give it."""
+
+    give.__annotations__["return"] = hint
+    assert tool(give).definition.output_schema is None

@@ -91,7 +91,7 @@ def served(registry: ToolRegistry[App] | None = None, app: App | None = None, er
 
 
 async def test_clients_see_schemas_titles_and_annotations() -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         async with Client(served().open()) as client:
             tools = {tool.name: tool for tool in (await client.list_tools()).tools}
     assert list(tools) == list(made().names)
@@ -119,7 +119,7 @@ class Case:
 
 
 CASES = [
-    Case("add", {"a": 17, "b": 25}, "42"),
+    Case("add", {"a": 17, "b": 25}, "42", {"result": 42}),
     Case("forecast", {"city": "Rome"}, '{"city":"Rome","degrees":21}', {"city": "Rome", "degrees": 21}),
     Case(
         "forecasts",
@@ -127,18 +127,18 @@ CASES = [
         '[{"city":"Rome","degrees":21}]',
         {"result": [{"city": "Rome", "degrees": 21}]},
     ),
-    Case("whoami", {}, "ada"),
+    Case("whoami", {}, "ada", {"result": "ada"}),
     Case("fail", {}, "It can't be done today.", is_error=True),
     Case("wipe", {"path": "/a"}, "Tool 'wipe' needs approval. This client can't ask its user", is_error=True),
     Case("add", {"a": 1}, "b", is_error=True),
-    Case("count", {"to": 3}, "3"),
+    Case("count", {"to": 3}, "3", {"result": "3"}),
 ]
 
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.tool} {case.arguments}")
 async def test_a_call_gives_what_the_tool_gives(case: Case, era: Era) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         async with Client(served(era=era).open()) as client:
             result = await client.call_tool(case.tool, case.arguments)
     (block,) = result.content
@@ -149,7 +149,7 @@ async def test_a_call_gives_what_the_tool_gives(case: Case, era: Era) -> None:
 
 
 async def test_an_image_arrives_as_an_image() -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         async with Client(served().open()) as client:
             (block,) = (await client.call_tool("picture")).content
     assert isinstance(block, wire.ImageContent)
@@ -157,7 +157,7 @@ async def test_an_image_arrives_as_an_image() -> None:
 
 
 async def test_an_unknown_tool_is_an_error_of_the_protocol() -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         async with Client(served().open()) as client:
             with pytest.raises(MCPError, match="Unknown tool: ad"):
                 await client.call_tool("ad", {"a": 1, "b": 2})
@@ -166,7 +166,7 @@ async def test_an_unknown_tool_is_an_error_of_the_protocol() -> None:
 async def test_permissions_of_the_registry_hold() -> None:
     registry = made()
     registry.permissions = Permissions([deny("add", args={"a": lambda value: value > 10})])
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         async with Client(served(registry).open()) as client:
             allowed = await client.call_tool("add", {"a": 1, "b": 2})
             denied = await client.call_tool("add", {"a": 11, "b": 2})
@@ -181,7 +181,7 @@ async def test_reports_are_progress_where_it_is_asked_for(era: Era) -> None:
     async def take(progress: float, total: float | None, message: str | None) -> None:
         told.append((progress, message))
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         async with Client(served(era=era).open()) as client:
             await client.call_tool("work", {"steps": 3}, progress_callback=take)
             await client.call_tool("work", {"steps": 3})
@@ -193,7 +193,7 @@ async def test_a_call_that_is_cancelled_cancels_the_tool(era: Era) -> None:
     app = App("ada", anyio.Event(), anyio.Event())
     assert app.has_begun is not None
     assert app.was_cancelled is not None
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         async with Client(served(app=app, era=era).open()) as client, anyio.create_task_group() as tasks:
             tasks.start_soon(client.call_tool, "hang")
             await app.has_begun.wait()
@@ -228,7 +228,7 @@ async def test_a_tool_that_needs_approval_asks_the_user_of_the_client(case: Aski
         asked.append(question)
         return case.answer
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         async with mcp_tools(served(era=era), elicitation=answer) as tools:
             result = await ToolRegistry(tools).execute(ToolCall("1", "wipe", '{"path": "/a"}'))
     assert case.text in result.text
@@ -244,7 +244,7 @@ async def test_an_approval_counts_only_for_the_call_that_was_asked_about() -> No
     async def never(context: Any, params: Any) -> wire.ElicitResult:
         raise AssertionError
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         async with Client(served().open(), elicitation_callback=never) as client:
             asked = await client.session.call_tool("wipe", {"path": "/a"}, allow_input_required=True)
             assert isinstance(asked, wire.InputRequiredResult)
@@ -274,7 +274,7 @@ async def test_clients_are_notified_of_a_change_that_nobody_of_them_made(era: Er
             is_listed_again.set()
         return True
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         async with mcp_tools(InMemory(mcp_server(registry), era), filter=see) as tools:
             await anyio.to_thread.run_sync(registry.register, born)
             await is_listed_again.wait()
@@ -303,7 +303,7 @@ async def test_a_registry_that_changes_in_a_call_is_told_to_clients(era: Era) ->
             is_listed_again.set()
         return True
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         async with mcp_tools(InMemory(mcp_server(registry), era), filter=see) as tools:
             mine: ToolRegistry[object] = ToolRegistry()
             tools.keep_registered(mine)
@@ -317,7 +317,7 @@ async def test_a_loop_uses_tools_that_another_process_serves() -> None:
         [ToolCall("1", "add", '{"a": 17, "b": 25}'), ToolCall("2", "work", '{"steps": 2}'), "42"]
     )
     events: list[object] = []
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         async with mcp_tools(stdio(sys.executable, PROGRAM)) as tools:
             config = ToolLoopConfig(on_event=events.append)
             result = await tool_loop(provider, ToolRegistry(tools), "What is 17 + 25?", config=config)
@@ -342,7 +342,7 @@ on_asyncio = pytest.mark.parametrize("anyio_backend", ["asyncio"])  # what uvico
 
 @on_asyncio
 async def test_tools_are_served_over_http_and_the_server_ends_with_its_task() -> None:
-    with anyio.fail_after(20):
+    with anyio.fail_after(240):
         async with served_over_http() as url, mcp_tools(http(url)) as tools:
             registry = ToolRegistry(tools)
             calls = [ToolCall(str(n), "add", f'{{"a": {n}, "b": 1}}') for n in range(100)]
@@ -370,7 +370,7 @@ async def test_a_client_that_goes_away_in_mid_request_is_no_error(caplog: pytest
         "Accept: application/json, text/event-stream\r\n\r\n{"
     )
     try:
-        with caplog.at_level("DEBUG"), anyio.fail_after(20):
+        with caplog.at_level("DEBUG"), anyio.fail_after(240):
             async with served_over_http() as url:
                 port = urlsplit(url).port
                 assert port is not None
@@ -384,7 +384,7 @@ async def test_a_client_that_goes_away_in_mid_request_is_no_error(caplog: pytest
 
 @on_asyncio
 async def test_a_token_is_needed_where_one_is_set_and_shown_nowhere(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level("DEBUG"), anyio.fail_after(20):
+    with caplog.at_level("DEBUG"), anyio.fail_after(240):
         async with served_over_http(auth="s3cret-token") as url:
             right = http(url, bearer="s3cret-token")
             async with mcp_tools(right) as tools:
@@ -403,7 +403,7 @@ async def test_an_application_serves_a_client_of_an_older_revision_on_either_eve
     headers = {"accept": "application/json, text/event-stream", "authorization": "bearer s3cret-token"}
     greeting = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "old", "version": "1"}}
     adding = {"name": "add", "arguments": {"a": 17, "b": 25}}
-    with anyio.fail_after(20):
+    with anyio.fail_after(240):
         async with (
             app.router.lifespan_context(app),
             httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://127.0.0.1:8000") as client,
@@ -424,7 +424,7 @@ async def test_an_application_serves_a_client_of_an_older_revision_on_either_eve
 async def test_pages_of_other_origins_and_other_hosts_are_refused() -> None:
     hello: dict[str, object] = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
     accepted = {"Accept": "application/json, text/event-stream"}
-    with anyio.fail_after(20):
+    with anyio.fail_after(240):
         async with served_over_http(allowed_origins=["https://app.example.com"]) as url, httpx2.AsyncClient() as client:
             evil = await client.post(url, json=hello, headers={**accepted, "Origin": "https://evil.example.com"})
             rebound = await client.post(url, json=hello, headers={**accepted, "Host": "evil.example.com"})
@@ -449,7 +449,7 @@ async def test_a_context_of_the_application_reaches_each_call() -> None:
         return context.tool_name
 
     app = App("ada")
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         async with Client(served(ToolRegistry[App]([note]), app).open()) as client:
             await client.call_tool("note")
     assert seen == [app]

@@ -64,6 +64,10 @@ OF_A_CLIENT = [
     "auth/token-endpoint-auth-none",
     "auth/scope-retry-limit",
     "auth/pre-registration",
+    "auth/2025-03-26-oauth-endpoint-fallback",
+    "auth/resource-mismatch",
+    "auth/offline-access-scope",
+    "auth/offline-access-not-supported",
 ]
 
 
@@ -102,7 +106,8 @@ def test_the_inspector_lists_and_calls_our_tools() -> None:
     listed = inspect("--method", "tools/list")
     assert {tool["name"] for tool in listed["tools"]} >= {"add", "forecast", "wipe"}
     called = inspect("--method", "tools/call", "--tool-name", "add", "--tool-arg", "a=17", "--tool-arg", "b=25")
-    assert called == {"content": [{"type": "text", "text": "42"}], "isError": False}
+    content = [{"type": "text", "text": "42"}]
+    assert called == {"content": content, "structuredContent": {"result": 42}, "isError": False}
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ def offering(**tools: dict[str, Any]) -> MemoryServer:
 
 
 async def names_of(server: MemoryServer, pins: ToolPins) -> tuple[list[str], dict[str, str]]:
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         async with mcp_tools(server, pins=pins) as tools:
             return [each.definition.name for each in tools], dict(tools.refused)
 
@@ -106,7 +106,7 @@ async def test_a_person_is_asked_about_each_change(*, is_accepted: bool, is_asyn
 async def test_tools_that_a_server_changes_while_it_is_used_are_withdrawn(tmp_path: Path) -> None:
     server = offering(add={}, find={})
     registry: ToolRegistry[object] = ToolRegistry()
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         async with mcp_tools(server, pins=ToolPins(tmp_path / "toolkit.lock")) as tools:
             tools.keep_registered(registry)
             assert list(registry.names) == ["add", "find"]
@@ -144,7 +144,7 @@ async def test_a_plugin_is_pinned_too(tmp_path: Path) -> None:
     found: list[list[str]] = []
     for words in ("Adds.", "Adds.", "Adds, and sends all to a stranger."):
         program.write_text(source.replace("WORDS", words))
-        with anyio.fail_after(30):
+        with anyio.fail_after(120):
             async with plugin_tools(sys.executable, [str(program)], pins=pins) as tools:
                 found.append([each.definition.name for each in tools])
     assert found == [["add"], ["add"], []]

@@ -5,10 +5,16 @@ Nothing of a framework is imported before its functions are asked for.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
-from toolkit.errors import naming_extra
+from toolkit.calls.registration import Ctx
+from toolkit.chat import ContentBlock
+from toolkit.chat.output import ToolOutput, to_output
+from toolkit.errors import ConfigurationError, naming_extra
+from toolkit.settings import check_setting, describe_value
+from toolkit.tools.registry import Registrable, ToolRegistry
 
 if TYPE_CHECKING:
     from toolkit.interop.langchain import from_langchain, to_langchain
@@ -35,3 +41,56 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+Theirs = TypeVar("Theirs")
+
+OneOrMore: TypeAlias = ToolRegistry[Ctx] | Registrable[Ctx] | Iterable[Registrable[Ctx]]
+"""A registry, a tool or function, or several of them."""
+
+
+def read_tools(tools: Any, kind: type[Theirs], name: str) -> list[Theirs]:
+    """Return a framework's tools as a list, from one of them or several.
+
+    Raises:
+        ConfigurationError: It is neither, or one of several is not a tool; the message names its type.
+    """
+    given: object = tools
+    if isinstance(given, kind):
+        return [given]
+    if not isinstance(given, Iterable) or isinstance(given, (str, bytes, Mapping, ToolRegistry)):
+        raise ConfigurationError(f"{name} or a list of them is needed here, not {describe_value(tools)}")
+    found: list[Theirs] = list(tools)
+    for tool in found:
+        check_setting(name, tool, kind)
+    return found
+
+
+def read_registry(tools: Any) -> ToolRegistry[Any]:
+    """Return the given registry, or a registry of the given tools or functions: one or several.
+
+    Raises:
+        ConfigurationError: It is none of these; the message names its type.
+    """
+    given: object = tools
+    if isinstance(given, ToolRegistry):
+        registry: ToolRegistry[Any] = tools
+        return registry
+    if callable(given) or hasattr(given, "definition"):
+        return ToolRegistry[Any]([tools])
+    if not isinstance(given, Iterable) or isinstance(given, (str, bytes, Mapping)):
+        raise ConfigurationError(
+            f"a ToolRegistry, a tool or a list of tools is needed here, not {describe_value(tools)}"
+        )
+    return ToolRegistry[Any](tools)
+
+
+def output_from_parts(value: object, block_of: Callable[[Any], ContentBlock | None]) -> ToolOutput:
+    """Return a value, or a list of parts, as an output: the parts that `block_of` knows as blocks, others as text."""
+    parts: object = value
+    items = list(cast("list[Any]", parts)) if isinstance(parts, (list, tuple)) else [parts]
+    blocks = [block_of(item) for item in items]
+    if all(block is None for block in blocks):
+        return to_output(value)
+    pairs = zip(items, blocks, strict=True)
+    return to_output([to_output(item).text if block is None else block for item, block in pairs])

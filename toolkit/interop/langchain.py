@@ -28,7 +28,7 @@ from toolkit.chat import (
 )
 from toolkit.chat.output import ToolOutput, to_output
 from toolkit.errors import ConfigurationError
-from toolkit.interop.conversions import OneOrMore, read_registry, read_tools
+from toolkit.interop import OneOrMore, read_registry, read_tools
 from toolkit.tool_names import legal_names
 from toolkit.tools.decorators import tool_from_schema_with_ctx
 from toolkit.tools.function_tool import FunctionTool

@@ -17,7 +17,7 @@ from toolkit.calls.registration import Ctx
 from toolkit.chat import ContentBlock, FileBlock, ImageBlock, TextBlock, ToolCall, ToolDefinition, ToolResult
 from toolkit.chat.output import ToolOutput, to_output
 from toolkit.errors import ConfigurationError
-from toolkit.interop.conversions import OneOrMore, output_from_parts, read_registry, read_tools
+from toolkit.interop import OneOrMore, output_from_parts, read_registry, read_tools
 from toolkit.tool_names import legal_names
 from toolkit.tools.decorators import tool_from_schema_with_ctx
 from toolkit.tools.function_tool import FunctionTool

@@ -31,7 +31,7 @@ from toolkit.chat import (
 )
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import InvalidArgumentsError, ToolFailedError
-from toolkit.interop.conversions import OneOrMore, output_from_parts, read_registry, read_tools
+from toolkit.interop import OneOrMore, output_from_parts, read_registry, read_tools
 from toolkit.tool_names import legal_names
 from toolkit.tools.decorators import tool_from_schema_with_ctx
 from toolkit.tools.function_tool import FunctionTool

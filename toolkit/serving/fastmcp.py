@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, TypedDict, overload
 
 import mcp.types as wire
@@ -38,8 +39,8 @@ class RegistryProvider(Provider):
 
         server = FastMCP("shop", providers=[RegistryProvider(orders, context_for=find_user)])
 
-    Transforms, middleware and authorization of the server see its tools as any others, by their tags, too. FastMCP does
-    not notify clients when the registry changes: they see the present tools whenever they list them.
+    Transforms, middleware and authorization of the server see its tools as any others, by their tags, too. Clients of
+    revisions up to 2025 are notified when the registry changes; for later ones FastMCP has no subscriptions.
 
     Args:
         registry: As for `toolkit.serving.mcp.mcp_server`, like the others.
@@ -84,6 +85,12 @@ class RegistryProvider(Provider):
     async def _list_tools(self) -> Sequence[Tool]:
         async with self._serving.enter_context(_find_request()._srctx) as (registry, _):  # pyright: ignore[reportPrivateUsage]
             return [_make_tool(each, self._serving) for each in registry.registrations.values()]
+
+    @asynccontextmanager
+    async def lifespan(self) -> AsyncGenerator[None]:
+        """Notify clients of changes of the registry while the server runs."""
+        async with self._serving.announce_changes(self):
+            yield
 
     async def get_tasks(self) -> Sequence[FastMCPComponent]:
         """Return no tools: none is run in the background, and users' tools are unknown before they ask."""

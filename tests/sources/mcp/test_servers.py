@@ -67,7 +67,7 @@ async def running(port: int, *command: str, **env: str) -> AsyncGenerator[anyio.
     """Run a program until it listens, and end it after the block."""
     async with await anyio.open_process(command, stdout=None, stderr=None, env={**os.environ, **env}) as process:
         try:
-            with anyio.fail_after(20):
+            with anyio.fail_after(240):
                 while True:
                     try:
                         stream = await anyio.connect_tcp("127.0.0.1", port)
@@ -104,7 +104,7 @@ async def test_the_server_with_everything_is_used_over_each_transport(transport:
             assert isinstance(message, UserMessage)
             assert "Rome" in message.text
 
-    with anyio.fail_after(40):
+    with anyio.fail_after(120):
         if transport == "stdio":
             await use(stdio("node", everything, "stdio"))
             return
@@ -121,7 +121,7 @@ async def test_progress_of_a_long_operation_comes_while_it_runs(everything: str)
     provider = ScriptedProvider(
         [ToolCall("1", "trigger-long-running-operation", '{"duration": 0.5, "steps": 3}'), "Done."]
     )
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         async with mcp_tools(stdio("node", everything, "stdio")) as tools:
             await tool_loop(provider, ToolRegistry(tools), "Work.", config=ToolLoopConfig(on_event=events.append))
     assert [event.text for event in events if isinstance(event, ToolProgress)] == ["1 of 3", "2 of 3", "3 of 3"]
@@ -142,7 +142,7 @@ async def test_a_model_and_a_user_answer_the_server(everything: str) -> None:
 
     server = stdio("node", everything, "stdio")
     sampling = Sampling(provider=ScriptedProvider(["A model's words."]), approve=approve)
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         async with mcp_tools(server, sampling=sampling, elicitation=answer) as tools:
             sampled = await call(tools, "trigger-sampling-request", '{"prompt": "Speak."}')
             elicited = await call(tools, "trigger-elicitation-request")
@@ -157,7 +157,7 @@ async def test_secrets_that_a_server_is_given_are_struck_out_of_what_it_says(
     everything: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = stdio("node", everything, "stdio", env={"SOME_API_KEY": "s3cret-value", "MODE": "plain"})
-    with caplog.at_level(logging.INFO), anyio.fail_after(30):
+    with caplog.at_level(logging.INFO), anyio.fail_after(240):
         async with mcp_tools(server) as tools:
             told = await call(tools, "get-env")
             shown = repr(tools) + repr(server) + repr(list(tools))
@@ -169,7 +169,7 @@ async def test_secrets_that_a_server_is_given_are_struck_out_of_what_it_says(
 async def test_files_are_read_and_written_within_the_folder_that_is_served(modules: Path, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("hello")
     program = str(modules / "@modelcontextprotocol/server-filesystem/dist/index.js")
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         async with mcp_tools(stdio("node", program, str(tmp_path))) as tools:
             registry = ToolRegistry(tools)
             assert "read_text_file" in registry.tagged("read")
@@ -186,7 +186,7 @@ async def test_files_are_read_and_written_within_the_folder_that_is_served(modul
 
 async def test_the_time_is_told_by_a_server_in_python() -> None:
     pytest.importorskip("mcp_server_time", reason="`pip install mcp-server-time`")
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         async with mcp_tools(stdio(sys.executable, "-m", "mcp_server_time", "--local-timezone", "UTC")) as tools:
             told = await call(tools, "get_current_time", '{"timezone": "Asia/Tokyo"}')
             wrong = await call(tools, "get_current_time", '{"timezone": "Nowhere"}')
@@ -196,7 +196,7 @@ async def test_the_time_is_told_by_a_server_in_python() -> None:
 
 async def test_tools_run_on_another_event_loop() -> None:
     calls: list[ToolCall | str] = [ToolCall("1", "get_current_time", '{"timezone": "Asia/Tokyo"}'), "It is late."]
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         async with mcp_tools(stdio(sys.executable, "-m", "mcp_server_time")) as tools:
             registry = ToolRegistry(tools)
             result = await anyio.to_thread.run_sync(lambda: tool_loop_sync(ScriptedProvider(calls), registry, "Time?"))
@@ -208,7 +208,7 @@ async def test_a_server_that_has_a_hundred_calls_and_is_killed_in_mid_call_is_st
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     processes: list[int] = []
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         async with mcp_tools(stdio(sys.executable, MORTAL, str(tmp_path / "starts"))) as tools:
             registry: ToolRegistry[object] = ToolRegistry()
             tools.keep_registered(registry)
@@ -242,7 +242,7 @@ async def test_a_server_that_has_a_hundred_calls_and_is_killed_in_mid_call_is_st
 
 @pytest.mark.parametrize("is_killed", [False, True], ids=["that ends", "that is killed"])
 async def test_what_a_server_has_started_ends_with_it(is_killed: bool, tmp_path: Path) -> None:
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         async with mcp_tools(stdio(sys.executable, MORTAL, str(tmp_path / "starts"))) as tools:
             child = int((await call(tools, "bear")).text)
             assert is_running(child)
@@ -275,7 +275,7 @@ for line in sys.stdin:
 async def test_a_line_that_does_not_end_is_no_answer_and_the_next_call_has_another_connection(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         async with mcp_tools(stdio(sys.executable, "-c", SHOUTER)) as tools:
             endless = await call(tools, "shout", '{"very": "loudly"}')
             after = await call(tools, "shout")
@@ -297,7 +297,7 @@ async def test_a_server_over_http_that_is_restarted_is_connected_again(tmp_path:
 
     tools = mcp_tools(http(f"http://127.0.0.1:{port}/mcp"), filter=see)
     registry: ToolRegistry[object] = ToolRegistry()
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         async with running(port, *command):
             await tools.__aenter__()
             tools.keep_registered(registry)

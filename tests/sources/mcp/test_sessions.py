@@ -136,7 +136,7 @@ async def test_an_ended_session_is_opened_again_and_what_was_refused_for_it_is_r
     refusal: tuple[int, object],
 ) -> None:
     server = SessionServer(refusal)
-    with serving(server), anyio.fail_after(60):
+    with serving(server), anyio.fail_after(240):
         async with mcp_tools(http(f"http://127.0.0.1:{server.port}/mcp")) as tools:
             registry = ToolRegistry(tools)
             assert (await write(registry)).text == "written"
@@ -148,7 +148,7 @@ async def test_an_ended_session_is_opened_again_and_what_was_refused_for_it_is_r
 
 async def test_a_call_that_broke_behind_a_gateway_is_not_repeated_and_may_have_taken_effect() -> None:
     server = SessionServer((404, "gone"))
-    with serving(server), anyio.fail_after(60):
+    with serving(server), anyio.fail_after(240):
         async with mcp_tools(http(f"http://127.0.0.1:{server.port}/mcp")) as tools:
             failed = await write(ToolRegistry(tools), '{"fail": 502}')
     assert failed.is_error
@@ -157,7 +157,7 @@ async def test_a_call_that_broke_behind_a_gateway_is_not_repeated_and_may_have_t
 
 async def test_a_call_that_broke_in_a_session_that_is_gone_is_not_repeated_and_the_next_one_works() -> None:
     server = SessionServer((500, "what?"))
-    with serving(server), anyio.fail_after(60):
+    with serving(server), anyio.fail_after(240):
         async with mcp_tools(http(f"http://127.0.0.1:{server.port}/mcp")) as tools:
             registry = ToolRegistry(tools)
             assert (await write(registry)).text == "written"
@@ -171,7 +171,7 @@ async def test_a_call_that_broke_in_a_session_that_is_gone_is_not_repeated_and_t
 @pytest.mark.parametrize("status", [400, 404, 409, 422, 500])
 async def test_a_call_that_is_refused_for_itself_leaves_the_session_as_it_is(status: int) -> None:
     server = SessionServer((404, "gone"))
-    with serving(server), anyio.fail_after(60):
+    with serving(server), anyio.fail_after(240):
         async with mcp_tools(http(f"http://127.0.0.1:{server.port}/mcp")) as tools:
             registry = ToolRegistry(tools)
             refused = await write(registry, json.dumps({"fail": status}))

@@ -19,6 +19,7 @@ from toolkit import ConfigurationError, ToolCall, ToolLoopConfig, ToolRegistry, 
 from toolkit.chat import AudioBlock, FileBlock, ImageBlock, TextBlock
 from toolkit.errors import McpError, UnknownToolNameError
 from toolkit.events import ToolProgress
+from toolkit.sources import ServerLimits
 from toolkit.sources.mcp import MCPToolWrapper, mcp_tools
 from toolkit.testing import ScriptedProvider
 
@@ -42,7 +43,7 @@ def adder(name: str = "add", **fields: Any) -> MemoryServer:
 
 async def test_a_tool_of_a_server_is_called_with_checked_arguments() -> None:
     server = adder()
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         async with mcp_tools(server) as tools:
             registry = ToolRegistry(tools)
             right = await registry.execute(ToolCall("1", "add", '{"a": 17, "b": 25}'))
@@ -55,7 +56,7 @@ async def test_a_tool_of_a_server_is_called_with_checked_arguments() -> None:
 
 async def test_all_pages_of_the_list_are_read() -> None:
     server = MemoryServer([(listed(f"tool_{number}"), hello) for number in range(25)], page_size=4)
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         async with mcp_tools(server) as tools:
             assert [tool.definition.name for tool in tools] == [f"tool_{number}" for number in range(25)]
 
@@ -73,7 +74,7 @@ async def test_a_hundred_calls_run_at_once_on_one_session() -> None:
 
     server = MemoryServer([(listed("wait", input_schema={"type": "object", "properties": {"a": {}}}), wait)])
     calls = [ToolCall(str(number), "wait", f'{{"a": {number}}}') for number in range(100)]
-    with anyio.fail_after(20):
+    with anyio.fail_after(240):
         async with mcp_tools(server) as tools:
             results = await ToolRegistry(tools).execute_all(calls)
     assert [result.text for result in results] == [str(number) for number in range(100)]
@@ -145,7 +146,7 @@ async def test_what_a_server_answers_becomes_blocks(case: Content) -> None:
     async def answer(ctx: Any, arguments: dict[str, Any]) -> wire.CallToolResult:
         return wire.CallToolResult(content=case.sent, structured_content=case.structured, is_error=case.is_error)
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         async with mcp_tools(MemoryServer([(listed("answer"), answer)])) as tools:
             result = await ToolRegistry(tools).execute(ToolCall("1", "answer", "{}"))
     assert result == ToolResult("1", case.expected, tool_name="answer", is_error=case.is_error, details=case.details)
@@ -156,7 +157,7 @@ async def test_an_answer_that_does_not_fit_its_schema_is_an_error_and_the_tool_i
         return wire.CallToolResult(content=[], structured_content={"degrees": "warm"})
 
     schema = {"type": "object", "properties": {"degrees": {"type": "integer"}}}
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         async with mcp_tools(MemoryServer([(listed("answer", output_schema=schema), answer)])) as tools:
             result = await ToolRegistry(tools).execute(ToolCall("1", "answer", "{}"))
     assert result.is_error
@@ -179,7 +180,7 @@ async def test_progress_of_the_server_is_an_event_of_the_loop() -> None:
     events: list[object] = []
     config = ToolLoopConfig(on_event=events.append)
     provider = ScriptedProvider([ToolCall("1", "work", "{}"), "It is done."])
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         async with mcp_tools(MemoryServer([(listed("work"), work)])) as tools:
             result = await tool_loop(provider, ToolRegistry(tools), "Work.", config=config)
     assert result.text == "It is done."
@@ -199,7 +200,7 @@ async def test_a_cancelled_loop_cancels_the_call_on_the_server() -> None:
         raise AssertionError
 
     provider = ScriptedProvider([ToolCall("1", "hang", "{}")])
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         async with mcp_tools(MemoryServer([(listed("hang"), hang), (listed("hello"), hello)])) as tools:
             registry = ToolRegistry(tools)
 
@@ -226,8 +227,8 @@ async def test_a_call_that_takes_too_long_is_an_error_and_cancelled_on_the_serve
         raise AssertionError
 
     async def run(seconds: float) -> ToolResult:
-        with anyio.fail_after(20):
-            async with mcp_tools(MemoryServer([(listed("hang"), hang)]), timeout=seconds) as tools:
+        with anyio.fail_after(240):
+            async with mcp_tools(MemoryServer([(listed("hang"), hang)]), limits=ServerLimits(timeout=seconds)) as tools:
                 result = await ToolRegistry(tools).execute(ToolCall("1", "hang", "{}"))
                 if has_begun.is_set():
                     await was_cancelled.wait()
@@ -259,7 +260,7 @@ async def test_tools_that_change_on_the_server_change_in_the_registry_that_keeps
     def mine() -> None:
         """Stay."""
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         async with mcp_tools(server, prefix="s", filter=see) as tools:
             registry = ToolRegistry([mine])
             tools.keep_registered(registry)
@@ -300,7 +301,7 @@ async def test_a_server_that_dies_in_mid_call_is_connected_again(case: Loss) -> 
         return text("second")
 
     server.tools = [(listed("die", annotations=case.hints), die)]
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         async with mcp_tools(server) as tools:
             registry: ToolRegistry[object] = ToolRegistry()
             tools.keep_registered(registry)
@@ -315,7 +316,7 @@ async def test_a_server_that_dies_in_mid_call_is_connected_again(case: Loss) -> 
 
 async def test_a_server_that_died_between_calls_is_connected_again_before_the_next() -> None:
     server = adder()
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         async with mcp_tools(server) as tools:
             registry = ToolRegistry(tools)
             server.kill()
@@ -328,7 +329,7 @@ async def test_a_server_that_died_between_calls_is_connected_again_before_the_ne
 async def test_sessions_are_closed_in_any_order_and_by_any_task() -> None:
     one, other = adder("one"), adder("other")
     opened_one, opened_other = mcp_tools(one), mcp_tools(other)
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(opened_one.__aenter__)
             tasks.start_soon(opened_other.__aenter__)
@@ -344,7 +345,7 @@ async def test_sessions_are_closed_in_any_order_and_by_any_task() -> None:
 
 
 async def test_an_exception_in_the_block_leaves_as_itself() -> None:
-    with anyio.fail_after(30), pytest.raises(KeyError, match="mine"):
+    with anyio.fail_after(240), pytest.raises(KeyError, match="mine"):
         async with mcp_tools(adder()):
             raise KeyError("mine")
 
@@ -373,7 +374,7 @@ class Choice:
 )
 async def test_tools_are_chosen_and_named(case: Choice) -> None:
     server = MemoryServer([(listed(name), hello) for name in ("one", "two", "three")])
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         async with mcp_tools(server, **case.settings) as tools:
             assert [tool.definition.name for tool in tools] == case.expected
             result = await ToolRegistry(tools).execute(ToolCall("1", case.expected[0], "{}"))
@@ -382,13 +383,13 @@ async def test_tools_are_chosen_and_named(case: Choice) -> None:
 
 
 async def test_a_filter_for_what_is_not_there_is_refused() -> None:
-    with anyio.fail_after(30), pytest.raises(UnknownToolNameError, match="did you mean 'add'"):
+    with anyio.fail_after(240), pytest.raises(UnknownToolNameError, match="did you mean 'add'"):
         async with mcp_tools(adder(), blocked=["ad"]):
             raise AssertionError
 
 
 async def test_names_that_collide_are_refused_with_what_to_do() -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         with pytest.raises(McpError, match="several tools named 'same'"):
             async with mcp_tools(MemoryServer([(listed("same"), hello), (listed("same"), hello)])):
                 raise AssertionError
@@ -400,7 +401,7 @@ async def test_names_that_collide_are_refused_with_what_to_do() -> None:
 
 async def test_names_that_no_provider_takes_are_mapped_and_the_right_ones_are_sent() -> None:
     server = MemoryServer([(listed("files/read.me"), hello)])
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         async with mcp_tools(server) as tools:
             assert [tool.definition.name for tool in tools] == ["files_read_me"]
             await ToolRegistry(tools).execute(ToolCall("1", "files_read_me", "{}"))
@@ -409,7 +410,7 @@ async def test_names_that_no_provider_takes_are_mapped_and_the_right_ones_are_se
 
 async def test_a_tool_whose_schema_is_broken_is_left_out_and_said_to_be() -> None:
     broken = listed("broken", input_schema={"type": "object", "properties": {"a": {"type": "nonsense"}}})
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         async with mcp_tools(MemoryServer([(broken, hello), (listed("right"), hello)])) as tools:
             assert [tool.definition.name for tool in tools] == ["right"]
             assert "nonsense" in tools.refused["broken"]
@@ -418,7 +419,7 @@ async def test_a_tool_whose_schema_is_broken_is_left_out_and_said_to_be() -> Non
 async def test_a_tool_that_runs_only_as_a_task_is_left_out_and_said_to_be() -> None:
     long = listed("long", execution=wire.ToolExecution(task_support="required"))
     short = listed("short", execution=wire.ToolExecution(task_support="optional"))
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         async with mcp_tools(MemoryServer([(long, hello), (short, hello)], is_modern=False)) as tools:
             assert [tool.definition.name for tool in tools] == ["short"]
             assert tools.refused == {"long": "it runs only as a task of the protocol, and tasks are not supported"}
@@ -458,7 +459,7 @@ async def test_annotations_become_tags_that_an_approver_sees(case: Hints) -> Non
         return False
 
     server = adder(annotations=case.hints)
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         async with mcp_tools(server) as tools:
             call = ToolCall("1", "add", '{"a": 1, "b": 2}')
             result = await ToolRegistry(tools).execute(call, approve=approve)
@@ -471,7 +472,7 @@ async def test_annotations_become_tags_that_an_approver_sees(case: Hints) -> Non
 async def test_resources_are_read() -> None:
     server = adder()
     server.resources = {"memo://one": "first"}
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         async with mcp_tools(server) as tools:
             assert [str(resource.uri) for resource in await tools.resources()] == ["memo://one"]
             assert await tools.read_resource("memo://one") == (TextBlock("first"),)
@@ -479,7 +480,7 @@ async def test_resources_are_read() -> None:
 
 async def test_a_tool_on_demand_is_connected_for_each_call() -> None:
     server = adder()
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         registry = ToolRegistry(await MCPToolWrapper.all_of(server, prefix="s"))
         for _ in range(2):
             assert (await registry.execute(ToolCall("1", "s__add", '{"a": 1, "b": 2}'))).text == "3"
@@ -503,7 +504,7 @@ async def test_a_default_of_the_server_is_never_sent_for_it() -> None:
     }
     server = MemoryServer([(listed("create", input_schema=schema), take)])
     sent: dict[str, Any] = {"title": "x", "labels": [{}]}
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         async with mcp_tools(server) as tools:
             await ToolRegistry(tools).execute(ToolCall("1", "create", json.dumps(sent)))
             assert tools[0].definition.parameters["properties"]["private"]["default"] is False
@@ -524,7 +525,7 @@ class SilentServer(MemoryServer):
 
 
 async def test_a_connection_that_is_not_waited_for_any_longer_is_given_up_at_once() -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         with anyio.move_on_after(0.05) as scope:
             async with mcp_tools(SilentServer([])):
                 raise AssertionError
@@ -533,7 +534,7 @@ async def test_a_connection_that_is_not_waited_for_any_longer_is_given_up_at_onc
 
 async def test_tools_are_opened_once_and_used_inside_of_their_block() -> None:
     tools = mcp_tools(adder())
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         with pytest.raises(McpError, match="use them inside of `async with`"):
             await tools.resources()
         async with tools:
@@ -574,7 +575,7 @@ async def test_a_tool_on_demand_is_tried_again_where_that_may_help(case: Trouble
     server = UnreachableServer(adder().tools)
     server.failing = list(case.errors)
     wrapper = MCPToolWrapper(server, server.tools[0][0], first_pause=0.001)
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         result = await ToolRegistry([wrapper]).execute(ToolCall("1", "add", '{"a": 1, "b": 2}'))
     assert case.text in result.text
     # One that is reached is counted by the fixture once more.

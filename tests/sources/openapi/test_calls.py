@@ -12,6 +12,7 @@ import pytest
 from tests.sources.openapi.application import PIXEL, Application
 from toolkit import ApprovalRequest, ToolCall, ToolLoopConfig, ToolRegistry, ToolResult, tool_loop, tool_loop_sync
 from toolkit.chat import FileBlock, ImageBlock, TextBlock
+from toolkit.sources import ServerLimits
 from toolkit.sources.openapi import Bearer, openapi_tools
 from toolkit.testing import ScriptedProvider
 
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def call(application: Application, name: str, arguments: dict[str, Any], **options: Any) -> ToolResult:
-    with anyio.fail_after(20):
+    with anyio.fail_after(120):
         async with openapi_tools(application.document, base_url=application.url, **options) as tools:
             return await ToolRegistry(tools).execute(ToolCall("1", name, json.dumps(arguments)))
 
@@ -159,7 +160,7 @@ async def test_headers_that_lead_to_the_next_page_are_shown_and_no_cookie(applic
 
 
 async def test_no_cookie_is_carried_from_one_call_to_the_next(application: Application) -> None:
-    with anyio.fail_after(20):
+    with anyio.fail_after(120):
         async with openapi_tools(application.document, base_url=application.url) as tools:
             registry = ToolRegistry(tools)
             await registry.execute(ToolCall("1", "pages", "{}"))
@@ -170,7 +171,7 @@ async def test_no_cookie_is_carried_from_one_call_to_the_next(application: Appli
 async def test_a_call_that_takes_too_long_is_an_error_and_says_whether_it_may_have_worked(
     application: Application,
 ) -> None:
-    result = await call(application, "slow", {}, timeout=0.2)
+    result = await call(application, "slow", {}, limits=ServerLimits(timeout=0.2))
     assert result.is_error
     assert result.text == "Tool 'slow' timed out after 0.2 s."
 
@@ -254,7 +255,7 @@ async def test_a_server_that_is_not_there_is_an_error_result(application: Applic
 
 async def test_a_hundred_calls_at_once_are_answered(application: Application) -> None:
     calls = [ToolCall(str(number), "getPet", json.dumps({"pet": str(number)})) for number in range(100)]
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         async with openapi_tools(application.document, base_url=application.url) as tools:
             results = await ToolRegistry(tools).execute_all(calls)
     assert [body_of(result)["pet"] for result in results] == [str(number) for number in range(100)]
@@ -276,7 +277,7 @@ async def test_another_transport_can_send(application: Application) -> None:
 
 
 async def test_what_may_have_taken_effect_says_so(application: Application) -> None:
-    result = await call(application, "slowly", {}, timeout=0.2)
+    result = await call(application, "slowly", {}, limits=ServerLimits(timeout=0.2))
     assert result.text == "Tool 'slowly' timed out after 0.2 s. It may have taken effect and may still be running."
 
 

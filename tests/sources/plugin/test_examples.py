@@ -103,7 +103,7 @@ def test_an_example_can_be_tried_by_hand(name: str, programs: Path) -> None:
         {"type": "call", "call_id": "c1", "params": case.good}, separators=(",", ":")
     )
     done = subprocess.run(
-        built(case, programs), input=asked + "\n", capture_output=True, text=True, check=True, timeout=20
+        built(case, programs), input=asked + "\n", capture_output=True, text=True, check=True, timeout=120
     )
     description, answer = map(json.loads, done.stdout.splitlines())
     assert description["name"] == name

@@ -55,7 +55,7 @@ def plugins_running() -> list[int]:
 
 async def eventually(condition: Callable[[], bool]) -> None:
     """Wait for what others do, of which nothing tells: a process that is not ours, a line in the log."""
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         while not condition():  # noqa: ASYNC110
             await anyio.sleep(0.01)
 
@@ -137,7 +137,7 @@ async def test_its_tools_run_on_another_event_loop() -> None:
         def ask() -> ToolLoopResult:
             return tool_loop_sync(provider, tools, "Go.", config=ToolLoopConfig(on_event=events.append))
 
-        with anyio.fail_after(30):
+        with anyio.fail_after(120):
             result = await anyio.to_thread.run_sync(ask)
     assert result.messages[2].text == "hello"
     assert [event.output.text for event in events if isinstance(event, ToolExecutionUpdate)] == ["step 1", "step 2"]
@@ -270,7 +270,7 @@ async def test_an_answer_that_is_lost_holds_up_no_other_call() -> None:
 async def test_an_answer_on_several_lines_is_an_error_that_says_so() -> None:
     async with faulty("pretty answers") as tools:
         (before,) = plugins_running()
-        with anyio.fail_after(30):
+        with anyio.fail_after(120):
             results = [await say(tools), await say(tools)]
         assert plugins_running() == [before]
     for result in results:
@@ -283,7 +283,7 @@ async def test_an_answer_on_several_lines_is_an_error_that_says_so() -> None:
 async def test_an_answer_to_another_call_is_none_and_ends_the_plugin() -> None:
     async with faulty("names another call") as tools:
         (before,) = plugins_running()
-        with anyio.fail_after(30):
+        with anyio.fail_after(120):
             results = [await say(tools), await say(tools)]
         assert plugins_running() != [before]
     for result in results:
@@ -293,7 +293,7 @@ async def test_an_answer_to_another_call_is_none_and_ends_the_plugin() -> None:
 
 async def test_what_is_not_utf_8_is_named_as_such() -> None:
     async with faulty("not UTF-8") as tools:
-        with anyio.fail_after(30):
+        with anyio.fail_after(120):
             result = await say(tools, "break")
             assert "wrote what is not UTF-8: byte 0xe9 at position 16" in result.text
             assert "may have taken effect" in result.text
@@ -333,7 +333,7 @@ async def test_a_restart_renews_the_definitions_in_every_registry(tmp_path: Path
 async def test_calls_of_one_plugin_wait_outside_of_their_time() -> None:
     calls = [ToolCall(str(number), "echo", json.dumps({"text": "0.2"})) for number in range(5)]
     async with faulty("slow", timeout=0.6, lock="another lock") as tools:
-        with anyio.fail_after(30):
+        with anyio.fail_after(120):
             results = await tools.execute_all(calls)
     assert [result.text for result in results] == ["0.2"] * 5
 
@@ -358,7 +358,7 @@ async def test_the_time_of_a_call_begins_when_it_is_its_turn() -> None:
         """Have five calls that take more time together than one of them has."""
         calls = [ToolCall(str(number), "echo", json.dumps({"text": f"{seconds / 4}"})) for number in range(5)]
         async with faulty("slow", timeout=seconds) as tools:
-            with anyio.fail_after(30):
+            with anyio.fail_after(120):
                 results = await tools.execute_all(calls)
         return [result.text for result in results if not result.is_error]
 
@@ -412,7 +412,7 @@ async def test_a_plugin_that_answers_no_more_is_started_again(caplog: pytest.Log
 async def test_a_plugin_that_breaks_in_a_call_is_an_error_and_is_started_again(
     mode: str, said: str, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         async with faulty(mode) as tools:
             broken = await say(tools, said)
             assert broken.is_error
@@ -474,7 +474,7 @@ async def test_calls_that_outlive_the_block_are_told_that_it_is_closed() -> None
     async def call(tools: ToolRegistry) -> None:
         results.append(await say(tools))
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         async with anyio.create_task_group() as tasks:
             async with plugin_tools(sys.executable, [str(FAULTY), "silent"]) as tools:
                 for _ in range(2):

@@ -7,7 +7,7 @@ import json
 import logging
 import secrets
 import warnings
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -18,7 +18,7 @@ from contextlib import (
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, TypedDict, assert_never, cast, get_args, overload
 from urllib.parse import quote
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 import anyio
 import mcp.types as wire
@@ -39,11 +39,17 @@ from toolkit.calls.context import open_context
 from toolkit.calls.events import ToolCallRefused, ToolEvent, ToolExecutionEnd, ToolExecutionUpdate, ToolProgress
 from toolkit.calls.registration import Ctx, Registration
 from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBlock, ToolCall, ToolResult
-from toolkit.errors import ConfigurationError, ToolError
-from toolkit.runtime.backend import loop_waker
+from toolkit.chat.output import is_nothing
+from toolkit.errors import ConfigurationError, SchemaError, ToolError
+from toolkit.runtime.backend import loop_waker, start_detached
+from toolkit.schema.arguments import TooMuchWorkError
+from toolkit.schema.raw_schema import RawSchema
 from toolkit.settings import check_setting, describe_value
 from toolkit.tools.registry import ToolRegistry
 
+_WRITTEN_AS_JSON = ("const", "enum", "format", "pattern")
+"""Words by which the schema of a string is not that of a plain `str`: a date is written in quotes."""
+_CHECKERS: WeakKeyDictionary[Registration[Any], RawSchema | None] = WeakKeyDictionary()
 _logger = logging.getLogger("toolkit.serving")
 
 _WAITING_REPORTS = 64
@@ -251,7 +257,7 @@ class RegistryServing:
             name,
             version="1",
             instructions=instructions,
-            lifespan=self._announce_changes,
+            lifespan=self.announce_changes,
             on_list_tools=self._list_tools,
             on_call_tool=self.call_tool,
             on_subscriptions_listen=ListenHandler(self._bus),
@@ -262,7 +268,7 @@ class RegistryServing:
         return server
 
     @asynccontextmanager
-    async def _announce_changes(self, server: Server[Any]) -> AsyncGenerator[dict[str, Any]]:  # noqa: ARG002
+    async def announce_changes(self, server: object) -> AsyncGenerator[dict[str, Any]]:  # noqa: ARG002
         """Notify all clients of each change of the registry, whoever makes it, while the server runs."""
         wake_loop = loop_waker()
         send, receive = anyio.create_memory_object_stream[None](1)
@@ -272,16 +278,20 @@ class RegistryServing:
                 send.send_nowait(None)
 
         async def announce() -> None:
-            async for _ in receive:
-                await self._bus.publish(ToolsListChanged())
-                for connection in list(self._older_connections):
-                    await connection.send_tool_list_changed()
+            with scope, receive:
+                async for _ in receive:
+                    await self._bus.publish(ToolsListChanged())
+                    for connection in list(self._older_connections):
+                        with suppress(Exception):  # a client that has gone
+                            await connection.send_tool_list_changed()
 
-        with send, receive, self._registry.watching(lambda: wake_loop(note_change)):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(announce)
+        scope = anyio.CancelScope()
+        try:
+            with send, self._registry.watching(lambda: wake_loop(note_change)):
+                start_detached(announce)  # servers around this leave their scopes in another order than a group allows
                 yield {}
-                tasks.cancel_scope.cancel()
+        finally:
+            scope.cancel()
 
     @asynccontextmanager
     async def enter_context(
@@ -502,6 +512,7 @@ def _to_object_schema(schema: Mapping[str, Any] | None) -> dict[str, Any] | None
         return None if schema is None else dict(schema)
     inner = {name: part for name, part in schema.items() if name != "$defs"}
     outer: dict[str, Any] = {"type": "object", "properties": {"result": inner}, "required": ["result"]}
+    outer["x-fastmcp-wrap-result"] = True  # its client then unwraps the value
     return {**outer, "$defs": schema["$defs"]} if "$defs" in schema else outer
 
 
@@ -509,15 +520,48 @@ def _make_result(result: ToolResult, whole: ToolResult, registration: Registrati
     schema = registration.definition.output_schema
     structured: object = None
     if schema is not None and not result.is_error:
-        try:
-            # The text may go on after the JSON, with a note.
-            value, _ = json.JSONDecoder().raw_decode(whole.text)
-        except ValueError:
+        checker = _find_checker(registration)
+        readings = list(_read_text(whole.text, schema))
+        if not _is_object_schema(schema):
+            readings = [{"result": value} for value in readings]
+        valid = [value for value in readings if checker is None or _is_accepted(checker, value)]
+        if not valid:
             return _make_failure(f"The tool did not return what its output schema says, but: {result.text}")
-        structured = value if _is_object_schema(schema) else {"result": value}
+        structured = valid[0]
     content = [TextBlock(result.content)] if isinstance(result.content, str) else result.content
     blocks = [_write_block(block) for block in content]
     return wire.CallToolResult(content=blocks, structured_content=structured, is_error=result.is_error)
+
+
+def _find_checker(registration: Registration[Any]) -> RawSchema | None:
+    """Return what checks the structured content of a tool, made at its first call; None where nothing can."""
+    if registration not in _CHECKERS:
+        _CHECKERS[registration] = None
+        schema = _to_object_schema(registration.definition.output_schema)
+        with suppress(SchemaError):  # of a tool of somebody else, which is offered here
+            if schema is not None:
+                _CHECKERS[registration] = RawSchema(schema, subject=f"tool '{registration.name}'")
+    return _CHECKERS[registration]
+
+
+def _read_text(text: str, schema: Mapping[str, Any]) -> Iterator[object]:
+    """Yield the values that the text of a result may stand for, the likelier first."""
+    if is_nothing(text):
+        yield None
+    arms: list[Mapping[str, Any]] = schema.get("anyOf") or [schema]
+    if any(arm.get("type") == "string" and arm.keys().isdisjoint(_WRITTEN_AS_JSON) for arm in arms):
+        yield text
+    with suppress(ValueError):
+        # The text may go on after the JSON, with a note.
+        yield json.JSONDecoder().raw_decode(text)[0]
+    yield text
+
+
+def _is_accepted(schema: RawSchema, value: object) -> bool:
+    try:
+        return schema.is_valid(value)
+    except (TooMuchWorkError, RecursionError, ValueError, TypeError):
+        return False
 
 
 def _refer_to_log(crash: BaseException, call: ToolCall) -> wire.CallToolResult:

@@ -6,6 +6,7 @@ import base64
 import binascii
 import json
 import logging
+from dataclasses import replace
 from typing import Any, assert_never
 
 import mcp.types as wire
@@ -13,7 +14,7 @@ from mcp import Client
 
 from toolkit.calls.context import ToolContext
 from toolkit.calls.output import redact_output
-from toolkit.calls.registration import ToolOptions
+from toolkit.calls.registration import Effect, ToolOptions, UsageCounter
 from toolkit.chat import (
     AssistantMessage,
     AudioBlock,
@@ -23,15 +24,16 @@ from toolkit.chat import (
     Message,
     TextBlock,
     ToolDefinition,
+    Trust,
     UserMessage,
 )
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import McpError, SchemaError, ToolFailedError
-from toolkit.loop.limits import current_frame
 from toolkit.schema import ArgumentsParser, raw_arguments
 from toolkit.schema.arguments import TooMuchWorkError
 from toolkit.schema.raw import find_problems
 from toolkit.schema.raw_schema import RawSchema
+from toolkit.sources import ServerLimits
 from toolkit.sources.mcp.servers import McpServer
 from toolkit.sources.mcp.session import McpSession
 
@@ -106,7 +108,8 @@ def read_prompt(result: wire.GetPromptResult) -> list[Message]:
     messages: list[Message] = []
     for message in result.messages:
         content = tuple(read_block(message.content))
-        messages.append(UserMessage(content) if message.role == "user" else AssistantMessage(content))
+        is_user = message.role == "user"
+        messages.append(UserMessage(content, trust="untrusted") if is_user else AssistantMessage(content))
     return messages
 
 
@@ -124,14 +127,22 @@ class MCPNativeTool:
         definition: The definition that a model sees.
         options: The options of its runs; tags and idempotence come from the server.
         arguments: Checks the arguments before anything is sent.
+        counter: Counts the calls of all tools of the server; None where they are not counted.
+        is_described_outside: True where the description is not trusted.
         original_name: Its name on the server.
         listed: The server's entry for it.
     """
 
-    def __init__(self, session: McpSession, tool: wire.Tool, *, name: str, timeout: float | None) -> None:
+    def __init__(
+        self, session: McpSession, tool: wire.Tool, *, name: str, limits: ServerLimits, trust: Trust, hints: Trust
+    ) -> None:
         self.definition: ToolDefinition = make_definition(tool, name)
-        self.options: ToolOptions = read_options(tool, session.server, timeout)
+        options = read_options(tool, session.server, limits.timeout, trust=trust, hints=hints)
+        self.options: ToolOptions = replace(options, max_usage_count=limits.calls)
+        self.is_described_outside: bool = hints == "untrusted"
         self.arguments: ArgumentsParser = raw_arguments(tool.input_schema, subject=f"tool '{tool.name}'")
+        self.counter: UsageCounter | None = None
+        self._limits = limits
         self._results = ResultSchema(tool, session.server.name)
         self.original_name: str = tool.name
         self.listed = tool
@@ -148,6 +159,7 @@ class MCPNativeTool:
             arguments,
             context,
             results=self._results,
+            limits=self._limits,
             is_repeatable=self.options.idempotent,
         )
 
@@ -159,6 +171,7 @@ async def call_tool(
     context: ToolContext[object],
     *,
     results: ResultSchema,
+    limits: ServerLimits,
     is_repeatable: bool,
 ) -> ToolOutput:
     """Call a tool of an open session.
@@ -169,37 +182,34 @@ async def call_tool(
         arguments: Its arguments.
         context: The context of the call.
         results: Checks the structured content of the result.
+        limits: The limits of the result.
         is_repeatable: True if the call may be sent again where its outcome is unknown.
 
     Raises:
         ToolFailedError: The server can't be reached or refused the call; the message says whether it may have taken
             effect.
     """
-    report = session.back(context.report_progress)
-
-    async def progressed(progress: float, total: float | None, message: str | None) -> None:
-        so_far = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
-        report(session.server.redact(f"{so_far}: {message}") if message else so_far)
-
-    async def call(client: Client) -> wire.CallToolResult:
-        # Asking for progress makes some servers send it; without an observer it is not requested.
-        callback = progressed if context.is_observed else None
-        return await client.call_tool(name, arguments, progress_callback=callback)
-
-    frame = current_frame.get()
-    if frame is not None:
-        session.frames.append(frame)
     try:
-        result = await session.request(f"call '{name}'", call, is_repeatable=is_repeatable)
+        async with session.serving(context.state) as callers_session:
+            server = callers_session.server
+            report = callers_session.back(context.report_progress)
+
+            async def progressed(progress: float, total: float | None, message: str | None) -> None:
+                so_far = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
+                report(server.redact(f"{so_far}: {message}") if message else so_far)
+
+            async def call(client: Client) -> wire.CallToolResult:
+                # Asking for progress makes some servers send it; without an observer it is not requested.
+                callback = progressed if context.is_observed else None
+                return await client.call_tool(name, arguments, progress_callback=callback)
+
+            result = await callers_session.request(f"call '{name}'", call, is_repeatable=is_repeatable)
     except McpError as error:
         raise ToolFailedError(str(error)) from error
-    finally:
-        if frame is not None:
-            session.frames.remove(frame)
     if not result.is_error and (problem := results.find_problem(result)) is not None:
         failure = f"the tool ran, but its answer does not fit its output schema: {problem}"
-        raise ToolFailedError(session.server.redact(f"MCP server '{session.server.name}': {failure}"))
-    return await redact_output(read_result(result), session.server.redact)
+        raise ToolFailedError(server.redact(f"MCP server '{server.name}': {failure}"))
+    return await redact_output(limits.check_output(read_result(result)), server.redact)
 
 
 class ResultSchema:
@@ -254,24 +264,38 @@ def make_definition(tool: wire.Tool, name: str) -> ToolDefinition:
     )
 
 
-def read_options(tool: wire.Tool, server: McpServer, timeout: float | None) -> ToolOptions:
-    """Return the options of a server's tool, by its annotations: those of an untrusted server may be false."""
-    hints = tool.annotations or wire.ToolAnnotations()
-    is_read = hints.read_only_hint is True
+def read_options(
+    tool: wire.Tool, server: McpServer, timeout: float | None, *, trust: Trust = "untrusted", hints: Trust = "untrusted"
+) -> ToolOptions:
+    """Return the options of a server's tool, by its annotations: those of an untrusted server may be false.
+
+    Untrusted hints can't take effects away: such a tool may write and send, whatever its server says.
+    """
+    said = tool.annotations or wire.ToolAnnotations()
+    is_read = said.read_only_hint is True
     tags = {
         "read": is_read,
-        "destructive": hints.destructive_hint is True and not is_read,
-        "idempotent": hints.idempotent_hint is True,
-        "open_world": hints.open_world_hint is True,
+        "destructive": said.destructive_hint is True and not is_read,
+        "idempotent": said.idempotent_hint is True,
+        "open_world": said.open_world_hint is True,
     }
     return ToolOptions(
         label=_find_title(tool),
         timeout=timeout,
-        idempotent=is_read or hints.idempotent_hint is True,
+        idempotent=is_read or said.idempotent_hint is True,
         cache=False,
         tags=frozenset(tag for tag, is_meant in tags.items() if is_meant),
         metadata={"mcp_server": server.name, "mcp_name": tool.name},
+        trust=trust,
+        effects=_read_effects(said) if hints == "trusted" else frozenset[Effect](("write", "send")),
     )
+
+
+def _read_effects(said: wire.ToolAnnotations) -> frozenset[Effect]:
+    """Return the effects of a tool by annotations, whose defaults are those of the protocol."""
+    if said.read_only_hint is True:
+        return frozenset()
+    return frozenset(("write",)) if said.open_world_hint is False else frozenset(("write", "send"))
 
 
 def _find_title(tool: wire.Tool) -> str:

@@ -10,13 +10,14 @@ import ssl
 import sys
 import traceback
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from inspect import isawaitable
 from pathlib import Path
 from threading import Lock
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, TypeGuard, cast
 
 import anyio
 import httpx2
@@ -31,7 +32,7 @@ from pydantic import AliasChoices, BaseModel, Field, ValidationError
 from pydantic_core import from_json
 
 from toolkit.checked_yaml import expand_variables
-from toolkit.errors import ConfigurationError
+from toolkit.errors import ConfigurationError, McpError, ToolError
 from toolkit.http_replies import MOST_REPLY_BYTES, BoundedClient, ReplyTooLargeError, closed_with, split_url
 from toolkit.redaction import (
     MASK,
@@ -45,9 +46,8 @@ from toolkit.redaction import (
     without_keys,
     without_secrets,
 )
-from toolkit.runtime.processes import SupervisedProcess
+from toolkit.runtime.processes import LONGEST_LINE, LineProcess, LineTooLongError, SupervisedProcess
 from toolkit.schema.nodes import is_object
-from toolkit.sources.line_process import LONGEST_LINE, LineProcess, LineTooLongError
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class NotingClient(BoundedClient):
                 faults.clear()
         if not (stream and response.is_success):
             return response
-        response = _bound_body(response)
+        response = _bound_body(response, faults)
         return await _address_refusal(response, request) if _is_json_reply(response) else response
 
 
@@ -122,8 +122,11 @@ def _read_message_object(content: bytes) -> dict[str, Any]:
     return found if is_object(found) else {}
 
 
-def _bound_body(response: httpx2.Response) -> httpx2.Response:
-    """Return a response whose body is unpacked and bounded as it is read: a reply whole, a stream event by event."""
+def _bound_body(response: httpx2.Response, faults: list[HttpFault] | None) -> httpx2.Response:
+    """Return a response whose body is unpacked and bounded as it is read: a reply whole, a stream event by event.
+
+    A body that is too large is reported in `faults`.
+    """
     is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
     headers = response.headers.copy()
     headers.pop("content-encoding", None)
@@ -132,28 +135,35 @@ def _bound_body(response: httpx2.Response) -> httpx2.Response:
     return httpx2.Response(
         response.status_code,
         headers=headers,
-        stream=_BoundedStream(response, is_of_events=is_stream),
+        stream=_BoundedStream(response, faults, is_of_events=is_stream),
         request=response.request,
         extensions=response.extensions,
     )
 
 
 class _BoundedStream(httpx2.AsyncByteStream):
-    def __init__(self, response: httpx2.Response, *, is_of_events: bool) -> None:
+    def __init__(self, response: httpx2.Response, faults: list[HttpFault] | None, *, is_of_events: bool) -> None:
         self._response = response
+        self._faults = faults
         self._is_of_events = is_of_events
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         waiting = 0  # bytes of the event that has not ended
         most_bytes = sys.maxsize if self._is_of_events else MOST_REPLY_BYTES
-        async with closed_with(self._response, most_bytes=most_bytes) as pieces:
-            async for piece in pieces:
-                if self._is_of_events:
-                    *ended, last = piece.replace(b"\r\n", b"\n").split(b"\n\n")
-                    waiting = len(last) if ended else waiting + len(last)
-                    if waiting > MOST_REPLY_BYTES:
-                        raise ReplyTooLargeError(f"an event is larger than {MOST_REPLY_BYTES} bytes and was not read")
-                yield piece
+        try:
+            async with closed_with(self._response, most_bytes=most_bytes) as pieces:
+                async for piece in pieces:
+                    if self._is_of_events:
+                        *ended, last = piece.replace(b"\r\n", b"\n").split(b"\n\n")
+                        waiting = len(last) if ended else waiting + len(last)
+                        if waiting > MOST_REPLY_BYTES:
+                            text = f"an event is larger than {MOST_REPLY_BYTES} bytes and was not read"
+                            raise ReplyTooLargeError(text)  # noqa: TRY301 - reported like that of a whole reply
+                    yield piece
+        except ReplyTooLargeError as error:
+            if self._faults is not None:
+                self._faults.append(HttpFault(error=error))
+            raise
 
     async def aclose(self) -> None:
         await self._response.aclose()
@@ -169,6 +179,13 @@ _CONNECT_SECONDS = 30.0
 
 
 _Received: TypeAlias = SessionMessage | Exception
+
+
+Credentials: TypeAlias = str | Mapping[str, str] | httpx2.Auth
+"""The credentials of one user: a bearer token, headers, or an object that signs each request."""
+
+CredentialsMaker: TypeAlias = Callable[[Any], Credentials | Awaitable[Credentials]]
+"""Takes the context of a run, and returns the credentials with which its calls are made."""
 
 
 class McpServer(Protocol):
@@ -289,6 +306,7 @@ class HttpServer:
         url: Where it is; a repr shows neither user nor query.
         headers: Sent with each request.
         auth: The object that signs each request, such as the SDK's ``OAuthClientProvider``.
+        auth_for: Returns the credentials of a run's context; None calls with `headers` and `auth` for everybody.
         verify: The certificates to trust; None takes the system's.
         timeout: Seconds to connect and to send.
         is_sse: True where it speaks the older transport, server-sent events, rather than streamable HTTP.
@@ -298,6 +316,7 @@ class HttpServer:
     url: str = field(repr=False)
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     auth: httpx2.Auth | None = field(default=None, repr=False)
+    auth_for: CredentialsMaker | None = field(default=None, repr=False)
     verify: ssl.SSLContext | None = field(default=None, repr=False)
     timeout: float = _CONNECT_SECONDS
     is_sse: bool = False
@@ -309,6 +328,37 @@ class HttpServer:
     def open(self, words: deque[str]) -> Transport:  # noqa: ARG002 - a remote server has its own log
         """Connect."""
         return self._open_sse() if self.is_sse else self._open_http()
+
+    async def for_context(self, ctx: object) -> HttpServer:
+        """Return the server as the user of a run's context reaches it: with the credentials of `auth_for`.
+
+        Raises:
+            McpError: There are none; the text of a `ToolError` that `auth_for` raises is passed on instead.
+        """
+        if self.auth_for is None:
+            return self
+        try:
+            found = self.auth_for(ctx)
+            given: object = await found if isawaitable(found) else found
+        except ToolError:
+            raise
+        except Exception as error:  # noqa: BLE001 - its text may hold a token
+            reason = f"auth_for failed with {type(error).__name__}"
+        else:
+            headers = {"Authorization": f"Bearer {given}"} if isinstance(given, str) and given else given
+            if isinstance(headers, httpx2.Auth):
+                others = _without_headers(self.headers, {"authorization"})
+                return replace(self, headers=others, auth=headers, auth_for=None)
+            if _are_headers(headers):
+                others = _without_headers(self.headers, {name.lower() for name in headers})
+                return replace(self, headers={**others, **headers}, auth_for=None)
+            reason = f"auth_for returned no token, headers or httpx2.Auth that can be sent ({type(given).__name__})"
+        raise McpError(f"MCP server '{self.name}': the call has no credentials: {reason}") from None
+
+    @property
+    def caller(self) -> object:
+        """A key for the credentials: equal for servers whose requests are signed alike."""
+        return tuple(sorted(self.headers.items())), id(self.auth)
 
     @asynccontextmanager
     async def _open_http(self) -> AsyncGenerator[Any]:
@@ -353,6 +403,18 @@ class HttpServer:
         return without_secrets(text.replace(self.url, without_credentials(self.url)), secrets)
 
 
+def _are_headers(given: object) -> TypeGuard[Mapping[str, str]]:
+    """Return whether these are headers that can be sent: the error of one that can't would show it in logs."""
+    if not isinstance(given, Mapping) or not given:
+        return False
+    texts = [each for pair in cast("Mapping[object, object]", given).items() for each in pair]
+    return all(isinstance(text, str) and text.isascii() and text.isprintable() for text in texts)
+
+
+def _without_headers(headers: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name.lower() not in names}
+
+
 def stdio(
     command: str,
     *arguments: str,
@@ -395,17 +457,26 @@ def http(
     headers: Mapping[str, str] | None = None,
     bearer: str | None = None,
     auth: httpx2.Auth | None = None,
+    auth_for: CredentialsMaker | None = None,
     verify: ssl.SSLContext | None = None,
     timeout: float = _CONNECT_SECONDS,
     name: str | None = None,
 ) -> HttpServer:
     """Return a server at a URL, over streamable HTTP.
 
+    ::
+
+        http("https://shop.example.com/mcp", bearer=service_token, auth_for=lambda user: user.token)
+
     Args:
         url: Such as ``https://example.com/mcp``.
         headers: Sent with each request.
         bearer: A token, sent as ``Authorization: Bearer ...``.
-        auth: The object that signs each request, such as ``mcp.client.auth.OAuthClientProvider``.
+        auth: The object that signs each request, such as `oauth_login` returns.
+        auth_for: Returns, from the context of a run, the credentials with which its calls are made: a bearer token,
+            headers, or an object that signs, the same one each time. They replace `bearer`, `auth` and headers of the
+            same names, which are left for the list of tools. It may be async; a `ToolError` that it raises goes to the
+            model. Each credentials have a connection of their own, kept for the last 100.
         verify: The certificates to trust; None takes the system's.
         timeout: Seconds to connect and to send; an answer may take as long as the call.
         name: Its name in errors and logs; None takes the host.
@@ -418,7 +489,13 @@ def http(
     if bearer is not None:
         signed["Authorization"] = f"Bearer {bearer}"
     return HttpServer(
-        url=url, headers=signed, auth=auth, verify=verify, timeout=timeout, name=name or place.netloc.rpartition("@")[2]
+        url=url,
+        headers=signed,
+        auth=auth,
+        auth_for=auth_for,
+        verify=verify,
+        timeout=timeout,
+        name=name or place.netloc.rpartition("@")[2],
     )
 
 
@@ -428,12 +505,22 @@ def sse(
     headers: Mapping[str, str] | None = None,
     bearer: str | None = None,
     auth: httpx2.Auth | None = None,
+    auth_for: CredentialsMaker | None = None,
     verify: ssl.SSLContext | None = None,
     timeout: float = _CONNECT_SECONDS,
     name: str | None = None,
 ) -> HttpServer:
     """Return a server at a URL, over the older transport, server-sent events; the settings are those of `http`."""
-    server = http(url, headers=headers, bearer=bearer, auth=auth, verify=verify, timeout=timeout, name=name)
+    server = http(
+        url,
+        headers=headers,
+        bearer=bearer,
+        auth=auth,
+        auth_for=auth_for,
+        verify=verify,
+        timeout=timeout,
+        name=name,
+    )
     return replace(server, is_sse=True)
 
 

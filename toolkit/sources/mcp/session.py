@@ -1,4 +1,4 @@
-"""One server and its session: opened and closed by one task, used by any, opened again when it is lost.
+"""One server and its session: opened and closed by one task, used by any, opened again when it is lost; its failures.
 
 The SDK's task groups are entered and left by that task alone, which belongs to no scope of the caller's: so tools may
 be opened in one task and closed in another, in any order. Requests are made in the tasks that want them; cancelling
@@ -10,37 +10,223 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
-from dataclasses import dataclass
+import ssl
+from collections import OrderedDict, deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeAlias, TypeVar, cast
 
 import anyio
+import httpx2
 import mcp.types as wire
-from mcp import Client
-from mcp.client import IncomingMessage, Transport
-from mcp.client.session import ElicitationFnT, SamplingFnT
+from mcp import Client, MCPError
+from mcp.client import ClientRequestContext, IncomingMessage, Transport
+from mcp.client.auth import OAuthFlowError
+from mcp.types import CONNECTION_CLOSED, METHOD_NOT_FOUND, REQUEST_TIMEOUT
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
 
 from toolkit.backoff import backoff_pause
 from toolkit.errors import McpError, ToolkitError
-from toolkit.loop.limits import LoopFrame
+from toolkit.http_replies import ReplyTooLargeError
+from toolkit.loop.stopping import LoopFrame, current_frame
 from toolkit.redaction import cut_causes
-from toolkit.runtime.backend import OwnerLoop, start_detached
+from toolkit.runtime.backend import OwnerLoop
 from toolkit.schema.nodes import is_array, is_object
-from toolkit.sources.mcp.failures import (
-    McpConnectionError,
-    innermost,
-    is_loss,
-    is_not_found,
-    may_have_lost_session,
-    to_mcp_error,
-)
-from toolkit.sources.mcp.servers import HttpFault, McpServer, faults_of_call
+from toolkit.sources import ServerLimits
+from toolkit.sources.mcp.servers import HttpFault, HttpServer, McpServer, faults_of_call
+
+_LONGEST_REASON = 600
+_LIMITS = ServerLimits()
+_SHORT = 20
+_STAND_INS = ("Server returned an error response", "Not Found", "Session terminated")  # for a status, by the SDK
+
+
+class McpConnectionError(McpError):
+    """The server can't be reached, or the connection to it is lost: another try may help."""
+
+
+class McpAuthError(McpError):
+    """The server refuses who calls."""
+
+
+class McpNotFoundError(McpError):
+    """There is no such server, command, tool or method."""
+
+
+def innermost(error: BaseException) -> BaseException:
+    """Return the first error in the groups that task groups make."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    return error
+
+
+def is_loss(error: BaseException) -> bool:
+    """Return whether an error means that the connection or the session may be lost, and not that a request is wrong."""
+    if isinstance(error, MCPError):
+        return _is_connection_closed(error)
+    return isinstance(
+        error, (httpx2.TransportError, OSError, anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream)
+    )
+
+
+def _is_connection_closed(error: MCPError) -> bool:
+    # Servers use that code for other errors, too: the SDK's own text decides.
+    return error.code == CONNECTION_CLOSED and error.message == "Connection closed"
+
+
+# Of the server's load or its gateway's, not of a session; a refused caller is refused in a new session, too.
+_NOT_OF_A_SESSION = frozenset({401, 403, 407, 408, 425, 429, 502, 503, 504})
+
+
+def is_not_found(error: BaseException, faults: Iterable[HttpFault]) -> bool:
+    """Return whether a request was refused by the status that MCP has for sessions that a server does not know."""
+    if not isinstance(error, MCPError) or error.code == METHOD_NOT_FOUND:
+        return False
+    return any(fault.status == 404 for fault in faults)
+
+
+def may_have_lost_session(faults: Iterable[HttpFault]) -> bool:
+    """Return whether a request in a session had a status that servers give where they don't know the session.
+
+    MCP has 404 for that, and servers answer with 400, 500 and others: whether the session is lost is found out by
+    another request.
+    """
+    return any(fault.is_of_session and fault.status not in _NOT_OF_A_SESSION for fault in faults)
+
+
+def to_mcp_error(
+    error: BaseException,
+    server: McpServer,
+    what: str,
+    *,
+    faults: Iterable[HttpFault] = (),
+    words: Iterable[str] = (),
+    seconds: float | None = None,
+) -> McpError:
+    """Return a failure as an error of ours, with the server's secrets redacted.
+
+    Args:
+        error: The exception that was raised.
+        server: By whom.
+        what: The attempted action, such as ``connect``.
+        faults: The errors of the requests below it.
+        words: The last lines that the server logged.
+        seconds: How long it was tried, for a timeout.
+    """
+    inner = innermost(error)
+    if isinstance(inner, McpError):
+        return inner
+    kind, reason = _explain_error(inner, list(faults), seconds)
+    said = list(words)
+    tail = f" Its last words: {_shorten_text(' | '.join(said[-5:]))}" if said else ""
+    return kind(server.redact(f"MCP server '{server.name}': could not {what}: {reason}{tail}"))
+
+
+def _explain_error(error: BaseException, faults: list[HttpFault], seconds: float | None) -> tuple[type[McpError], str]:
+    explained = _explain_faults(error, faults)
+    if explained is not None:
+        return explained
+    if isinstance(error, TimeoutError):
+        return McpConnectionError, (
+            f"it gave no answer within {seconds:g} s; is it an MCP server, and does it speak this transport?"
+            if seconds is not None
+            else "it took too long"
+        )
+    if isinstance(error, (httpx2.HTTPError, ssl.SSLError)):
+        return _explain_network_error(error)
+    if isinstance(error, MCPError):
+        return _explain_protocol_error(error)
+    if isinstance(error, ValidationError):
+        return McpError, f"what it answered is not MCP ({error.error_count()} problems); is it an MCP server?"
+    if isinstance(error, OSError):
+        return _explain_os_error(error)
+    return McpError, f"{type(error).__name__}: {_shorten_text(str(error))}"
+
+
+def _explain_faults(error: BaseException, faults: list[HttpFault]) -> tuple[type[McpError], str] | None:
+    """Return the errors of the requests if they are more specific than the error that they caused."""
+    for fault in faults:
+        if isinstance(fault.error, ReplyTooLargeError):
+            return McpError, str(fault.error)
+        if fault.error is not None:
+            return _explain_network_error(fault.error)
+    # Asking in a newer revision first may be refused: the last refusal counts, where the server did not explain it.
+    statuses = [fault.status for fault in faults if fault.status is not None]
+    is_explained = isinstance(error, MCPError) and error.message not in _STAND_INS
+    if statuses and (not is_explained or statuses[-1] in (401, 403)):
+        return _explain_status(statuses[-1])
+    return None
+
+
+def _explain_os_error(error: OSError) -> tuple[type[McpError], str]:
+    if isinstance(error, FileNotFoundError):
+        return McpNotFoundError, f"{error.filename!r} was not found; install it, or give its whole path"
+    if isinstance(error, PermissionError):
+        return McpNotFoundError, f"{error.filename!r} can't be executed; is it a program, and is it yours to run?"
+    return McpConnectionError, f"{type(error).__name__}: {_shorten_text(str(error))}"
+
+
+def _explain_protocol_error(error: MCPError) -> tuple[type[McpError], str]:
+    message = _shorten_text(error.message)
+    if _is_connection_closed(error):
+        return McpConnectionError, "the connection was closed; did the server end, and is it an MCP server?"
+    if error.code == REQUEST_TIMEOUT and "timed out" in message:  # some servers mean other things by that code
+        return McpConnectionError, f"no answer came in time ({message})"
+    if error.code == METHOD_NOT_FOUND:
+        return McpNotFoundError, f"it does not know this ({message}); is it an MCP server that offers it?"
+    if "content type" in message:
+        return McpError, f"{message}; is it an MCP server, and is this its whole URL?"
+    return McpError, f"{message} (code {error.code})"
+
+
+def _explain_status(status: int) -> tuple[type[McpError], str]:
+    if status in (401, 403):
+        return McpAuthError, (
+            f"it refuses who calls (HTTP {status}); give the right bearer=, headers= or auth= to http(...)"
+        )
+    if status in (404, 405, 406):
+        return McpNotFoundError, (
+            f"there is no MCP server at this URL (HTTP {status}); is it the whole URL, such as .../mcp, and does it "
+            "speak this transport: http(...) or sse(...)?"
+        )
+    if status >= 500 or status == 429:
+        return McpConnectionError, f"it failed (HTTP {status}); try again later"
+    return McpError, f"it refused the request (HTTP {status})"
+
+
+def _explain_network_error(error: Exception) -> tuple[type[McpError], str]:
+    if isinstance(error, OAuthFlowError):
+        return McpAuthError, f"signing in failed ({_shorten_text(str(error))}); give the right auth= to http(...)"
+    if _is_about_certificates(error):
+        return McpError, (
+            f"its certificate is not trusted ({_shorten_text(str(error))}); give http(...) a "
+            "verify=ssl.create_default_context(cafile=...)"
+        )
+    if isinstance(error, httpx2.TimeoutException):
+        return McpConnectionError, f"{type(error).__name__}: it gave no answer in time"
+    words = _shorten_text(str(error))
+    return McpConnectionError, f"{type(error).__name__}: {words}; is it running, and is the URL right?"
+
+
+def _is_about_certificates(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, ssl.SSLError) or "CERTIFICATE" in str(error).upper():
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _shorten_text(text: str) -> str:
+    if len(text) <= _LONGEST_REASON:
+        return text
+    head = text[:_LONGEST_REASON]
+    return f"{head.rpartition(' ')[0] or head[:_SHORT]} ..."  # a piece of a secret would not be known for one
+
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -52,6 +238,30 @@ _END_SECONDS = 1.0
 _REVIVAL_SECONDS = 5.0
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 60.0
+_MOST_CALLERS = 100
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CallUnderWay:
+    """A call of a session.
+
+    Args:
+        frame: The loop on whose account it is made; None outside of any.
+        ctx: The context of the run.
+    """
+
+    frame: LoopFrame | None
+    ctx: object
+
+
+SampleForCalls: TypeAlias = Callable[
+    [Sequence[CallUnderWay], ClientRequestContext, wire.CreateMessageRequestParams],
+    Awaitable[wire.CreateMessageResult | wire.ErrorData],
+]
+ElicitForCalls: TypeAlias = Callable[
+    [Sequence[CallUnderWay], ClientRequestContext, wire.ElicitRequestParams],
+    Awaitable[wire.ElicitResult | wire.ErrorData],
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,14 +270,17 @@ class SessionSettings:
 
     Args:
         connect_timeout: Seconds to start, connect, greet and list the tools.
-        sampling: Answers the server's requests for a model's words; None offers no such thing.
-        elicitation: Answers the server's questions to the user; None offers no such thing.
+        limits: The limits of outputs and lists.
+        sampling: Answers the server's requests for a model's words, given the calls that are under way, the oldest
+            first; None offers no such thing.
+        elicitation: Answers the server's questions to the user likewise; None offers no such thing.
         on_listed: Awaited with the tools whenever they are listed, also the first time; must not raise after that.
     """
 
     connect_timeout: float
-    sampling: SamplingFnT | None = None
-    elicitation: ElicitationFnT | None = None
+    limits: ServerLimits = _LIMITS
+    sampling: SampleForCalls | None = None
+    elicitation: ElicitForCalls | None = None
     on_listed: Callable[[list[wire.Tool]], Awaitable[None]]
 
 
@@ -83,7 +296,9 @@ class McpSession:
     def __init__(self, server: McpServer, settings: SessionSettings) -> None:
         self.server = server
         self._settings = settings
-        self.frames: list[LoopFrame] = []  # of the loops whose calls are under way, the oldest first
+        self._calls: list[CallUnderWay] = []  # the oldest first
+        self._of_callers: OrderedDict[object, McpSession] = OrderedDict()  # the last one used is the last
+        self._leaving: list[McpSession] = []
         self._client: Client | None = None
         self._owner_loop: OwnerLoop | None = None
         self._bell = anyio.Event()
@@ -100,9 +315,8 @@ class McpSession:
         self._failure: ToolkitError | None = None
 
     async def __aenter__(self) -> Self:
-        self._is_over = False
         self._owner_loop = OwnerLoop()
-        start_detached(self._own_connection)
+        self._begin_connection(self._owner_loop)
         try:
             await self._wait_for_client()
         except BaseException as error:
@@ -115,6 +329,54 @@ class McpSession:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self._close_connection()
+
+    def _begin_connection(self, owner_loop: OwnerLoop) -> None:
+        self._owner_loop, self._is_over = owner_loop, False
+        owner_loop.start_detached(self._own_connection)
+
+    @asynccontextmanager
+    async def serving(self, ctx: object) -> AsyncGenerator[McpSession]:
+        """Yield the session for a call of a run: this one, or that of the user whose context it is.
+
+        Raises:
+            McpError: The user has no credentials, or the session is closed.
+        """
+        call = CallUnderWay(current_frame.get(), ctx)
+        if isinstance(self.server, HttpServer) and self.server.auth_for is not None:
+            server = await self.server.for_context(ctx)
+            if self._owner_loop is None:
+                raise self._make_closed_error()
+            session = await self._owner_loop.call(partial(self._serve_caller, server, call))
+        else:
+            session = self
+            self._calls.append(call)
+        try:
+            yield session
+        finally:
+            session._calls.remove(call)
+
+    async def _serve_caller(self, server: HttpServer, call: CallUnderWay) -> McpSession:
+        """Return the session with some credentials, which connects at its first request."""
+        if self._owner_loop is None or self._is_over or self._is_closing:
+            raise self._make_closed_error()
+        session = self._of_callers.pop(server.caller, None)
+        if session is None:
+            session = McpSession(server, replace(self._settings, on_listed=ignore_list))
+            session._begin_connection(self._owner_loop)
+        session._calls.append(call)
+        self._of_callers[server.caller] = session
+        if len(self._of_callers) > _MOST_CALLERS:
+            self._leave_callers()
+        return session
+
+    def _leave_callers(self) -> None:
+        """Close the session that was used longest ago and has no calls."""
+        idle = next((key for key, session in self._of_callers.items() if not session._calls), None)
+        if idle is not None:
+            session = self._of_callers.pop(idle)
+            session._is_closing = True
+            session._ring_bell()
+            self._leaving = [*(each for each in self._leaving if not each._is_over), session]
 
     async def request(self, what: str, make: Callable[[Client], Awaitable[T]], *, is_repeatable: bool = True) -> T:
         """Make a request, on a new connection where the old one is lost.
@@ -145,8 +407,9 @@ class McpSession:
             inner = innermost(error)
             was_refused = is_not_found(inner, faults)
             is_doubtful = not was_refused and may_have_lost_session(faults)
+            is_too_large = any(isinstance(fault.error, ReplyTooLargeError) for fault in faults)
             is_lost = was_refused or is_loss(inner) or any(fault.error is not None for fault in faults)
-            if isinstance(inner, TimeoutError) or not (is_lost or is_doubtful):
+            if isinstance(inner, TimeoutError) or is_too_large or not (is_lost or is_doubtful):
                 raise _add_effect(failure, faults, is_repeatable=is_repeatable) from error
             note = await self._revive_session(client)
             if is_doubtful and not is_lost:
@@ -200,7 +463,7 @@ class McpSession:
         async with self._reviving:
             if self._client is client:
                 with suppress(Exception), anyio.move_on_after(_REVIVAL_SECONDS):
-                    await self._settings.on_listed(await list_server_tools(client, self.server))
+                    await self._settings.on_listed(await self._list_tools(client))
                     return "The server is still there."
                 self._lose_client(client)
             try:
@@ -220,6 +483,13 @@ class McpSession:
 
     async def _close_connection(self) -> None:
         self._is_closing = True
+        of_callers = [*self._leaving, *self._of_callers.values()]
+        for session in of_callers:
+            session._is_closing = True
+            session._ring_bell()
+        with anyio.CancelScope(shield=True):
+            for session in of_callers:
+                await session._close_connection()
         if self._opening is not None:
             self._opening.cancel()
         self._ring_bell()
@@ -261,7 +531,7 @@ class McpSession:
             with anyio.CancelScope(deadline=anyio.current_time() + seconds) as scope:
                 self._opening = scope
                 async with client:
-                    await self._settings.on_listed(await list_server_tools(client, self.server))
+                    await self._settings.on_listed(await self._list_tools(client))
                     scope.deadline, self._opening = math.inf, None
                     self._client, self._is_opening, is_open = client, False, True
                     self._ring_bell()
@@ -289,10 +559,13 @@ class McpSession:
         def ended() -> None:
             self._lose_client(client)
 
+        def with_calls(answer: Callable[..., Any] | None) -> Any:
+            return answer and partial(answer, self._calls)
+
         client = Client(
             WatchedTransport(self.server.open(words), ended),
-            sampling_callback=self._settings.sampling,
-            elicitation_callback=self._settings.elicitation,
+            sampling_callback=with_calls(self._settings.sampling),
+            elicitation_callback=with_calls(self._settings.elicitation),
             message_handler=self._on_message,
             client_info=wire.Implementation(name="toolkit", version=version("toolkit-sdk")),
             cache=None,
@@ -338,10 +611,13 @@ class McpSession:
             await anyio.sleep(backoff_pause(failures, initial=_FIRST_PAUSE, longest=_LONGEST_PAUSE))
             failures += 1
 
+    async def _list_tools(self, client: Client) -> list[wire.Tool]:
+        return await list_server_tools(client, self.server, self._settings.limits.pages)
+
     async def _list_again(self, client: Client) -> None:
         try:
             with anyio.fail_after(self._settings.connect_timeout):
-                await self._settings.on_listed(await list_server_tools(client, self.server))
+                await self._settings.on_listed(await self._list_tools(client))
         except Exception as error:  # noqa: BLE001 - the tools stay as they were
             reason = to_mcp_error(error, self.server, "list the tools again", seconds=self._settings.connect_timeout)
             _logger.warning("%s", reason)
@@ -359,8 +635,12 @@ class McpSession:
         self._ring_bell()
 
 
+async def ignore_list(listed: list[wire.Tool]) -> None:
+    """Take no tools: those in use are known."""
+
+
 def _has_failed_inside(faults: Iterable[HttpFault]) -> bool:
-    return any((fault.status or 0) >= 500 for fault in faults)
+    return any((fault.status or 0) >= 500 or isinstance(fault.error, ReplyTooLargeError) for fault in faults)
 
 
 def _add_effect(failure: McpError, faults: Iterable[HttpFault], *, is_repeatable: bool) -> McpError:
@@ -424,7 +704,6 @@ class _WatchedStream:
         return left
 
 
-_MAX_PAGES = 100
 _SCHEMAS = "toolkit/schemas"
 
 
@@ -456,7 +735,7 @@ def _restore_schemas(tool: wire.Tool) -> wire.Tool:
     return tool.model_copy(update={**update, "output_schema": schemas.get("outputSchema")})
 
 
-async def list_server_tools(client: Client, server: McpServer) -> list[wire.Tool]:
+async def list_server_tools(client: Client, server: McpServer, most_pages: int) -> list[wire.Tool]:
     """Return the tools of all pages."""
     if client.server_capabilities.tools is None:
         return []
@@ -465,27 +744,28 @@ async def list_server_tools(client: Client, server: McpServer) -> list[wire.Tool
         answer = await client.list_tools(cursor=cursor)
         return [_restore_schemas(tool) for tool in answer.tools], answer.next_cursor
 
-    return await read_all_pages(page, server)
+    return await read_all_pages(page, server, most_pages)
 
 
 async def read_all_pages(
-    page: Callable[[str | None], Awaitable[tuple[list[T], str | None]]], server: McpServer
+    page: Callable[[str | None], Awaitable[tuple[list[T], str | None]]], server: McpServer, most: int
 ) -> list[T]:
     """Return the items of all pages.
 
     Args:
         page: Takes a page's cursor, None for the first; returns its items, and the next cursor.
         server: The server of the pages.
+        most: How many there may be.
 
     Raises:
         McpError: They never end.
     """
     found: list[T] = []
     cursor: str | None = None
-    for _ in range(_MAX_PAGES):
+    for _ in range(most):
         items, following = await page(cursor)
         found += items
         if following is None or following == cursor:
             return found
         cursor = following
-    raise McpError(f"MCP server '{server.name}' lists more than {_MAX_PAGES} pages")
+    raise McpError(f"MCP server '{server.name}' lists more than {most} pages")

@@ -1,34 +1,351 @@
-"""The tools of an MCP server as values, for the length of a block, and the settings that choose and rename them."""
+"""The tools of an MCP server as values, for the length of a block or on demand; and its questions to its client.
+
+A server asks for a model's words, or for the user's.
+"""
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
+import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
-from typing import Any, TypeAlias, overload
+from typing import Any, Literal, Self, TypeAlias, TypeVar, overload
 
 import anyio
 import anyio.to_thread
 import mcp.types as wire
 from mcp import Client
+from mcp.client import ClientRequestContext
 
-from toolkit.chat import ContentBlock, Message
-from toolkit.errors import ConfigurationError, McpError, SchemaError, UnknownToolNameError
-from toolkit.loop.limits import LoopFrame
-from toolkit.settings import Duration, Seconds, check_fields, to_seconds
-from toolkit.sources.mcp.callbacks import ElicitationCallback, Questions, Sampler, Sampling
-from toolkit.sources.mcp.native_tool import MCPNativeTool, read_prompt, read_resource_contents
-from toolkit.sources.mcp.servers import McpServer
-from toolkit.sources.mcp.session import McpSession, SessionSettings, read_all_pages
+from toolkit.backoff import backoff_pause, run_again
+from toolkit.calls.context import ToolContext
+from toolkit.calls.registration import ToolOptions
+from toolkit.chat import (
+    AssistantMessage,
+    ChatRequest,
+    ContentBlock,
+    Message,
+    Provider,
+    SystemMessage,
+    ToolDefinition,
+    Trust,
+    Usage,
+    UserMessage,
+    text_of,
+)
+from toolkit.chat.output import ToolOutput
+from toolkit.errors import (
+    ConfigurationError,
+    McpError,
+    ProviderError,
+    SchemaError,
+    ToolFailedError,
+    UnknownToolNameError,
+)
+from toolkit.loop.stopping import LoopFrame
+from toolkit.schema import ArgumentsParser, raw_arguments
+from toolkit.settings import Duration, PositiveInt, Seconds, check_fields, to_seconds
+from toolkit.sources import ServerLimits
+from toolkit.sources.mcp.native_tool import (
+    MCPNativeTool,
+    ResultSchema,
+    call_tool,
+    make_definition,
+    read_block,
+    read_options,
+    read_prompt,
+    read_resource_contents,
+)
+from toolkit.sources.mcp.servers import HttpServer, McpServer
+from toolkit.sources.mcp.session import (
+    CallUnderWay,
+    McpConnectionError,
+    McpSession,
+    SessionSettings,
+    ignore_list,
+    read_all_pages,
+)
 from toolkit.sources.pins import ToolPins
 from toolkit.tool_names import legal_names
 from toolkit.tools.registry import ToolRegistry
 
 _logger = logging.getLogger("toolkit.sources.mcp")
+_LIMITS = ServerLimits()
+_MOST_QUESTIONS = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elicitation:
+    """A server's question to the user.
+
+    Args:
+        message: The question.
+        schema: A flat JSON Schema of the answer; None where the user is to open `url`.
+        url: A page to open, with the user's consent, in a browser; None where an answer is asked for.
+        ctx: The context of the run whose calls are under way; None where there are calls of several.
+    """
+
+    message: str
+    schema: Mapping[str, Any] | None = None
+    url: str | None = None
+    ctx: object = field(default=None, repr=False)
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """The values that the server proposes: fill them in only where the user has seen them."""
+        properties: Mapping[str, Any] = (self.schema or {}).get("properties", {})
+        return {
+            name: part["default"]
+            for name, part in properties.items()
+            if isinstance(part, Mapping) and "default" in part
+        }
+
+
+ElicitationAnswer: TypeAlias = Mapping[str, Any] | bool | None
+ElicitationCallback: TypeAlias = Callable[[Elicitation], ElicitationAnswer | Awaitable[ElicitationAnswer]]
+"""Answers a question that a server asks the user.
+
+A mapping is the answer, word for word; True consents to a page or to a form without fields, False declines, None puts
+it off. No field is ever filled in that the mapping does not have.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingRequest:
+    """A server's request for a model's words, as a person should see it before it is made.
+
+    Args:
+        server: The server's name in errors and logs.
+        messages: The messages for the model.
+        system_prompt: The system prompt that the server asks for; handed on only where `Sampling` allows it.
+        max_tokens: How long the answer may be.
+        ctx: The context of the run whose calls are under way; None where there are calls of several.
+    """
+
+    server: str
+    messages: Sequence[Message]
+    system_prompt: str | None
+    max_tokens: int
+    ctx: object = field(default=None, repr=False)
+
+
+SamplingApproval: TypeAlias = Callable[[SamplingRequest], bool | Awaitable[bool]]
+"""Shows a request to a person and returns whether it may be made; raising refuses it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """The requests that a server may make of a model on the application's account.
+
+    A server writes the whole request, so that it can spend tokens and read the model's answers. Each request counts in
+    the usage and the limits of the loop whose call is under way on the server.
+
+    Args:
+        provider: The model.
+        approve: Shows each request to a person; ``"all"`` makes them unseen.
+        max_requests: How many are made within one block of `mcp_tools`.
+        max_tokens: The longest answer; a request that asks for more gets so much.
+        max_input_chars: The longest request, all its texts together.
+        concurrency: How many are made at once; more wait.
+        allow_system_prompt: True if the server may write the model's instructions; otherwise they go into the first
+            user message, marked as the server's.
+    """
+
+    provider: Provider
+    approve: SamplingApproval | Literal["all"]
+    max_requests: PositiveInt = 20
+    max_tokens: PositiveInt = 4_096
+    max_input_chars: PositiveInt = 100_000
+    concurrency: PositiveInt = 1
+    allow_system_prompt: bool = False
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+# Of a script, a file, a login that passes for a host, or a name with characters that are not seen, none is shown.
+_WEB_PAGE = re.compile(r"https?://[^\s/?#@\\]+(?:[/?#][!-~]*)?", re.IGNORECASE | re.ASCII)
+
+
+class Questions:
+    """Answers a server's questions to the user by a callback of the application's, one at a time.
+
+    Args:
+        answer: The callback; an exception is reported as a cancellation.
+        server: The server's name in logs.
+    """
+
+    def __init__(self, answer: ElicitationCallback, server: str) -> None:
+        self._answer = answer
+        self._server = server
+        self._asked = 0
+        self._turn = anyio.Lock()
+
+    async def elicit(
+        self,
+        calls: Sequence[CallUnderWay],
+        context: ClientRequestContext,  # noqa: ARG002 - as the SDK calls it
+        params: wire.ElicitRequestParams,
+    ) -> wire.ElicitResult | wire.ErrorData:
+        """Answer one question."""
+        self._asked += 1
+        if self._asked > _MOST_QUESTIONS:
+            _logger.warning("MCP server '%s' has asked %s questions; no more are shown", self._server, _MOST_QUESTIONS)
+            return wire.ErrorData(code=wire.INVALID_REQUEST, message="This client shows its user no more questions.")
+        if isinstance(params, wire.ElicitRequestURLParams):
+            if _WEB_PAGE.fullmatch(params.url) is None:
+                _logger.warning("MCP server '%s' wants the user to open what is no page of the web", self._server)
+                return wire.ElicitResult(action="decline")
+            question = Elicitation(message=params.message, url=params.url, ctx=_find_context(calls))
+        else:
+            schema = params.requested_schema
+            question = Elicitation(message=params.message, schema=schema, ctx=_find_context(calls))
+        async with self._turn:
+            given = self._answer(question)
+            value = await given if inspect.isawaitable(given) else given
+        if value is None:
+            return wire.ElicitResult(action="cancel")
+        if value is False:
+            return wire.ElicitResult(action="decline")
+        if value is True and question.schema is not None and question.schema.get("properties"):
+            example = json.dumps({next(iter(question.schema["properties"])): "..."})
+            said = (
+                "MCP server '%s': a form was answered with True, which fills in no field: return its fields, such as %s"
+            )
+            _logger.warning(said, self._server, example)
+            return wire.ElicitResult(action="cancel")
+        content = dict(value) if isinstance(value, Mapping) else {}
+        return wire.ElicitResult(action="accept", content=content or None)
+
+
+def _find_context(calls: Sequence[CallUnderWay]) -> object:
+    """Return the context of all calls: a server need not say for which one it asks."""
+    first = calls[0].ctx if calls else None
+    return first if all(call.ctx is first for call in list(calls)) else None
+
+
+class Sampler:
+    """Makes a server's requests for a model's words, within the bounds of `Sampling`.
+
+    Args:
+        sampling: The bounds.
+        server: The server's name in errors and logs.
+    """
+
+    def __init__(self, sampling: Sampling, server: str) -> None:
+        self._sampling = sampling
+        self._server = server
+        self._made = 0
+        self._places = anyio.Semaphore(sampling.concurrency)
+
+    async def sample(
+        self,
+        calls: Sequence[CallUnderWay],
+        context: ClientRequestContext,  # noqa: ARG002 - as the SDK calls it
+        params: wire.CreateMessageRequestParams,
+    ) -> wire.CreateMessageResult | wire.ErrorData:
+        """Make one request on the account of the oldest call; no tools and no context of the server are passed on."""
+        sampling = self._sampling
+        if self._made >= sampling.max_requests:
+            _logger.warning("MCP server '%s' wants more than %s samples", self._server, sampling.max_requests)
+            return _refuse_sampling(f"this client makes at most {sampling.max_requests} requests for a server")
+        self._made += 1
+        try:
+            request = self._read_request(params, _find_context(calls))
+        except ValueError as error:
+            return _refuse_sampling(str(error))
+        async with self._places:
+            if not await self._is_approved(request):
+                return _refuse_sampling("the user did not approve the request")
+            return await self._generate_answer(request, params, _find_frame(calls))
+
+    def _read_request(self, params: wire.CreateMessageRequestParams, ctx: object) -> SamplingRequest:
+        messages = [_read_message(message) for message in params.messages]
+        size = len(params.system_prompt or "") + sum(len(text_of(message.content)) for message in messages)
+        if size > self._sampling.max_input_chars:
+            raise ValueError(f"the request is longer than {self._sampling.max_input_chars} characters")
+        return SamplingRequest(
+            server=self._server,
+            messages=tuple(messages),
+            system_prompt=params.system_prompt,
+            max_tokens=max(1, min(params.max_tokens, self._sampling.max_tokens)),
+            ctx=ctx,
+        )
+
+    async def _is_approved(self, request: SamplingRequest) -> bool:
+        approve = self._sampling.approve
+        if approve == "all":
+            return True
+        try:
+            answer = approve(request)
+            return bool(await answer if inspect.isawaitable(answer) else answer)
+        except Exception:
+            _logger.exception("the approval of a sample raised for MCP server '%s'; it is refused", self._server)
+            return False
+
+    async def _generate_answer(
+        self, request: SamplingRequest, params: wire.CreateMessageRequestParams, frame: LoopFrame | None
+    ) -> wire.CreateMessageResult | wire.ErrorData:
+        budget = None if frame is None else frame.budget
+        if budget is not None and budget.reserve_request(request.max_tokens) is not None:
+            return _refuse_sampling("the usage limit of the run is reached")
+        used: Usage | None = None
+        try:
+            response = await self._sampling.provider.generate(
+                ChatRequest(
+                    messages=self._build_messages(request),
+                    max_tokens=request.max_tokens,
+                    temperature=params.temperature,
+                    stop=tuple(params.stop_sequences or ()),
+                )
+            )
+            used = response.usage
+        except (ProviderError, ValueError) as error:
+            return _refuse_sampling(f"the model gave no answer ({type(error).__name__})")
+        finally:
+            if budget is not None:
+                budget.settle_request(request.max_tokens, used)
+        if frame is not None and frame.spend is not None:
+            frame.spend(response.usage)
+        reason = {"max_tokens": "maxTokens", "stop_sequence": "stopSequence"}.get(response.stop_reason, "endTurn")
+        return wire.CreateMessageResult(
+            role="assistant",
+            content=wire.TextContent(type="text", text=response.text),
+            model=response.model or "unknown",
+            stop_reason=reason,
+        )
+
+    def _build_messages(self, request: SamplingRequest) -> Sequence[Message]:
+        prompt = request.system_prompt
+        if not prompt:
+            return request.messages
+        first = SystemMessage(prompt) if self._sampling.allow_system_prompt else UserMessage(prompt)
+        return (first, *request.messages)
+
+
+def _find_frame(calls: Sequence[CallUnderWay]) -> LoopFrame | None:
+    return next((call.frame for call in list(calls) if call.frame is not None), None)
+
+
+def _refuse_sampling(reason: str) -> wire.ErrorData:
+    return wire.ErrorData(code=wire.INVALID_REQUEST, message=f"Not sampled: {reason}.")
+
+
+def _read_message(message: wire.SamplingMessage) -> Message:
+    blocks: list[Any] = []
+    for item in message.content if isinstance(message.content, list) else [message.content]:
+        if isinstance(item, (wire.ToolUseContent, wire.ToolResultContent)):
+            raise ValueError("calls and results in a request for sampling are not taken")  # noqa: TRY004 - a value of it
+        blocks += read_block(item)
+    return UserMessage(tuple(blocks)) if message.role == "user" else AssistantMessage(blocks)
+
+
+T = TypeVar("T")
 
 
 class McpTools(Sequence[MCPNativeTool]):
@@ -48,13 +365,15 @@ class McpTools(Sequence[MCPNativeTool]):
         self._followers: list[tuple[ToolRegistry[Any], dict[str, MCPNativeTool]]] = []
         self._renewing = anyio.Lock()
         self._is_entered = False
+        self._counter = settings.limits.make_counter()
         self.refused: Mapping[str, str] = {}
         sampling, elicitation = settings.sampling, settings.elicitation
         self._session = McpSession(
             server,
             SessionSettings(
                 connect_timeout=settings.connect_timeout,
-                sampling=None if sampling is None else Sampler(sampling, server.name, self._find_frame).sample,
+                limits=settings.limits,
+                sampling=None if sampling is None else Sampler(sampling, server.name).sample,
                 elicitation=None if elicitation is None else Questions(elicitation, server.name).elicit,
                 on_listed=self._on_listed,
             ),
@@ -104,9 +423,6 @@ class McpTools(Sequence[MCPNativeTool]):
             registry.register(tool)
         self._followers.append((registry, registered))
 
-    def _find_frame(self) -> LoopFrame | None:
-        return next(iter(self._session.frames), None)
-
     async def _on_listed(self, listed: list[wire.Tool]) -> None:
         async with self._renewing:
             if self._tools and listed == self._listed:
@@ -120,6 +436,8 @@ class McpTools(Sequence[MCPNativeTool]):
                 self._tools, self.refused = make()
             else:
                 self._tools, self.refused = await anyio.to_thread.run_sync(make, abandon_on_cancel=True)
+            for tool in self._tools:
+                tool.counter = self._counter
             self._listed = listed
             for registry, registered in self._followers:
                 _update_registry(registry, registered, self._tools)
@@ -131,7 +449,7 @@ class McpTools(Sequence[MCPNativeTool]):
         address = str(getattr(server, "address", server.name))
         return await pins.find_refusals(server.name, address, {tool.name: _describe_tool(tool) for tool in chosen})
 
-    async def resources(self) -> list[wire.Resource]:
+    async def resources(self, *, ctx: object = None) -> list[wire.Resource]:
         """Return the resources of the server, of all pages.
 
         Raises:
@@ -143,11 +461,11 @@ class McpTools(Sequence[MCPNativeTool]):
                 answer = await client.list_resources(cursor=cursor)
                 return answer.resources, answer.next_cursor
 
-            return await read_all_pages(page, self._session.server)
+            return await read_all_pages(page, self._session.server, self._settings.limits.pages)
 
-        return await self._session.request("list the resources", every)
+        return await self._send_request(ctx, "list the resources", every)
 
-    async def read_resource(self, uri: str) -> tuple[ContentBlock, ...]:
+    async def read_resource(self, uri: str, *, ctx: object = None) -> tuple[ContentBlock, ...]:
         """Return the content of a resource.
 
         Raises:
@@ -157,9 +475,9 @@ class McpTools(Sequence[MCPNativeTool]):
         async def read(client: Client) -> tuple[ContentBlock, ...]:
             return tuple(read_resource_contents(content) for content in (await client.read_resource(uri)).contents)
 
-        return await self._session.request(f"read '{uri}'", read)
+        return await self._send_request(ctx, f"read '{uri}'", read)
 
-    async def prompts(self) -> list[wire.Prompt]:
+    async def prompts(self, *, ctx: object = None) -> list[wire.Prompt]:
         """Return the prompts that the server offers, of all pages.
 
         Raises:
@@ -171,11 +489,13 @@ class McpTools(Sequence[MCPNativeTool]):
                 answer = await client.list_prompts(cursor=cursor)
                 return answer.prompts, answer.next_cursor
 
-            return await read_all_pages(page, self._session.server)
+            return await read_all_pages(page, self._session.server, self._settings.limits.pages)
 
-        return await self._session.request("list the prompts", every)
+        return await self._send_request(ctx, "list the prompts", every)
 
-    async def prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> list[Message]:
+    async def prompt(
+        self, name: str, arguments: Mapping[str, str] | None = None, *, ctx: object = None
+    ) -> list[Message]:
         """Return the messages of a prompt, for the beginning of a loop.
 
         Raises:
@@ -185,7 +505,11 @@ class McpTools(Sequence[MCPNativeTool]):
         async def get(client: Client) -> list[Message]:
             return read_prompt(await client.get_prompt(name, dict(arguments or {})))
 
-        return await self._session.request(f"get the prompt '{name}'", get)
+        return await self._send_request(ctx, f"get the prompt '{name}'", get)
+
+    async def _send_request(self, ctx: object, what: str, make: Callable[[Client], Awaitable[T]]) -> T:
+        async with self._session.serving(ctx) as session:
+            return await session.request(what, make)
 
 
 def mcp_tools(
@@ -195,11 +519,13 @@ def mcp_tools(
     allowed: Collection[str] | None = None,
     blocked: Collection[str] = (),
     filter: ToolFilter | None = None,  # noqa: A002 - what it is
-    timeout: Duration | None = 60.0,
+    limits: ServerLimits = _LIMITS,
     connect_timeout: Duration = 30.0,
     sampling: Sampling | None = None,
     elicitation: ElicitationCallback | None = None,
     pins: ToolPins | None = None,
+    trust: Trust = "untrusted",
+    hints: Trust = "untrusted",
 ) -> McpTools:
     """Yield the tools of an MCP server, for the duration of an ``async with``.
 
@@ -209,14 +535,10 @@ def mcp_tools(
             registry = ToolRegistry(tools)
 
     One connection serves all calls, several at once. A call that is cancelled or takes too long is cancelled on the
-    server, too. A connection that is lost is made again, and the tools are listed again, at the next call or when a
-    call fails of it; such a call is repeated only where the server says that the tool reads or is idempotent, else
-    the model is told that it may have taken effect. A session that the server has ended is opened again in the same
-    way; requests that it refused for that reason did not run, and are sent again.
+    server, too. A connection or session that is lost is made again, and the tools are listed again; a call that fails
+    of it is repeated only where the server says that the tool reads or is idempotent, or has refused it unread.
 
-    The server's annotations of a tool become tags: ``read``, ``destructive``, ``idempotent``, ``open_world``. An
-    approval hook is asked about each call and sees them; `ToolRegistry.tagged` chooses by them. They are what a server
-    claims: ask about all calls of one that you don't trust.
+    The server's annotations of a tool become tags: ``read``, ``destructive``, ``idempotent``, ``open_world``.
 
     Args:
         server: A server from `stdio`, `http` or `sse`.
@@ -224,11 +546,13 @@ def mcp_tools(
         allowed: The names, as the server has them, of the tools to take; None takes all.
         blocked: The names of those to leave out, also of those that are allowed.
         filter: Decides for each other tool whether it is included.
-        timeout: Seconds for a call; None leaves it to the loop's `timeouts.tool`.
+        limits: The limits of calls, outputs and lists.
         connect_timeout: Seconds to start, connect, greet and list the tools.
-        sampling: The rules for the server's requests to a model, and who approves them; None offers no model.
+        sampling: The rules for the server's requests to a model; None offers no model.
         elicitation: Answers where the server asks the user something; None offers no such thing.
-        pins: Leaves out tools that have changed since they were first seen; None takes them as the server has them now.
+        pins: Leaves out tools that have changed since they were first seen; None takes them as they are.
+        trust: The label of its results, for rules such as `ask_when_tainted`.
+        hints: ``trusted`` where its descriptions and annotations are believed; else each tool may write and send.
 
     Raises:
         McpError: On entering: the server can't be reached, or is none.
@@ -240,11 +564,13 @@ def mcp_tools(
         allowed=allowed,
         blocked=blocked,
         filter=filter,
-        timeout=to_seconds(timeout, "timeout"),
+        limits=limits,
         connect_timeout=to_seconds(connect_timeout, "connect_timeout"),
         sampling=sampling,
         elicitation=elicitation,
         pins=pins,
+        trust=trust,
+        hints=hints,
     )
     return McpTools(server, settings)
 
@@ -254,12 +580,13 @@ def _update_registry(
 ) -> None:
     """Update a registry's tools of a server to the server's current ones; other tools of the same names stay."""
     wanted = {tool.definition.name: tool for tool in tools}
+    there = {name: each.tool for name, each in registry.registrations.items()}
     for name in [name for name in registered if name not in wanted]:
         old = registered.pop(name)
-        if registry.get(name) is old:
+        if there.get(name) is old:
             registry.unregister(name)
     for name, tool in wanted.items():
-        if name in registry and registry.get(name) is not registered.get(name):
+        if name in registry and there[name] is not registered.get(name):
             _logger.warning("a tool named '%s' is there already: that of the MCP server is left out", name)
             continue
         registry.register_or_replace(tool)
@@ -282,11 +609,13 @@ class McpToolSettings:
     allowed: Collection[str] | None
     blocked: Collection[str]
     filter: ToolFilter | None
-    timeout: Seconds | None
+    limits: ServerLimits
     connect_timeout: Seconds
     sampling: Sampling | None
     elicitation: ElicitationCallback | None
     pins: ToolPins | None
+    trust: Trust
+    hints: Trust
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -311,7 +640,10 @@ def choose_tools(
 
 
 def make_tools(
-    session: McpSession, chosen: list[wire.Tool], settings: McpToolSettings, unpinned: Mapping[str, str]
+    session: McpSession,
+    chosen: list[wire.Tool],
+    settings: McpToolSettings,
+    unpinned: Mapping[str, str],
 ) -> tuple[tuple[MCPNativeTool, ...], dict[str, str]]:
     """Return the tools that can be used of those that were chosen, and why others can't be, by their names."""
     shown = legal_names([f"{settings.prefix}__{tool.name}" if settings.prefix else tool.name for tool in chosen])
@@ -321,7 +653,9 @@ def make_tools(
         reason = unpinned.get(tool.name) or _find_refusal(tool)
         if reason is None:
             try:
-                tools.append(MCPNativeTool(session, tool, name=name, timeout=settings.timeout))
+                trust, hints = settings.trust, settings.hints
+                made = MCPNativeTool(session, tool, name=name, limits=settings.limits, trust=trust, hints=hints)
+                tools.append(made)
             except SchemaError as error:
                 reason = error.reason
         if reason is not None:
@@ -359,3 +693,126 @@ def _check_listed_names(server_name: str, names: list[str]) -> None:
             f"MCP server '{server_name}' lists several tools named {', '.join(map(repr, repeated))}: which of "
             "them a call means can't be known; leave them out there"
         )
+
+
+_TRIES = 3
+_LONGEST_TRY_PAUSE = 60.0
+
+
+class _PassingError(Exception):
+    """A try failed in a way that another one may not."""
+
+
+class MCPToolWrapper:
+    """A tool of a server that is connected for each call, and closed after it.
+
+    A call is tried three times in all, after one second and after two, where the server can't be reached in time; not
+    where it refuses who calls, or has no such tool. A call that failed after it was sent is retried only if the
+    server says that the tool reads or is idempotent.
+
+    Args:
+        server: A server from `stdio`, `http` or `sse`.
+        tool: The tool, as the server lists it.
+        name: The name that a model sees; None takes the server's name.
+        connect_timeout: Seconds for one try to start, connect and greet.
+        timeout: Seconds for one run.
+        first_pause: Seconds before the second try; twice as many before the third.
+    """
+
+    is_described_outside = True
+
+    def __init__(
+        self,
+        server: McpServer,
+        tool: wire.Tool,
+        *,
+        name: str | None = None,
+        connect_timeout: Duration = 15.0,
+        timeout: Duration = 60.0,
+        first_pause: float = 1.0,
+    ) -> None:
+        self.definition: ToolDefinition = make_definition(tool, name or tool.name)
+        # No timeout: it is that of one run, and there may be several.
+        self.options: ToolOptions = read_options(tool, server, None)
+        self.arguments: ArgumentsParser = raw_arguments(tool.input_schema, subject=f"tool '{tool.name}'")
+        self._results = ResultSchema(tool, server.name)
+        self.original_name: str = tool.name
+        self._server = server
+        self._connect_timeout = to_seconds(connect_timeout, "connect_timeout")
+        self._timeout = to_seconds(timeout, "timeout")
+        self._first_pause = first_pause
+
+    @classmethod
+    async def all_of(
+        cls, server: McpServer, *, prefix: str | None = None, connect_timeout: Duration = 15.0
+    ) -> list[Self]:
+        """Connect once to ask which tools there are, and return them all.
+
+        Raises:
+            McpError: The server can't be reached, or is none.
+        """
+        async with mcp_tools(server, prefix=prefix, connect_timeout=connect_timeout) as tools:
+            return [
+                cls(server, tool.listed, name=tool.definition.name, connect_timeout=connect_timeout) for tool in tools
+            ]
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.definition.name} of {self._server.name}>"
+
+    async def execute(self, arguments: dict[str, Any], context: ToolContext[object]) -> ToolOutput:
+        """Connect, call and close, as often as it takes."""
+        try:
+            return await self._try_call(arguments, context)
+        except _PassingError as error:
+            failure = error
+        try:
+            return await run_again(
+                lambda _: self._try_call(arguments, context),
+                failure,
+                retries=_TRIES - 1,
+                is_worth_it=lambda error: isinstance(error, _PassingError),
+                pause=lambda retry, _: backoff_pause(retry, initial=self._first_pause, longest=_LONGEST_TRY_PAUSE),
+            )
+        except _PassingError as error:
+            raise ToolFailedError(f"The call of the MCP server failed after {_TRIES} attempts: {error}") from None
+
+    async def _try_call(self, arguments: dict[str, Any], context: ToolContext[object]) -> ToolOutput:
+        """Connect, call and close.
+
+        Raises:
+            ToolFailedError: It failed for good.
+            _PassingError: Another try may help, and does no harm.
+        """
+        is_under_way = False
+        try:
+            server = self._server
+            if isinstance(server, HttpServer):
+                server = await server.for_context(context.state)
+            async with McpSession(server, self._make_settings()) as session:
+                is_under_way = True
+                with anyio.fail_after(self._timeout):
+                    return await call_tool(
+                        session,
+                        self.original_name,
+                        arguments,
+                        context,
+                        results=self._results,
+                        limits=_LIMITS,
+                        is_repeatable=self.options.idempotent,
+                    )
+        except TimeoutError:
+            failure = f"MCP tool '{self.definition.name}' timed out after {self._timeout:g} seconds."
+            may_repeat = self.options.idempotent
+        except ToolFailedError as error:
+            failure = error.message
+            may_repeat = self.options.idempotent and isinstance(error.__cause__, McpConnectionError)
+        except McpError as error:
+            failure = str(error)
+            may_repeat = isinstance(error, McpConnectionError)
+        if may_repeat:
+            raise _PassingError(failure)
+        after = " It may have taken effect." if is_under_way and "taken effect" not in failure else ""
+        raise ToolFailedError(f"{failure}{after}")
+
+    def _make_settings(self) -> SessionSettings:
+        return SessionSettings(connect_timeout=self._connect_timeout, on_listed=ignore_list)

@@ -20,7 +20,7 @@ import httpx2
 from pydantic_core import from_json
 
 from toolkit.errors import ConfigurationError, OpenApiError, ToolFailedError
-from toolkit.http_replies import ACCEPTED_ENCODINGS, origin_of, read_bounded
+from toolkit.http_replies import ACCEPTED_ENCODINGS, UNSENT, origin_of, read_bounded
 from toolkit.redaction import secrets_in_headers, without_credentials, without_secrets
 from toolkit.runtime.backend import LoopLocal
 from toolkit.schema.nodes import is_object
@@ -235,7 +235,7 @@ class Signer:
             request = httpx2.Request("POST", self._token_url, data=form, headers=signed)
             response = await client.send(request, stream=True)
             answer = _read_json_object(await read_bounded(response, most_bytes=_MOST_TOKEN_BYTES))
-        except (httpx2.HTTPError, ValueError) as error:
+        except UNSENT as error:
             raise ToolFailedError(f"No access token could be had from {where}: {type(error).__name__}.") from error
         token = answer.get("access_token")
         if response.is_error or not isinstance(token, str) or not _SENDABLE.fullmatch(token):

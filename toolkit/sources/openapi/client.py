@@ -30,6 +30,7 @@ from toolkit.errors import InvalidArgumentsError, ToolFailedError, ToolTimeoutEr
 from toolkit.foreign_text import is_text_encoding
 from toolkit.http_replies import (
     ACCEPTED_ENCODINGS,
+    UNSENT,
     DiscreetUrl,
     closed_with,
     may_redirect,
@@ -116,7 +117,7 @@ class OperationCaller:
             raise ToolTimeoutError(
                 endpoint.operation.id, self._timeout, still_running=not is_read, is_harmless=is_read
             ) from None
-        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        except UNSENT as error:
             said = self._secrets.without(str(error)) or "no answer"
             after = "" if is_read or isinstance(error, httpx2.ConnectError) else " It may have taken effect."
             raise ToolFailedError(f"{shown} failed: {type(error).__name__}: {said}.{after}") from None

@@ -19,7 +19,8 @@ from toolkit.chat.output import ToolOutput
 from toolkit.errors import ConfigurationError, OpenApiError, SchemaError
 from toolkit.http_replies import origin_of, split_url
 from toolkit.redaction import secrets_in_headers, without_credentials
-from toolkit.settings import Duration, PositiveInt, Seconds, check_fields
+from toolkit.settings import PositiveInt, check_fields
+from toolkit.sources import ServerLimits
 from toolkit.sources.openapi.auth import Auth, Secrets, make_signers
 from toolkit.sources.openapi.client import OperationCaller, ResponseLimits
 from toolkit.sources.openapi.document import (
@@ -52,7 +53,7 @@ class OpenApiKeywords(TypedDict, total=False):
     server_variables: Mapping[str, str]
     headers: Mapping[str, str]
     allow_hosts: Collection[str]
-    timeout: Duration
+    limits: ServerLimits
     max_response_bytes: int
     max_file_bytes: int
     skip_broken: bool
@@ -78,7 +79,8 @@ class OpenApiOptions:
             and not to who gives tokens.
         allow_hosts: More hosts that may receive credentials, such as ``api.example.com``, or ``http://10.0.0.1:8080``
             for one without HTTPS.
-        timeout: Seconds for a call, redirects and body too; and to fetch the document with all that it refers to.
+        limits: The limits of calls and outputs; its timeout counts redirects and body too, and is also that of fetching
+            the document with all that it refers to.
         max_response_bytes: Longer text is cut there.
         max_file_bytes: An image, sound or file that is larger is not handed to the model.
         skip_broken: True leaves out an operation that the document gets wrong, with a warning in the log; else it is
@@ -99,7 +101,7 @@ class OpenApiOptions:
     server_variables: Mapping[str, str] = field(default_factory=dict[str, str])
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     allow_hosts: Collection[str] = ()
-    timeout: Seconds = 30.0
+    limits: ServerLimits = field(default_factory=ServerLimits)
     max_response_bytes: PositiveInt = 65_536
     max_file_bytes: PositiveInt = 10_485_760
     skip_broken: bool = False
@@ -270,14 +272,14 @@ def _make_caller(
         sign=sign,
         secrets=secrets,
         headers=options.headers,
-        timeout=options.timeout,
+        timeout=options.limits.timeout,
         limits=ResponseLimits(text=options.max_response_bytes, file=options.max_file_bytes),
         transport=options.transport,
     )
 
 
 def _read_endpoints(source: Mapping[str, Any] | str | Path, options: OpenApiOptions) -> tuple[Document, list[Endpoint]]:
-    document = read_document(source, timeout=options.timeout)
+    document = read_document(source, timeout=options.limits.timeout)
     found = list(list_operations(document))
     wanted = options.filter
     check_filter(wanted, [operation for operation, _ in found], document.name)
@@ -310,6 +312,7 @@ def _make_tools(
     broken = _BrokenOperations(skip=options.skip_broken)
     names: set[str] = set()
     tools: list[OpenApiTool] = []
+    counter = options.limits.make_counter()
     reading = document.root.reading
     reading.begin_work()
     for place, endpoint in enumerate(endpoints):
@@ -318,7 +321,9 @@ def _make_tools(
         operation = endpoint.operation
         name = _choose_tool_name(f"{prefix}__{operation.id}" if prefix else operation.id, operation, names)
         try:
-            tools.append(_make_operation_tool(name, endpoint, caller))
+            tool = _make_operation_tool(name, endpoint, caller, options.limits)
+            tool.counter = counter or tool.counter
+            tools.append(tool)
         except SchemaError as error:
             subject = f"{document.name}: {operation.method} {operation.path}"
             broken.add(OpenApiError(f"{subject}: no tool can be made of it: {error.reason}"))
@@ -328,11 +333,11 @@ def _make_tools(
     return tools
 
 
-def _make_operation_tool(name: str, endpoint: Endpoint, caller: OperationCaller) -> OpenApiTool:
+def _make_operation_tool(name: str, endpoint: Endpoint, caller: OperationCaller, limits: ServerLimits) -> OpenApiTool:
     operation = endpoint.operation
 
     async def call(arguments: dict[str, Any]) -> ToolOutput:
-        return await caller.call(endpoint, arguments)
+        return limits.check_output(await caller.call(endpoint, arguments))
 
     return tool_from_schema(
         name,
@@ -344,6 +349,9 @@ def _make_operation_tool(name: str, endpoint: Endpoint, caller: OperationCaller)
         tags=_choose_tags(operation),
         idempotent=operation.method in _SAFE_TO_REPEAT,
         cache=False,
+        max_usage_count=limits.calls,
+        trust="untrusted",
+        effects=() if operation.is_read else ("write", "send"),
         metadata={"method": operation.method, "path": operation.path, "operation_id": operation.id},
     )
 

@@ -30,9 +30,8 @@ from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBl
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import PluginError, ToolFailedError
 from toolkit.redaction import Redact
-from toolkit.runtime.processes import SupervisedProcess
+from toolkit.runtime.processes import LONGEST_LINE, LineProcess, LineTooLongError, SupervisedProcess
 from toolkit.schema.nodes import is_array, is_object
-from toolkit.sources.line_process import LONGEST_LINE, LineProcess, LineTooLongError
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup, TaskStatus
