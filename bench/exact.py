@@ -67,6 +67,10 @@ class Figure:
         """Times by hand."""
         return self.toolkit / self.by_hand
 
+    def is_above(self, known: Figure) -> bool:
+        """Return whether ours takes more than 5 % above another figure, in itself and over the same by hand."""
+        return min(self.toolkit / known.toolkit, self.ratio / known.ratio) > TOLERANCE
+
 
 def find_missing() -> str | None:
     """Return what this machine lacks to count instructions, in words; None where it lacks nothing."""
@@ -131,7 +135,10 @@ def python_version() -> str:
 
 
 def main(only: list[str] | None, *, writes: bool) -> int:
-    """Count and print; return 1 where a ratio is more than 5 % above the one that stands in the tree."""
+    """Count and print; return 1 where ours is more than 5 % above what stands in the tree, and its ratio too.
+
+    A release of a library that only one side uses moves one of the two: that is none of our doing.
+    """
     missing = find_missing()
     if missing is not None:
         raise SystemExit(missing)
@@ -148,7 +155,7 @@ def main(only: list[str] | None, *, writes: bool) -> int:
     if python != python_version():
         print(f"\nthe figures in the tree are of Python {python}: nothing is compared", file=sys.stderr)
         return 0
-    above = [name for name, each in figures.items() if name in known and each.ratio > known[name].ratio * TOLERANCE]
+    above = [name for name, each in figures.items() if name in known and each.is_above(known[name])]
     if above:
         print(f"\nmore than 5 % above {FILE.name}: {', '.join(above)}", file=sys.stderr)
         print(f"where that is worth it, raise it by: {HOW_TO_RAISE}, and say why in the commit", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 import gc
 import os
+from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,31 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+# What schedules is tried on both backends in every case.
+_SCHEDULING = {"agents", "flows", "loop", "properties", "runtime"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run two cases of each table, and two tests of each real peer, on trio; the others in the full run.
+
+    The cases of a table differ in their data, and a server or a model does not know who waits for it.
+    """
+    seen: Counter[tuple[Path, str]] = Counter()
+    for item in items:
+        if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
+            continue
+        parameters = item.callspec.params
+        is_real = item.get_closest_marker("real") is not None
+        is_one = len(parameters) == 1 or item.path.parent.name in _SCHEDULING
+        if parameters.get("anyio_backend") != "trio" or (is_one and not is_real):
+            continue
+        group = item.path, "" if is_real else item.originalname
+        seen[group] += 1
+        if seen[group] > 2:
+            item.add_marker("full")
 
 
 @pytest.hookimpl(wrapper=True)

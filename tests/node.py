@@ -14,7 +14,7 @@ def node(at_least: int) -> str:
     """Return a Node.js of this major version or newer: the machine's, else one from npm; skips where there is none."""
     own = shutil.which("node")
     if own is not None:
-        version = subprocess.run([own, "--version"], capture_output=True, text=True, timeout=20, check=True).stdout
+        version = subprocess.run([own, "--version"], capture_output=True, text=True, timeout=120, check=True).stdout
         if int(version.strip().removeprefix("v").partition(".")[0]) >= at_least:
             return own
     machine = {"x86_64": "x64", "AMD64": "x64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())

@@ -3,6 +3,7 @@
 import ast
 import importlib
 import inspect
+import pydoc
 import re
 import textwrap
 from collections.abc import Iterator
@@ -218,3 +219,15 @@ def test_an_entry_point_has_an_example_that_is_python(name: str) -> None:
     code = textwrap.dedent(example[1])
     compile(code, name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     assert name.rpartition(".")[2] in code
+
+
+@pytest.mark.parametrize("view", ["tool_loop", "tool_loop_sync", "tool_loop_stream", "tool_loop_channel"])
+def test_help_lists_the_keywords_of_a_loop_with_their_types_and_defaults(view: str) -> None:
+    shown = pydoc.plain(pydoc.render_doc(PUBLIC[f"toolkit.{view}"]))
+    for keyword in (
+        "ctx: 'Any' = None",
+        "config: 'ToolLoopConfig[Any] | None' = None",
+        "decisions: 'Decisions | None'",
+    ):
+        assert keyword in shown
+    assert "options" not in inspect.signature(PUBLIC[f"toolkit.{view}"]).parameters

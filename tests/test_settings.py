@@ -94,7 +94,7 @@ CASES = [
     case(tool, retry=ToolRetryConfig, says="retry must be a ToolRetryConfig or None, not the class ToolRetryConfig"),
     case(tool, timeout="5", says="timeout must be a number, a timedelta or None, not '5'"),
     case(tool, timeout=True, says="timeout must be a number, a timedelta or None, not True"),
-    case(tool, strict="yes", says="strict must be True or False, not 'yes'"),
+    case(tool, strict="yes", says="strict must be True or False or None, not 'yes'"),
     case(tool, sequential=1, says="sequential must be True or False, not 1"),
     case(tool, concurrency="2", says="concurrency must be a whole number or None, not '2'"),
     case(tool, concurrency=0, says="concurrency must be 1 or more, not 0"),

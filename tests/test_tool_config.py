@@ -3,11 +3,10 @@
 import inspect
 import sys
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
-from toolkit import ConfigurationError, FunctionTool, ToolCall
+from toolkit import ConfigurationError, ToolCall
 from toolkit.calls.registration import EnvVar, ToolOptionKeywords, ToolRetryConfig
 from toolkit.errors import PluginError
 from toolkit.sources.plugin import plugin_tools
@@ -76,6 +75,10 @@ async def test_what_is_wrong_with_one_plugin_ends_the_others(tmp_path: Path) -> 
 BAD = {
     "no tools": ("model: gpt", r"tools\.yaml: the key 'tools' is missing"),
     "no YAML": ("tools: [", r"tools\.yaml can't be read: while parsing"),
+    "too many values": (
+        "tools: [" + "x, " * 11_000 + "x]",
+        r"tools\.yaml can't be read: it holds more than 5,000 values",
+    ),
     "nested without end": ("tools: " + "[" * 5_000, r"tools\.yaml can't be read: it is nested more than 200 deep"),
     "an unknown preset": (
         "tools: {preset: some}",
@@ -147,7 +150,7 @@ def test_a_merge_of_two_mappings_is_no_key_that_is_there_twice(tmp_path: Path) -
     load_tools(file)
 
 
-def test_a_plugin_takes_every_option_of_the_call_but_functions_and_objects() -> None:
+def test_a_plugin_takes_every_option_of_the_call_but_functions_objects_and_those_of_one_tool() -> None:
     call = {*inspect.signature(plugin_tools).parameters} - {"options"}
     options = ToolOptionKeywords.__optional_keys__
     assert options > {"requires_approval", "strict"}
@@ -156,6 +159,9 @@ def test_a_plugin_takes_every_option_of_the_call_but_functions_and_objects() -> 
         "preview",
         "cache_key",
         "pins",
+        "examples",
+        "freeform",
+        "limits",
     }
 
 
@@ -189,7 +195,7 @@ async def test_options_of_a_plugin_are_those_of_its_tools(tmp_path: Path, monkey
         """,
     )
     async with load_tools(file) as registry:
-        options = cast("FunctionTool[object, ..., Any]", registry.get("say")).options
+        options = registry.registrations["say"].options
         said = await registry.execute(ToolCall("1", "say", "{}"))
         again = await registry.execute(ToolCall("2", "say", "{}"))
     assert said.text == str(["shown", None, str(tmp_path / "sub")])

@@ -54,7 +54,7 @@ def blocking() -> str:
 @pytest.mark.parametrize("name", ["waiting", "blocking"])
 async def test_a_tool_behind_our_client_and_our_server_is_in_the_trace_of_its_caller(name: str, era: Era) -> None:
     server = InMemory(mcp_server(ToolRegistry([waiting, blocking])), era=era)
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         async with mcp_tools(server) as tools:
             registry = ToolRegistry(tools)
             with current_span():
@@ -72,7 +72,7 @@ async def called(source: dict[str, Any], redirect: str = "", **options: Any) -> 
         moves = redirect and len(seen) == 1
         return httpx2.Response(302, headers={"location": redirect}) if moves else httpx2.Response(200, text="ok")
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         async with openapi_tools(source, transport=httpx2.MockTransport(answer), **options) as tools:
             with current_span():
                 await ToolRegistry(tools).execute(ToolCall("1", tools[0].definition.name, "{}"))

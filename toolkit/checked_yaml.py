@@ -20,7 +20,7 @@ _BOOLEAN_WORDS = "YAML reads yes, no, on and off as true and false: write them i
 _BOOLEAN_MET = re.compile(r": got (?:the boolean )?(?:true|false)\b")
 
 
-def read_yaml_file(path: Path, *, most_parts: int = 10_000) -> Any:
+def read_yaml_file(path: Path, *, most_parts: int = 5_000) -> Any:
     """Return the value of a YAML file.
 
     Args:
@@ -70,6 +70,7 @@ def check_sections(sections: Mapping[str, Any], reader: Callable[..., None], pat
 
 
 _DEEPEST = 200
+_TOO_DEEP = f"it is nested more than {_DEEPEST} deep"
 _MOST_ALIASES = 10_000
 _LONG_NUMBER = re.compile(r"[-+0-9_:.,eExXoObBa-fA-F]{1000,}")
 
@@ -160,7 +161,7 @@ def _check_events(text: str, loader: Any, most_parts: int) -> Iterator[Any]:
     import yaml  # noqa: PLC0415 - an extra
 
     depth = aliases = 0
-    for parts, event in enumerate(yaml.parse(text, loader)):
+    for parts, event in enumerate(_parse_events(text, loader)):
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
@@ -170,10 +171,22 @@ def _check_events(text: str, loader: Any, most_parts: int) -> Iterator[Any]:
         elif isinstance(event, yaml.ScalarEvent) and not event.style and _LONG_NUMBER.fullmatch(event.value):
             raise YamlTooLargeError(f"a number has {len(event.value):,} characters")
         if depth > _DEEPEST:
-            raise YamlTooLargeError(f"it is nested more than {_DEEPEST} deep")
+            raise YamlTooLargeError(_TOO_DEEP)
         if parts > 2 * most_parts or aliases > _MOST_ALIASES:
             raise YamlTooLargeError(f"it holds more than {most_parts:,} values, or {_MOST_ALIASES:,} aliases")
         yield event
+
+
+def _parse_events(text: str, loader: Any) -> Iterator[Any]:
+    """Yield the events of a document; the parser reads ahead and, since libyaml 0.2.6, has a limit of 1,000 levels."""
+    import yaml  # noqa: PLC0415 - an extra
+
+    try:
+        yield from yaml.parse(text, loader)
+    except yaml.MarkedYAMLError as error:
+        if "nesting depth" in (error.problem or ""):
+            raise YamlTooLargeError(_TOO_DEEP) from error
+        raise
 
 
 def _check_size(root: Any, most_parts: int) -> Iterator[Any]:

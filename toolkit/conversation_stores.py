@@ -11,11 +11,9 @@ import hashlib
 import threading
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, cast
 
 from anyio import to_thread
@@ -23,7 +21,6 @@ from anyio import to_thread
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, ConversationStoreError, naming_extra
 from toolkit.json_text import write_json
-from toolkit.private_files import make_private
 from toolkit.redaction import without_keys
 from toolkit.runtime.backend import LoopLocal, is_on_asyncio
 from toolkit.settings import FUNCTION, check_setting
@@ -433,48 +430,30 @@ class SqlStore:
         with naming_extra("sql"):
             import sqlalchemy  # noqa: PLC0415 - an extra
 
-        self._sa, self._tables = sqlalchemy, _Tables()
-        check_setting("the database of conversations", database, str, sqlalchemy.Engine)
-        self._is_own = isinstance(database, str)
-        self._engine: sa.Engine = self._make_engine(database) if isinstance(database, str) else database
-        self._lock = threading.Lock()
-        self._is_ready = False
+            from toolkit.sql_database import SqlDatabase  # noqa: PLC0415 - an extra
 
-    def _make_engine(self, text: str) -> sa.Engine:
-        try:
-            url = self._sa.make_url(text)
-            name = url.drivername
-            if name in ("postgres", "postgresql"):
-                url = url.set(drivername="postgresql+psycopg")
-            if not url.drivername.startswith("sqlite"):
-                options = {"connect_timeout": _CONNECT_SECONDS} if name.startswith("postgres") else {}
-                return self._sa.create_engine(url, pool_size=20, pool_pre_ping=True, connect_args=options)
-            if url.database in (None, "", ":memory:"):
-                raise ConfigurationError(
-                    "a database in memory has one connection alone: use MemoryStore(), or a file, as in "
-                    "'sqlite:///chats.db'"
-                )
-            engine = self._sa.create_engine(url, pool_size=4, connect_args={"timeout": _BUSY_SECONDS})
-        except (self._sa.exc.ArgumentError, ImportError) as error:
-            raise ConfigurationError(
-                f"the URL of conversations can't be used ({type(error).__name__}): give 'sqlite:///chats.db' or "
-                "'postgresql://user:password@host/database', and install its driver"
-            ) from None
-        self._sa.event.listen(engine, "connect", _prepare_sqlite)
-        return engine
+        self._sa, self._tables = sqlalchemy, _Tables()
+        self._database = SqlDatabase(
+            database,
+            "conversations",
+            self._tables.versions,
+            version=_TABLES_VERSION,
+            failure=_make_database_error,
+            busy_seconds=_BUSY_SECONDS,
+        )
 
     # the steps
 
     async def acquire(self, conversation_id: str, token: str, seconds: float) -> StoredConversation | None:
         """See `ConversationStore`."""
-        return await self._ask_database(
+        return await self._database.ask(
             lambda connection: self._take_lease(connection, conversation_id, token, seconds)
         )
 
     def _take_lease(
         self, connection: sa.Connection, conversation_id: str, token: str, seconds: float
     ) -> StoredConversation | None:
-        table, now = self._tables.conversations, self._database_now
+        table, now = self._tables.conversations, self._database.now
         values = {"holder": token, "expires": now + seconds}
         free = self._sa.or_(table.c.holder.in_(["", token]), table.c.expires <= now)
         take = table.update().where(table.c.id == conversation_id, free).values(values)
@@ -493,13 +472,13 @@ class SqlStore:
         mine = (
             table.update()
             .where(table.c.id == conversation_id, table.c.holder == token)
-            .values(expires=self._database_now + seconds)
+            .values(expires=self._database.now + seconds)
         )
-        return await self._ask_database(lambda connection: connection.execute(mine).rowcount > 0)
+        return await self._database.ask(lambda connection: connection.execute(mine).rowcount > 0)
 
     async def write(self, conversation_id: str, token: str, change: StoredChange, seconds: float) -> WriteOutcome:
         """See `ConversationStore`."""
-        return await self._ask_database(
+        return await self._database.ask(
             lambda connection: self._write_change(connection, conversation_id, token, change, seconds)
         )
 
@@ -510,7 +489,7 @@ class SqlStore:
             self._tables.conversations,
             self._tables.messages,
             self._tables.queue,
-            self._database_now,
+            self._database.now,
         )
         is_done = self._sa.and_(table.c.writer == token, table.c.version == change.version)
         values = {"version": change.version, "length": change.length, "state": change.state, "writer": token}
@@ -541,7 +520,7 @@ class SqlStore:
         """See `ConversationStore`."""
         table, queue = self._tables.conversations, self._tables.queue
         busy = table.update().where(
-            table.c.id == conversation_id, table.c.holder != "", table.c.expires > self._database_now
+            table.c.id == conversation_id, table.c.holder != "", table.c.expires > self._database.now
         )
 
         def put_in_line(connection: sa.Connection) -> bool:
@@ -550,15 +529,15 @@ class SqlStore:
             connection.execute(queue.insert().values(id=conversation_id, value=text))
             return True
 
-        return await self._ask_database(put_in_line)
+        return await self._database.ask(put_in_line)
 
     async def read(self, conversation_id: str) -> StoredConversation | None:
         """See `ConversationStore`."""
-        return await self._ask_database(lambda connection: self._read_rows(connection, conversation_id))
+        return await self._database.ask(lambda connection: self._read_rows(connection, conversation_id))
 
     def _read_rows(self, connection: sa.Connection, conversation_id: str) -> StoredConversation | None:
         select, (table, messages, queue) = self._sa.select, self._list_tables()
-        is_busy = self._sa.and_(table.c.holder != "", table.c.expires > self._database_now)
+        is_busy = self._sa.and_(table.c.holder != "", table.c.expires > self._database.now)
         texts = (
             select(messages.c.position, messages.c.value)
             .where(messages.c.id == conversation_id)
@@ -604,7 +583,7 @@ class SqlStore:
             place = self._sa.tuple_(self._sa.literal(before.updated), self._sa.literal(before.id))
             found = found.where(self._sa.tuple_(table.c.updated, table.c.id) < place)
         found = found.order_by(table.c.updated.desc(), table.c.id.desc()).limit(limit)
-        rows = await self._ask_database(lambda connection: connection.execute(found).mappings().all())
+        rows = await self._database.ask(lambda connection: connection.execute(found).mappings().all())
         return [ConversationEntry(**row) for row in rows]
 
     async def delete(self, conversation_id: str, token: str) -> bool:
@@ -619,78 +598,15 @@ class SqlStore:
             connection.execute(queue.delete().where(queue.c.id == conversation_id))
             return True
 
-        return await self._ask_database(delete_rows)
+        return await self._database.ask(delete_rows)
 
     async def aclose(self) -> None:
         """Close the connections, but those of an engine of the application's own."""
-        if self._is_own:
-            await to_thread.run_sync(self._engine.dispose)
-
-    # the database
-
-    @property
-    def _database_now(self) -> sa.ColumnElement[Any]:
-        """The time by the database's clock, in seconds since 1970."""
-        match self._engine.dialect.name:
-            case "postgresql":
-                return self._sa.extract("epoch", self._sa.func.clock_timestamp())
-            case "sqlite":
-                return (self._sa.func.julianday("now") - 2440587.5) * 86400.0
-            case "mysql" | "mariadb":
-                return self._sa.func.unix_timestamp(self._sa.func.now(6))
-            case _:
-                return self._sa.literal(time.time())
-
-    async def _ask_database(self, work: Callable[[sa.Connection], _Returned]) -> _Returned:
-        return await to_thread.run_sync(self._run_transaction, work)
-
-    def _run_transaction(self, work: Callable[[sa.Connection], _Returned]) -> _Returned:
-        with self._raising_failures():
-            if not self._is_ready:
-                with self._lock:
-                    self._make_tables()
-                    self._is_ready = True
-            with self._engine.begin() as connection:
-                return work(connection)
-
-    @contextmanager
-    def _raising_failures(self) -> Generator[None]:
-        try:
-            yield
-        except (self._sa.exc.SQLAlchemyError, OSError) as error:
-            cause: object = getattr(error, "orig", None) or error
-            raise ConversationStoreError(
-                f"the database of conversations can't be used: {_describe_error(cause)}"
-            ) from error
-
-    def _make_tables(self) -> None:
-        """Make the tables where they are not there.
-
-        Raises:
-            ConversationStoreError: They are of another version.
-        """
-        url, versions = self._engine.url, self._tables.versions
-        if self._is_own and self._engine.dialect.name == "sqlite" and url.database is not None:
-            make_private(Path(url.database), "-wal", "-shm", "-journal")
-        with suppress(self._sa.exc.DBAPIError):  # another process makes them at the same time: the next one says it
-            self._tables.schema.create_all(self._engine)
-        self._tables.schema.create_all(self._engine)
-        found = self._sa.select(versions.c.version)
-        with suppress(self._sa.exc.IntegrityError), self._engine.begin() as connection:
-            if connection.scalar(found) is None:
-                connection.execute(versions.insert().values(version=_TABLES_VERSION))
-        with self._engine.connect() as connection:
-            version = connection.scalar(found)
-        if version != _TABLES_VERSION:
-            raise ConversationStoreError(
-                f"the conversations in this database are of version {version}, and this library reads version "
-                f"{_TABLES_VERSION}: use the library that wrote them, or another database"
-            )
+        await to_thread.run_sync(self._database.close)
 
 
-def _prepare_sqlite(connection: Any, _: object) -> None:
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = NORMAL")
+def _make_database_error(place: str, reason: str) -> ConversationStoreError:
+    return ConversationStoreError(f"the conversations in {place} can't be used: {reason}")
 
 
 def _describe_error(error: object) -> str:

@@ -7,10 +7,14 @@ A lease is renewed while its turn goes on, and ends by itself where the process 
 A call that awaits a decision stays beside the transcript, with the snapshot of its run. Meanwhile the transcript says
 that it is not started, and questions are answered. Once the decision is there the run goes on: its results take their
 places in the transcript, and the model reads all that was said since.
+
+A question may have an id, such as an ``Idempotency-Key``. The conversation remembers the last ids with how their runs
+ended, so that a client that asks again after it lost the answer is given it, and the question stands once.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import time
@@ -27,9 +31,11 @@ import anyio
 from toolkit.calls.approval import Approval, Approve, Deny, Modify
 from toolkit.calls.registration import Ctx
 from toolkit.chat import (
+    AssistantMessage,
     ChatResponse,
     Message,
     Provider,
+    TextDelta,
     ToolResult,
     Usage,
     UserMessage,
@@ -61,16 +67,15 @@ from toolkit.errors import (
     LoopUsageError,
     TranscriptError,
 )
-from toolkit.loop.answers import read_partials
+from toolkit.events import Done, LoopEvent, dump_result, load_result
+from toolkit.loop.answers import ExpectedAnswer, PartialAnswers, read_partials
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.config import DEFAULT_CONFIG, Decisions, ToolLoopConfig
-from toolkit.loop.events import LoopEvent
+from toolkit.loop.feeds import LOST
 from toolkit.loop.handle import EventStream, ToolLoopHandle
-from toolkit.loop.listener import EventFeed
+from toolkit.loop.listener import EventFeed, Listener
 from toolkit.loop.middleware import CallInfo, CallProceed, Middleware, RequestInfo, RequestProceed
-from toolkit.loop.outcome import AwaitingApproval, Cancelled, Out, Snapshot, ToolLoopResult
-from toolkit.loop.partial_answers import PartialAnswers
-from toolkit.loop.turn import LOST
+from toolkit.loop.outcome import AwaitingApproval, Cancelled, Out, Snapshot, ToolLoopResult, TypedAnswer
 from toolkit.runtime.backend import start_carried
 from toolkit.settings import check_setting
 from toolkit.tools.registry import ToolRegistry
@@ -84,6 +89,7 @@ _logger = logging.getLogger("toolkit.conversations")
 _FORMAT = 1
 _FIRST_PAUSE, _LONGEST_PAUSE, _SLOWER = 0.02, 0.5, 1.5
 _BEATS = 3
+_LONGEST_ID, _IDS = 200, 50
 _DECIDED = "What was to be decided on above is decided: its result has taken its place there. Go on with it."
 _Returned = TypeVar("_Returned")
 
@@ -134,6 +140,23 @@ class _OpenRun:
     def pending(self) -> list[PendingApproval]:
         saved: list[dict[str, Any]] = self.snapshot["pending_approvals"]
         return [PendingApproval(**each) for each in saved if each["call_id"] not in self.taken]
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A question that has an id.
+
+    Args:
+        key: The digest of the id.
+        question: The question; None where it is not in the transcript anymore, as after a compaction.
+        answer: The last message of the model in the run that answered it.
+        result: The result of that run as JSON values; None where it is not answered.
+    """
+
+    key: str
+    question: Message | None
+    answer: Message | None = None
+    result: dict[str, Any] | None = None
 
 
 class Conversations:
@@ -224,7 +247,7 @@ class Conversations:
             version=stored.version,
             messages=tuple(draft.messages),
             pending=tuple(draft.pending),
-            queued=tuple(draft.load_queue(stored.queue)),
+            queued=tuple([question for question, _ in draft.load_queue(stored.queue)]),
             created=stored.created,
             updated=stored.updated,
             is_busy=stored.is_busy,
@@ -261,6 +284,8 @@ class Conversations:
 
     async def replace(self, conversation_id: str, messages: Sequence[Message], *, version: int) -> None:
         """Put another transcript in the place of a conversation's, such as one without an address.
+
+        The ids of its questions are forgotten.
 
         Raises:
             ConversationBusyError: A turn is under way.
@@ -317,6 +342,8 @@ class Conversations:
             validate_transcript(messages)
             draft.messages[:] = messages
             draft.drop_cut_runs()
+            there = set(map(id, draft.messages))
+            draft.asked = [each for each in draft.asked if id(each.question) in there]
             await draft.write(ends=True)
 
     def _open_draft(self, conversation_id: str) -> _Draft:
@@ -329,6 +356,7 @@ class _Draft:
     Attributes:
         messages: The transcript.
         open_runs: The runs whose calls await decisions.
+        asked: The last questions that have an id, the oldest first.
         version: How often it was written.
         is_held: True while this has the lease, as far as is known here.
         on_lost: Called once where it was lost.
@@ -339,6 +367,7 @@ class _Draft:
         self._token = uuid.uuid4().hex
         self.messages: list[Message] = []
         self.open_runs: list[_OpenRun] = []
+        self.asked: list[_Asked] = []
         self.version = 0
         self.is_held = False
         self.on_lost: Callable[[], None] = _do_nothing
@@ -362,7 +391,7 @@ class _Draft:
         """
         try:
             self.messages = self._load_messages(stored.messages)
-            self.open_runs = self._load_runs(stored.state)
+            self._load_state(stored.state)
         except (ConversationStoreError, ValueError, KeyError, TypeError) as error:
             is_ours = isinstance(error, ConversationStoreError)
             why = str(error) if is_ours else "a stored value was changed, or encrypted with another key"
@@ -377,23 +406,41 @@ class _Draft:
         lost = {call_id for run in self.open_runs for call_id in run.taken}
         self.put_results([_write_lost_result(each) for each in self._find_results(lost)])
         self.drop_cut_runs()
+        for each in self.asked:
+            reason = (each.result or {}).get("reason", {})
+            if reason.get("kind") == "awaiting_approval" and self.find_run(each.answer) is None:
+                each.result = None  # its process ended while the calls that were decided on ran
 
     def _load_messages(self, texts: Sequence[str]) -> list[Message]:
         return load_messages(f"[{','.join(map(self._text.read_text, texts))}]") if texts else []
 
-    def _load_runs(self, text: str) -> list[_OpenRun]:
+    def _load_state(self, text: str) -> None:
         if not text:
-            return []
+            return
         state: dict[str, Any] = json.loads(self._text.read_text(text))
         if state["format"] != _FORMAT:
             raise ConversationStoreError(
                 f"it is of version {state['format']}, and this library reads version {_FORMAT}"
             )
-        return [_OpenRun(each["snapshot"], each["calls"], each["taken"]) for each in state["open"]]
+        self.open_runs = [_OpenRun(each["snapshot"], each["calls"], each["taken"]) for each in state["open"]]
+        messages: dict[int | None, Message] = dict(enumerate(self.messages))
+        self.asked = [
+            _Asked(key, messages.get(question), messages.get(answer), result)
+            for key, question, answer, result in state["asked"]
+        ]
 
-    def load_queue(self, texts: Sequence[str]) -> list[Message]:
-        """Return the questions in line."""
-        return self._load_messages(texts)
+    def _write_state(self, messages: Sequence[Message]) -> str:
+        places = {id(message): place for place, message in enumerate(messages)} if self.asked else {}
+        asked = [
+            [each.key, places.get(id(each.question)), places.get(id(each.answer)), each.result] for each in self.asked
+        ]
+        return self._text.write({"format": _FORMAT, "open": list(map(_save_run, self.open_runs)), "asked": asked})
+
+    def load_queue(self, texts: Sequence[str]) -> list[tuple[Message, str]]:
+        """Return the questions in line, each with the digest of its id; that is empty where it has none."""
+        queued: list[dict[str, Any]] = [json.loads(self._text.read_text(text)) for text in texts]
+        questions = load_messages(json.dumps([each["question"] for each in queued]))
+        return [(question, each["key"]) for question, each in zip(questions, queued, strict=True)]
 
     def check_version(self, version: int | None) -> None:
         """Raise `ConversationChangedError` where it is of another version."""
@@ -417,6 +464,66 @@ class _Draft:
         if self.open_runs:
             there = {each.call_id for each in self.messages if isinstance(each, ToolResult)}
             self.open_runs = [run for run in self.open_runs if run.pending and there.issuperset(run.calls)]
+
+    # questions that have an id
+
+    def add_question(self, question: Message, key: str) -> bool:
+        """Append a question to the transcript; return False where it was asked before.
+
+        Raises:
+            ConversationChangedError: Its id is that of another question.
+        """
+        asked = self.find_asked(key)
+        if asked is None:
+            self.messages.append(question)
+            if key:
+                self.asked = [*self.asked, _Asked(key, question)][-_IDS:]
+        elif asked.question not in (None, question):
+            raise ConversationChangedError(self.id, "another question was asked by the id of this one: give it its own")
+        return asked is None
+
+    def find_asked(self, key: str) -> _Asked | None:
+        """Return the question of an id, by its digest; None where it was not asked."""
+        return next((each for each in self.asked if key and each.key == key), None)
+
+    def find_run(self, answer: Message | None) -> _OpenRun | None:
+        """Return the run that awaits decisions on the calls of a message."""
+        calls = [call.id for call in answer.tool_calls] if isinstance(answer, AssistantMessage) else []
+        return next((run for run in self.open_runs if run.calls == calls), None)
+
+    def answer_questions(self, result: ToolLoopResult[Any]) -> None:
+        """Remember a result as the answer of the questions that have an id and none yet."""
+        open_questions = [each for each in self.asked if each.result is None]
+        if open_questions:
+            answer = next((each for each in reversed(self.messages) if isinstance(each, AssistantMessage)), None)
+            text = "" if answer is not None and answer.text == result.text else result.text
+            # The messages are in the transcript, the snapshot is beside it, and what was used was so once.
+            short = replace(result, text=text, response=None, messages=[], snapshot=None, usage=Usage())
+            plain = dump_result(short)
+            for each in open_questions:
+                each.answer, each.result = answer, plain
+
+    def load_answer(self, asked: _Asked) -> ToolLoopResult[Any] | None:
+        """Return the result that answered a question; None where there is none.
+
+        Raises:
+            ConversationChangedError: It was answered, and the answer is not in the transcript anymore.
+        """
+        place = next((place for place, each in enumerate(self.messages) if each is asked.answer), None)
+        if asked.result is None or place is None:
+            if asked.result is None and self.messages[-1].role != "assistant":
+                return None
+            raise ConversationChangedError(self.id, "the answer of this question is not in the transcript anymore")
+        end = place + 1
+        while end < len(self.messages) and isinstance(self.messages[end], ToolResult):
+            end += 1
+        result, run = load_result(asked.result), self.find_run(asked.answer)
+        return replace(
+            result,
+            text=result.text or self.messages[place].text,
+            messages=self.messages[:end],
+            snapshot=None if run is None else run.snapshot,
+        )
 
     # the lease
 
@@ -495,24 +602,27 @@ class _Draft:
     async def finish(self) -> bool:
         """Write, and give the lease back; or take the questions in line, and return True."""
         async with self._lock:
-            if await self._write_once(ends=True, taken=0):
-                return False
-            await self._take_queue()
-            return True
+            while not await self._write_once(ends=True, taken=0):
+                if await self._take_queue():
+                    return True
+            return False
 
-    async def _take_queue(self) -> None:
-        """Move the questions in line to the end of the transcript."""
+    async def _take_queue(self) -> bool:
+        """Move the questions in line to the end of the transcript; return False where all were asked before."""
         stored = await self._insist_on(lambda: self._store.read(self.id))
-        queue = () if stored is None else stored.queue
-        self.messages += self.load_queue(queue)
+        queue, length = () if stored is None else stored.queue, len(self.messages)
+        for question, key in self.load_queue(queue):
+            if self.find_asked(key) is None:
+                self.add_question(question, key)
         await self._write_once(ends=False, taken=len(queue))
+        return len(self.messages) > length
 
     async def _write_once(self, *, ends: bool, taken: int) -> bool:
         """Write; return False where the lease can't end, since a question is in line."""
         if not self.is_held:
             raise self._make_loss()
         messages = list(self.messages)
-        before, state = self._stored, {"format": _FORMAT, "open": [_save_run(each) for each in self.open_runs]}
+        before = self._stored
         changed = {
             place: message
             for place, message in enumerate(messages)
@@ -523,7 +633,7 @@ class _Draft:
             version=self.version + 1,
             length=len(messages),
             messages={place: self._text.write(each) for place, each in zip(changed, plain, strict=True)},
-            state=self._text.write(state),
+            state=self._write_state(messages),
             taken=taken,
             ends=ends,
         )
@@ -539,10 +649,10 @@ class _Draft:
             self._stop.set()
         return True
 
-    def enqueue(self, question: Sequence[Message]) -> Awaitable[bool]:
+    def enqueue(self, question: Message, key: str) -> Awaitable[bool]:
         """Put a question in line behind the turn that is under way; return False where there is none."""
-        [plain] = messages_to_plain(question)
-        return self._store.enqueue(self.id, self._text.write(plain))
+        [plain] = messages_to_plain([question])
+        return self._store.enqueue(self.id, self._text.write({"question": plain, "key": key}))
 
     def _make_loss(self) -> ConversationChangedError:
         error = ConversationChangedError(
@@ -696,6 +806,7 @@ class ConversationTurn(Generic[Ctx]):
         registry: ToolRegistry[Ctx],
         question: str | Message | None = None,
         *,
+        question_id: str | None = None,
         decisions: Decisions | None = None,
         config: ToolLoopConfig[Out] | None = None,
         system_prompt: str = "",
@@ -711,6 +822,10 @@ class ConversationTurn(Generic[Ctx]):
             question: The question, which is written before the model is asked. It is answered while other calls await
                 decisions, too; meanwhile nothing is compacted. None goes on with what is not answered yet, since the
                 run ended before, or its process did.
+            question_id: The client's own id of the question, such as an ``Idempotency-Key``: one that asks again, since
+                it lost the answer, gives it again. The question then stands once: where it was answered, the events are
+                that answer and its result, with nothing used; where its run was cut off, that goes on. The last 50 ids
+                of a conversation are remembered.
             decisions: By the `PendingApproval.call_id` of calls, as an approver would answer. Each holds for the call
                 as it is pending; where its tool has changed since, it stays pending.
             config: The settings; for decisions, with the `signing_key` of the run.
@@ -727,6 +842,7 @@ class ConversationTurn(Generic[Ctx]):
             raise ConfigurationError("give a question or decisions: each has a turn of its own")
         work = _TurnRun(self, self._draft, provider, registry, config or DEFAULT_CONFIG, system_prompt, self._ctx)
         work.question, work.decisions = _read_question(question), dict(decisions or {})
+        work.key = _digest_id(question_id, work.question)
         self._stream = stream = TurnStream[Out](work)
         return stream
 
@@ -736,13 +852,20 @@ class ConversationTurn(Generic[Ctx]):
         registry: ToolRegistry[Ctx],
         question: str | Message | None = None,
         *,
+        question_id: str | None = None,
         decisions: Decisions | None = None,
         config: ToolLoopConfig[Out] | None = None,
         system_prompt: str = "",
     ) -> ToolLoopResult[Out]:
         """Do what `stream` does, and return its result."""
         stream = self.stream(
-            provider, registry, question, decisions=decisions, config=config, system_prompt=system_prompt
+            provider,
+            registry,
+            question,
+            question_id=question_id,
+            decisions=decisions,
+            config=config,
+            system_prompt=system_prompt,
         )
         async for _ in stream:
             pass
@@ -760,26 +883,36 @@ class ConversationTurn(Generic[Ctx]):
         self._draft.drop_cut_runs()
         await self._draft.write()
 
-    async def take_place(self, question: Sequence[Message]) -> bool:
+    async def take_place(self, question: Message | None, key: str) -> bool:
         """Take the conversation where that is still to be done, or put the question in line and return False."""
         if self._draft.is_held:
             return True
-        if self._when_busy != "queue" or len(question) != 1:
+        if self._when_busy != "queue" or question is None:
             raise ConversationBusyError(self._draft.id)
-        while not await self._draft.enqueue(question):
+        while not await self._draft.enqueue(question, key):
             if await self._draft.acquire():
                 return True
         return False
 
 
-def _read_question(question: str | Message | None) -> list[Message]:
+def _read_question(question: str | Message | None) -> Message | None:
     if question is None:
-        return []
-    message: Message = UserMessage(question) if isinstance(question, str) else question
+        return None
     if isinstance(question, str) and not question.strip():
         raise ConfigurationError("the question is empty, and the model would be asked nothing")
+    message: Message = UserMessage(question) if isinstance(question, str) else question
     validate_transcript([message])
-    return [message]
+    return message
+
+
+def _digest_id(question_id: str | None, question: Message | None) -> str:
+    """Return the digest of the id of a question; empty where it has none."""
+    if question_id is None:
+        return ""
+    check_setting("question_id", question_id, str)
+    if question is None or not 0 < len(question_id) <= _LONGEST_ID:
+        raise ConfigurationError(f"question_id is the id of a question that is given: 1 to {_LONGEST_ID} characters")
+    return hashlib.blake2b(question_id.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 
 class TurnStream(EventStream[Out]):
@@ -837,7 +970,8 @@ class _TurnRun:
 
     Attributes:
         is_queued: True where the question was put in line.
-        question: The question; empty goes on with what is not answered.
+        question: The question; None goes on with what is not answered.
+        key: The digest of its id; empty where it has none.
         decisions: The decisions, by call id.
     """
 
@@ -858,20 +992,22 @@ class _TurnRun:
         self._config = replace(config, middleware=(_Saving(self), *config.middleware))
         self._system_prompt = system_prompt
         self._ctx = ctx
-        self.question: list[Message] = []
+        self.question: Message | None = None
+        self.key = ""
         self.decisions: dict[str, Approval | bool | str] = {}
         self.is_queued = False
         self._handle: ToolLoopHandle[Any, Any] | None = None
+        self._stored: ToolLoopResult[Any] | None = None
         self._is_followed = False  # True while the handle's messages are those of the conversation
         self._wish: tuple[str | None] | None = None
         self._failure: ConversationError | None = None
 
     @property
     def result(self) -> ToolLoopResult[Any]:
-        """The result of the last run; nothing where the question was put in line."""
-        if self._handle is None and not self.is_queued:
+        """The result of the last run, or the stored one; nothing where the question was put in line."""
+        if self._handle is None and self._stored is None and not self.is_queued:
             raise LoopUsageError("the turn has not run: read its stream first")
-        return cast("ToolLoopResult[Any]", None) if self._handle is None else self._handle.result
+        return cast("ToolLoopResult[Any]", self._stored) if self._handle is None else self._handle.result
 
     @property
     def messages(self) -> list[Message]:
@@ -900,17 +1036,19 @@ class _TurnRun:
             ConversationError: It could not be written, or was taken over.
         """
         draft = self._draft
-        self.is_queued = not await self._turn.take_place(self.question)
+        self.is_queued = not await self._turn.take_place(self.question, self.key)
         if self.is_queued:
             return
         draft.on_lost = self.cancel
         try:
             if self.decisions:
                 await self._take_decisions(feed)
+            elif self.question is None or draft.add_question(self.question, self.key):
+                await self._ask_model(feed)
             else:
-                await self._ask_model(self.question, feed)
+                await self._answer_again(feed)
             while self._ended_well() and await draft.finish():
-                await self._ask_model([], feed)
+                await self._ask_model(feed)
         finally:
             if draft.is_held:
                 await _finish_step(partial(draft.write, ends=True))
@@ -918,18 +1056,32 @@ class _TurnRun:
             raise self._failure
 
     def _ended_well(self) -> bool:
-        if self._failure is not None or self._handle is None:
-            return False
-        try:
-            return not isinstance(self._handle.result.reason, Cancelled)
-        except Exception:  # noqa: BLE001 - the reader of the stream is given it
-            return False
+        result = self._stored if self._handle is None else _find_result(self._handle)
+        return self._failure is None and result is not None and not isinstance(result.reason, Cancelled)
 
     # a question
 
-    async def _ask_model(self, question: Sequence[Message], feed: EventFeed) -> None:
+    async def _answer_again(self, feed: EventFeed) -> None:
+        """Emit the answer of a question that was asked before, or go on with it where that is missing."""
+        asked = self._draft.find_asked(self.key)
+        assert asked is not None
+        stored = self._draft.load_answer(asked)
+        if stored is None:
+            await self._ask_model(feed)
+            return
+        if self._config.answer is not None and isinstance(stored.reason, TypedAnswer):
+            try:
+                stored = replace(stored, output=ExpectedAnswer(self._config.answer).load(stored))
+            except ValueError as error:
+                raise ConversationChangedError(
+                    self._draft.id, f"the answer of this question is not of the type that is asked for now: {error}"
+                ) from error
+        self._stored = stored
+        pieces = [TextDelta(stored.text)] if stored.text else []
+        await Listener(None, timeout=1, feed=feed).emit_all([*pieces, Done(stored)])
+
+    async def _ask_model(self, feed: EventFeed) -> None:
         draft = self._draft
-        draft.messages += question
         if not draft.messages or (draft.messages[-1].role == "assistant"):
             raise LoopUsageError("nothing is unanswered in this conversation: give a question")
         config = replace(self._config, compaction=None) if draft.open_runs else self._config
@@ -949,14 +1101,16 @@ class _TurnRun:
             if to_end:
                 self._draft.messages = list(handle.messages)
                 self._is_followed = False
-                self._take_open_run(handle)
+                self._take_ending(handle)
 
-    def _take_open_run(self, handle: ToolLoopHandle[Any, Any]) -> None:
-        if handle.pending_approvals and handle.is_finished:
-            result = handle.result
-            assert isinstance(result.reason, AwaitingApproval)
+    def _take_ending(self, handle: ToolLoopHandle[Any, Any]) -> None:
+        """Take the calls that await decisions, and remember the result for questions that are asked again."""
+        result = _find_result(handle)
+        if result is not None and isinstance(result.reason, AwaitingApproval):
             assert result.snapshot is not None
             self._draft.open_runs.append(_OpenRun(result.snapshot, _find_last_calls(result.messages)))
+        if result is not None and not isinstance(result.reason, Cancelled):
+            self._draft.answer_questions(result)
 
     # decisions
 
@@ -980,6 +1134,9 @@ class _TurnRun:
         """Run the calls that were decided on, put their results in their places, and let the model go on."""
         draft = self._draft
         lost = {call_id: Deny(LOST) for call_id in run.taken}
+        for each in draft.asked:
+            if draft.find_run(each.answer) is run:
+                each.result = None
         # What was said since stands behind the results: a compaction would remove them before the model has read them.
         keeps_all = len(draft.open_runs) > 1 or not isinstance(draft.messages[-1], ToolResult)
         config = replace(self._config, compaction=None) if keeps_all else self._config
@@ -995,7 +1152,7 @@ class _TurnRun:
         finally:
             draft.open_runs.remove(run)
             self._put_tail(run.calls, list(handle.messages))
-            self._take_open_run(handle)
+            self._take_ending(handle)
         if handle.is_finished:
             return
         if not isinstance(draft.messages[-1], (ToolResult, UserMessage)):
@@ -1046,6 +1203,14 @@ class _Saving(Middleware[Any]):
             self._work.fail(error)
             raise
         return await proceed()
+
+
+def _find_result(handle: ToolLoopHandle[Any, Any]) -> ToolLoopResult[Any] | None:
+    """Return the result of a run that has ended; None where it goes on, or has failed."""
+    try:
+        return handle.result if handle.is_finished else None
+    except Exception:  # noqa: BLE001 - the reader of the stream is given it
+        return None
 
 
 def _find_last_calls(messages: Sequence[Message]) -> list[str]:

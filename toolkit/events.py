@@ -1,4 +1,20 @@
-"""The events of a run, and the types of their consumers: `LoopEvent` is the union of all."""
+"""The events of a run, the types of their consumers, and events and results as plain JSON values, and back.
+
+`LoopEvent` is the union of all. As JSON, an event is one object: ``v``, the version of this form; ``event``, its class
+in snake case; then its fields by their names. Errors are stored as their class and message, without secrets. The
+`details` of results and reports, which are the application's own objects, are left out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast, get_args, get_origin, get_type_hints
+
+from typing_extensions import TypedDict
 
 from toolkit.calls.events import (
     ApprovalRequested,
@@ -11,8 +27,13 @@ from toolkit.calls.events import (
     ToolExecutionUpdate,
     ToolProgress,
 )
-from toolkit.chat import ArgumentsDelta, ReasoningDelta, TextDelta
-from toolkit.loop.event_json import dump_event, dump_result, load_event, load_result
+from toolkit.calls.registration import find_schemas
+from toolkit.chat import ArgumentsDelta, Message, ReasoningDelta, TextDelta
+from toolkit.chat.output import ToolOutput
+from toolkit.chat.provider import provider_error_from_plain, provider_error_to_plain
+from toolkit.errors import ProviderError, RecordedError
+from toolkit.foreign_text import replace_surrogates
+from toolkit.json_text import canonical_json, make_adapter, write_json
 from toolkit.loop.events import (
     Compacted,
     Done,
@@ -25,7 +46,12 @@ from toolkit.loop.events import (
 )
 from toolkit.loop.handle import EventChannel, EventStream
 from toolkit.loop.listener import EventHook, EventListener, listener
-from toolkit.loop.outcome import LoopDetected
+from toolkit.loop.outcome import LoopDetected, TerminationReason, ToolLoopResult
+from toolkit.plain_values import read_plain
+from toolkit.redaction import Scrubber, without_keys
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 __all__ = [
     "ApprovalRequested",
@@ -59,3 +85,205 @@ __all__ = [
     "load_event",
     "load_result",
 ]
+
+
+EVENT_VERSION = 1
+"""The version of the form that events and results have as JSON."""
+
+_PIECES = (TextDelta, ReasoningDelta, ArgumentsDelta)
+_SCRUBBER = Scrubber(find_schemas=find_schemas)
+
+_Plain: TypeAlias = dict[str, Any]
+
+_NOT_SAVED = {"details", "time"}
+_EXCLUDED: dict[str, Any] = {
+    "result": _NOT_SAVED,
+    "messages": {"__all__": _NOT_SAVED},
+    "output": {"details"},
+}
+
+
+def dump_event(event: LoopEvent) -> dict[str, Any]:
+    """Return an event as JSON values; `load_event` gives it back.
+
+    ::
+
+        line = json.dumps(dump_event(event))
+
+    The arguments of a call are those of `arguments_json`, where secrets are digests. Of all else, what the format of a
+    text or the name of a field shows to be secret is ``***``, but for the pieces of replies that are still arriving.
+    A value that JSON can't carry is stored as its text, and a lone surrogate is read back as a question mark.
+    """
+    plain = write_event(event)
+    return plain if isinstance(event, _PIECES) else _SCRUBBER(plain)
+
+
+def write_event(event: LoopEvent) -> dict[str, Any]:
+    """Return an event as `dump_event` does, its texts with their secrets: for writers that clean all they write."""
+    kind: Any = type(event)
+    fields = {name: getattr(event, name) for name in _hints_of(kind)}
+    if "arguments_json" in fields:
+        written = fields.pop("arguments_json")
+        fields["arguments"] = json.loads(written) if written else read_plain(fields["arguments"]).value
+    return {"v": EVENT_VERSION, "event": name_event(kind), **_dump_fields(kind, fields)}
+
+
+def load_event(plain: Mapping[str, Any]) -> LoopEvent:
+    """Return the event that `dump_event` wrote, with each error as a `ProviderError` or a `RecordedError`.
+
+    Raises:
+        ValueError: It is no event, or one of another version; the message says what is wrong.
+    """
+    fields = _strip_version(plain)
+    name = fields.pop("event", None)
+    kind = _kinds_by_name().get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise ValueError(f"{name!r} is no event: there are {', '.join(_kinds_by_name())}")
+    read = _load_fields(kind, fields)
+    if "arguments" in read:
+        read["arguments_json"] = canonical_json(read["arguments"])
+    event: LoopEvent = _build_object(kind, read)
+    return event
+
+
+def dump_result(result: ToolLoopResult[Any]) -> dict[str, Any]:
+    """Return a result as JSON values; `load_result` gives it back.
+
+    An `output` of a type of the application's own is written as JSON, and read back as JSON values.
+    """
+    fields = {name: getattr(result, name) for name in _hints_of(ToolLoopResult)}
+    fields["output"] = read_plain(fields["output"]).value
+    return {"v": EVENT_VERSION, **_dump_fields(ToolLoopResult, fields)}
+
+
+def load_result(plain: Mapping[str, Any]) -> ToolLoopResult[Any]:
+    """Return the result that `dump_result` wrote.
+
+    Raises:
+        ValueError: It is no result, or one of another version; the message says what is wrong.
+    """
+    result: ToolLoopResult[Any] = _build_object(ToolLoopResult, _load_fields(ToolLoopResult, _strip_version(plain)))
+    return result
+
+
+@cache
+def name_event(kind: type) -> str:
+    """Return the tag of an event's class, such as ``tool_execution_start``."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
+
+
+def list_fields(kind: type) -> dict[str, Any]:
+    """Return the names and types of what an event of a class has as JSON, beside its version and tag."""
+    return {name: hint for name, hint in _hints_of(kind).items() if name != "arguments_json"}
+
+
+def _strip_version(plain: Mapping[str, Any]) -> _Plain:
+    """Return the fields without the version."""
+    if not isinstance(cast("object", plain), Mapping):
+        raise ValueError(f"an event or a result is an object, not of type {type(plain).__name__}")  # noqa: TRY004 - one kind of error for all that can't be read
+    fields = dict(plain)
+    version = fields.pop("v", None)
+    if version != EVENT_VERSION:
+        raise ValueError(f"it is of version {version!r}, and this library reads version {EVENT_VERSION}")
+    return fields
+
+
+def _dump_fields(kind: type, fields: _Plain) -> _Plain:
+    plain: _Plain = _adapter_of(kind).dump_python(
+        fields, mode="json", exclude=_EXCLUDED, warnings="none", fallback=_write_unknown
+    )
+    return plain
+
+
+def _load_fields(kind: type, fields: _Plain) -> _Plain:
+    try:
+        read: _Plain = _adapter_of(kind).validate_json(write_json(fields))
+    except (TypeError, RecursionError) as error:
+        raise ValueError(f"this is not made of JSON's values: {error}") from error
+    return read
+
+
+def _build_object(kind: Any, fields: _Plain) -> Any:
+    try:
+        return kind(**fields)
+    except TypeError as error:
+        raise ValueError(f"{name_event(kind)}: {error}") from error
+
+
+@cache
+def _kinds_by_name() -> dict[str, type]:
+    return {name_event(kind): kind for kind in get_args(LoopEvent)}
+
+
+@cache
+def _hints_of(kind: type) -> dict[str, Any]:
+    """Return the types of the stored fields, by their names."""
+    hints = get_type_hints(kind, localns={"ToolLoopResult": ToolLoopResult, "Message": Message})
+    names = [field.name for field in dataclasses.fields(kind)]
+    # `LoopDetected` has a tag of its own, which `event` repeats.
+    return {name: hints[name] for name in names if name != "details" and not _is_tag(hints[name])}
+
+
+def _is_tag(hint: object) -> bool:
+    return get_origin(hint) is Literal and len(get_args(hint)) == 1
+
+
+@cache
+def _adapter_of(kind: type) -> TypeAdapter[dict[str, Any]]:
+    """Return what writes and reads the fields of a class by Pydantic's rules."""
+    hints = {name: _saved_type(name, hint) for name, hint in _hints_of(kind).items()}
+    make: Any = TypedDict  # a checker wants the fields to be written here
+    fields = make(f"{kind.__name__}Fields", hints, total=False)
+    fields.__pydantic_config__ = {"extra": "forbid"}
+    return make_adapter(fields)
+
+
+def _saved_type(name: str, hint: Any) -> Any:
+    """Return a field's type as Pydantic should take it: unions by their tags, errors as their words, sets in order."""
+    from pydantic import Field, PlainSerializer, PlainValidator  # noqa: PLC0415 - as in `_adapter_of`
+
+    match name:
+        case "error":
+            return Annotated[Any, PlainSerializer(_dump_error), PlainValidator(_load_error)]
+        case "tags":
+            return Annotated[hint, PlainSerializer(sorted)]
+        case "messages":
+            return get_origin(hint)[Annotated[Message, Field(discriminator="role")], *get_args(hint)[1:]]
+        case "reason" if hint == TerminationReason:
+            return Annotated[TerminationReason, Field(discriminator="kind")]
+        case "result" if get_origin(hint) is ToolLoopResult:
+            return Annotated[Any, PlainSerializer(dump_result), PlainValidator(load_result)]
+        case "output" if hint is not ToolOutput:
+            return Any
+        case _:
+            return hint
+
+
+def _dump_error(error: BaseException | None) -> _Plain | None:
+    if error is None:
+        return None
+    if isinstance(error, ProviderError):
+        plain = provider_error_to_plain(error)
+        return {**plain, "message": without_keys(plain["message"])}
+    if isinstance(error, RecordedError):
+        return {"type": error.kind, "message": error.message}
+    return {"type": type(error).__name__, "message": without_keys(replace_surrogates(str(error)))}
+
+
+def _load_error(plain: Any) -> Exception | None:
+    match plain:
+        case None:
+            return None
+        case {"provider": str()}:
+            try:
+                return provider_error_from_plain(plain)
+            except (LookupError, TypeError) as error:
+                raise ValueError(f"an error of a provider can't be read: {error}") from error
+        case {"type": str(kind), "message": str(message)}:
+            return RecordedError(kind, message)
+        case _:
+            raise ValueError("an error has a type and a message")
+
+
+def _write_unknown(value: object) -> Any:
+    return read_plain(value).value

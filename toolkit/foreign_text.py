@@ -15,6 +15,7 @@ import unicodedata
 _HIDDEN_KINDS = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 # Lines, columns, and the joiners that Persian, Hindi and emoji are written with.
 _PROSE_CHARACTERS = frozenset("\n\t\u200c\u200d")
+_ALIKE_SCRIPTS = frozenset({"LATIN", "CYRILLIC", "GREEK"})
 # Escape codes of terminals: colours and movements; titles, links and the clipboard, which are closed by BEL or ESC \\.
 _TERMINAL_CODES = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]"
@@ -49,6 +50,13 @@ def escape_in_text(text: str) -> str:
 def is_hidden(character: str) -> bool:
     """Return whether a character is not seen, or changes how others are seen."""
     return unicodedata.category(character) in _HIDDEN_KINDS or _DRAWN_AS_NOTHING.fullmatch(character) is not None
+
+
+def has_mixed_scripts(word: str) -> bool:
+    """Return whether a word has letters of several scripts that look alike: a Cyrillic one among Latin ones."""
+    if word.isascii():
+        return False
+    return len({unicodedata.name(each, "?").partition(" ")[0] for each in word if each.isalpha()} & _ALIKE_SCRIPTS) > 1
 
 
 def strip_hidden(text: str) -> str:

@@ -28,6 +28,9 @@ from toolkit.redaction import without_credentials
 ACCEPTED_ENCODINGS = "gzip, deflate"
 """The value of ``Accept-Encoding``: the compressions that are unpacked in bounded steps."""
 
+UNSENT: tuple[type[Exception], ...] = (httpx2.HTTPError, httpx2.InvalidURL, ValueError)
+"""The errors of a client that sends a request: some of the URLs that a server redirects to are no `HTTPError`."""
+
 MOST_REPLY_BYTES = 64 * 2**20
 """Of a reply, as it was sent and unpacked: more than the largest image that a model draws."""
 

@@ -8,9 +8,12 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from toolkit.foreign_text import replace_surrogates
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
@@ -149,3 +152,25 @@ def _make_encoder(*, reveal: bool) -> Callable[[object, int], Iterable[str]]:
 
 
 _HIDING, _REVEALING = _make_encoder(reveal=False), _make_encoder(reveal=True)
+
+
+def make_adapter(kind: Any) -> TypeAdapter[Any]:
+    """Return a reader and writer of a type, which stops reading a list at the first item that is wrong.
+
+    A list of many wrong items would have as many errors, which take a second and more to collect and to write.
+    """
+    from pydantic import TypeAdapter  # noqa: PLC0415 - slow to import, and few programs read what was stored
+    from pydantic_core import SchemaValidator  # noqa: PLC0415
+
+    adapter = TypeAdapter[Any](kind)
+    adapter.validator = SchemaValidator(_stop_early(adapter.core_schema))
+    return adapter
+
+
+def _stop_early(schema: Any) -> Any:
+    if isinstance(schema, dict):
+        parts = {name: _stop_early(part) for name, part in cast("dict[str, object]", schema).items()}
+        return parts | {"fail_fast": True} if parts.get("type") in ("list", "tuple") else parts
+    if isinstance(schema, list):
+        return [_stop_early(part) for part in cast("list[object]", schema)]
+    return tuple(map(_stop_early, cast("tuple[object, ...]", schema))) if type(schema) is tuple else schema

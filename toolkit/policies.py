@@ -1,12 +1,36 @@
-"""The rules and settings of a run: approval, permissions, limits, stop conditions, caches, compaction, middleware."""
+"""The rules and settings of a run: approval, permissions, limits, stop conditions, caches, compaction, middleware.
+
+Here is the middleware that decides on a model's replies: the order of tools, and retries that can't repeat a mistake.
+It is pure: it sees calls and results, and counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import field
+from typing import Any, Literal
 
 from toolkit.calls.approval import Abort, Approval, ApprovalHook, ApprovalRequest, Approve, Defer, Deny, Modify
 from toolkit.calls.caching import Cache, MemoryCache, SqliteCache
 from toolkit.calls.output import ResultStore
-from toolkit.calls.permissions import Decision, Permissions, Rule, allow, ask, deny
+from toolkit.calls.permissions import (
+    Decision,
+    Permissions,
+    Rule,
+    allow,
+    ask,
+    ask_when_tainted,
+    deny,
+    deny_when_tainted,
+    require_known_destinations,
+)
 from toolkit.calls.policy import CallConfig, OutputLimits, Timeouts
-from toolkit.calls.registration import Registration, ToolRetryConfig
+from toolkit.calls.provenance import Origin
+from toolkit.calls.registration import Effect, Registration, ToolRetryConfig
+from toolkit.chat import ToolCall, ToolResult
 from toolkit.chat.provider import Delta
+from toolkit.dataclass import dataclass
+from toolkit.errors import ConfigurationError
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.budgets import (
     Budget,
@@ -31,11 +55,12 @@ from toolkit.loop.config import (
     Sequential,
     Steering,
     SystemPrompt,
+    ToolSearch,
     prompt_template,
 )
 from toolkit.loop.feeds import InjectMessages
-from toolkit.loop.limits import LoopDepth, RunFacts, UsageLimits
 from toolkit.loop.middleware import (
+    ANY_TOOL,
     AfterToolExecution,
     AfterToolExecutionUpdate,
     BeforeToolExecution,
@@ -54,20 +79,26 @@ from toolkit.loop.middleware import (
     guard_input,
     guard_output,
 )
-from toolkit.loop.reply_policies import SteeredRetries, ToolOrder
+from toolkit.loop.outcome import MissingSteps
+from toolkit.loop.quarantine import frame_untrusted, quarantine, strike_secrets
 from toolkit.loop.stopping import (
     Continue,
+    LoopDepth,
     LoopDetectionConfig,
+    RunFacts,
     Stop,
     StopContext,
     StopDecision,
     StopWhen,
+    UsageLimits,
     and_,
     or_,
     stop_after,
     token_budget,
     when_called,
 )
+from toolkit.settings import NonNegativeInt, PositiveInt, Settings, check_fields, check_setting
+from toolkit.suggestions import ask_whether_meant, find_similar
 from toolkit.tools.registry import Finding
 
 __all__ = [
@@ -96,6 +127,7 @@ __all__ = [
     "Delta",
     "DeltaHook",
     "Deny",
+    "Effect",
     "Execution",
     "Finding",
     "InjectMessages",
@@ -107,6 +139,7 @@ __all__ = [
     "MemoryCache",
     "Middleware",
     "Modify",
+    "Origin",
     "OutputLimits",
     "Parallel",
     "PendingApproval",
@@ -138,20 +171,294 @@ __all__ = [
     "Timeouts",
     "ToolExecutionHooks",
     "ToolOrder",
+    "ToolSearch",
     "ToolRetryConfig",
     "UsageLimits",
     "allow",
     "and_",
     "ask",
+    "ask_when_tainted",
     "deny",
+    "deny_when_tainted",
+    "frame_untrusted",
     "guard_input",
     "guard_output",
     "keep_last",
     "mask_old_results",
     "or_",
     "prompt_template",
+    "quarantine",
+    "require_known_destinations",
     "stop_after",
+    "strike_secrets",
     "summarize",
     "token_budget",
     "when_called",
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolOrder(Settings, Middleware[Any]):
+    """The tools that come before others, and before the answer.
+
+    ::
+
+        order = ToolOrder(required_steps=("search",), after={"refund": "lookup"})
+        config = ToolLoopConfig(middleware=(order,))
+
+    A tool has been used once a call of it in this run gave a result that is no error: a call that failed or was refused
+    does not count, nor does one of the same reply, whose result the model has not read.
+
+    A call that comes too early is not run; its result says what comes first. An answer before all required steps is
+    sent back with the same words: one in text, one by the answer's tool, and the output of a tool that is the answer.
+
+    Args:
+        required_steps: Tools that must have been used before the answer.
+        after: For a tool, the one or the several that must have been used before it is called.
+        max_retries: How often an answer is sent back; the next one that comes too early ends the run as
+            `MissingSteps`.
+
+    Raises:
+        ConfigurationError: A tool comes after itself, by a detour too. That a name is unknown is raised when a run is
+            made.
+    """
+
+    name = "tool_order"
+    required_steps: tuple[str, ...] = ()
+    after: Mapping[str, str | Sequence[str]] = field(default_factory=dict[str, "str | Sequence[str]"])
+    max_retries: NonNegativeInt = 2
+
+    def __post_init__(self) -> None:
+        check_fields(self, "order.{}")
+        for name, before in self.after.items():
+            check_setting("each tool of order.after", name, str)
+            for other in [before] if isinstance(before, str) else before:
+                check_setting(f"what comes before '{name}' in order.after", other, str)
+        for name in self.after:
+            if name in self._list_before(name):
+                raise ConfigurationError(f"order.after has '{name}' come after itself: neither could ever be called")
+
+    def reply_policy(self, tool_names: Collection[str]) -> ReplyPolicy:
+        """Return the progress of one run in this order.
+
+        Raises:
+            ConfigurationError: A tool that is named is not there; says which are near.
+        """
+        named = {"required_steps": list(self.required_steps), "after": list(self.after)}
+        for name in self.after:
+            named["after"] += self.list_needs(name)
+        for setting, tools in named.items():
+            for name in tools:
+                if name not in tool_names:
+                    unknown = _describe_unknown_tool(name, tool_names)
+                    raise ConfigurationError(f"order.{setting} names '{name}', {unknown}")
+        return _OrderProgress(self)
+
+    def list_needs(self, name: str) -> tuple[str, ...]:
+        """Return the tools that come right before a tool."""
+        before = self.after.get(name, ())
+        return (before,) if isinstance(before, str) else tuple(before)
+
+    def _list_before(self, name: str) -> list[str]:
+        """Return all tools that come before a tool, by a detour too; the first to be called stands first."""
+        found: dict[str, None] = {}
+        waiting = list(self.list_needs(name))
+        while waiting:
+            other = waiting.pop(0)
+            if other not in found:
+                found[other] = None
+                waiting += self.list_needs(other)
+        return list(reversed(found))
+
+
+def _describe_unknown_tool(name: str, names: Collection[str]) -> str:
+    hint = ask_whether_meant(find_similar(name, names)) or f"there are: {', '.join(names) or 'none'}"
+    return f"and no tool of that name is offered; {hint}"
+
+
+class _OrderProgress(ReplyPolicy):
+    """How far a run has come in its order."""
+
+    __slots__ = ("_order", "_retries_left", "_used")
+
+    def __init__(self, order: ToolOrder) -> None:
+        self._order = order
+        self._used: dict[str, None] = {}
+        self._retries_left = order.max_retries
+
+    def refuse_call(self, call: ToolCall, called: Collection[str], *, is_answer: bool) -> Refusal | None:
+        missing = self._find_missing(call.name, is_answer=is_answer)
+        if not missing:
+            return None
+        if all(name in called for name in missing):
+            needed = _join_steps(missing)
+            return Refusal(
+                text=f"Not run: {call.name} needs the result of {needed}, which you asked for in the same reply. "
+                f"Read that result, then call {call.name} again."
+            )
+        return Refusal(
+            text=f"Not run: call {_join_steps(missing)} first, and {call.name} once you have read what that gives.",
+            next_tool=missing[0],
+            ending=self._count_early_answer(missing) if is_answer else None,
+        )
+
+    def refuse_answer(self) -> Refusal | None:
+        missing = self._sort_missing(self._order.required_steps)
+        if not missing:
+            return None
+        return Refusal(
+            text=f"Not yet: call {_join_steps(missing)} before you answer.",
+            next_tool=missing[0],
+            ending=self._count_early_answer(missing),
+        )
+
+    def _count_early_answer(self, missing: tuple[str, ...]) -> MissingSteps | None:
+        if self._retries_left == 0:
+            return MissingSteps(missing)
+        self._retries_left -= 1
+        return None
+
+    def is_too_early(self, tool_name: str, *, is_answer: bool) -> bool:
+        return bool(self._find_missing(tool_name, is_answer=is_answer))
+
+    def _find_missing(self, name: str, *, is_answer: bool) -> tuple[str, ...]:
+        """Return the tools that must be used before one may be called; the one to begin with stands first."""
+        if is_answer:
+            return self._sort_missing(self._order.required_steps)
+        return self._sort_missing(self._order.list_needs(name)) if name in self._order.after else ()
+
+    def _sort_missing(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return those of `names` that were not used, each after what must come before it."""
+        sorted_names: dict[str, None] = {}
+
+        def add(name: str) -> None:
+            if name not in self._used and name not in sorted_names:
+                for other in self._order.list_needs(name):
+                    add(other)
+                sorted_names[name] = None
+
+        for name in names:
+            add(name)
+        return tuple(sorted_names)
+
+    def take_results(self, results: Iterable[ToolResult]) -> None:
+        for result in results:
+            if not result.is_error:
+                self._used[result.tool_name] = None
+
+    def save(self) -> dict[str, Any]:
+        return {"used": list(self._used), "retries_left": self._retries_left}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self._used = dict.fromkeys(state["used"])
+        self._retries_left = min(self._retries_left, state["retries_left"])  # never more than the order allows now
+
+
+def _join_steps(names: Sequence[str]) -> str:
+    """Return tools as they are to be called: ``a``, ``a, then b``."""
+    return ", then ".join(names)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SteeredRetries(Settings, Middleware[Any]):
+    """Has a model that made a mistake try again in a way that can't repeat it, instead of asking it in words alone.
+
+    ::
+
+        config = ToolLoopConfig(middleware=(SteeredRetries(),))
+
+    The request that follows is held: the model must reply with a call. It is one of the tool whose arguments were
+    wrong, or of the tool that comes first where a `ToolOrder` was not kept; after a tool that does not exist, and after
+    an answer in words where an `AnswerFormat` wants a call, it is one of any tool. The reply is held by the provider,
+    as one that offers a single tool with ``tool_choice="required"``: a vendor or server obeys that, and a provider that
+    guides a model holds the reply to the schema of that tool.
+
+    It helps models that don't recover from an error they read. It is off by default, since it takes from a strong model
+    the choice to do something else about its mistake.
+
+    Args:
+        max_held: How many requests in a row are held; after those the model is asked in words again, until a call
+            succeeds. 0 holds none.
+        max_failures: How often the same call, with the same arguments, may fail or be refused: after that it is
+            answered at once, without running, and the model reads that it was tried already. A call that succeeds lets
+            all be tried again, since it may have changed what they depend on. None lets calls fail as often as they are
+            made.
+    """
+
+    name = "steered_retries"
+    max_held: NonNegativeInt = 2
+    max_failures: PositiveInt | None = 1
+
+    def __post_init__(self) -> None:
+        check_fields(self, "steered_retries.{}")
+
+    def reply_policy(self, tool_names: Collection[str]) -> ReplyPolicy:
+        """Return the history of the calls of one run."""
+        del tool_names
+        return _CallHistory(self)
+
+
+_LONGEST_FAILURE = 300
+
+
+class _CallHistory(ReplyPolicy):
+    """Remembers the calls that failed, and to what the next request is held."""
+
+    __slots__ = ("_config", "_failed", "_held", "_next", "_signatures")
+
+    def __init__(self, config: SteeredRetries) -> None:
+        self._config = config
+        self._failed: dict[str, tuple[int, str]] = {}
+        self._signatures: dict[str, str] = {}
+        self._next: dict[str, None] = {}
+        self._held: int = 0
+
+    def take_calls(self, calls: Sequence[ToolCall], mistakes: Mapping[str, Literal["name", "arguments"]]) -> None:
+        self._signatures = {call.id: f"{call.name} {call.arguments}" for call in calls}
+        for call in calls:
+            mistake = mistakes.get(call.id)
+            if mistake is not None:
+                self.expect_call(call.name if mistake == "arguments" else ANY_TOOL)
+
+    def refuse_call(self, call: ToolCall, called: Collection[str], *, is_answer: bool) -> Refusal | None:
+        del called, is_answer
+        most = self._config.max_failures
+        count, failure = self._failed.get(self._signatures[call.id], (0, ""))
+        if most is None or count < most:
+            return None
+        shortened = failure if len(failure) <= _LONGEST_FAILURE else f"{failure[:_LONGEST_FAILURE]}..."
+        return Refusal(
+            text=f"Not run: you have made this call already, with the same arguments, and it failed: {shortened}\n"
+            "Use other arguments or another tool, or answer with what you have."
+        )
+
+    def take_results(self, results: Iterable[ToolResult]) -> None:
+        given = list(results)
+        if any(not result.is_error for result in given):
+            self._failed.clear()
+            self._held = 0
+        for result in given:
+            signature = self._signatures.get(result.call_id)
+            if result.is_error and signature is not None:
+                count, _ = self._failed.get(signature, (0, ""))
+                self._failed[signature] = (count + 1, result.text)
+        self._signatures = {}
+
+    def expect_call(self, tool_name: str) -> None:
+        self._next[tool_name] = None
+
+    def take_hold(self) -> str:
+        wishes, self._next = self._next, {}
+        if not wishes or self._held >= self._config.max_held:
+            return ""
+        self._held += 1
+        return next(iter(wishes)) if len(wishes) == 1 else ANY_TOOL
+
+    def save(self) -> dict[str, Any]:
+        failed = {signature: list(failure) for signature, failure in self._failed.items()}
+        return {"failed": failed, "signatures": self._signatures, "next": list(self._next), "held": self._held}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self._failed = {signature: (count, text) for signature, (count, text) in state["failed"].items()}
+        self._signatures = dict(state["signatures"])
+        self._next, self._held = dict.fromkeys(state["next"]), state["held"]

@@ -56,7 +56,7 @@ _KNOWN_KEYS = re.compile(
     r"|\b(?:pypi|sq0(?:atp|csp)|PMAK|GOCSPX|AGE-SECRET-KEY|dapi|shippo_live|key)-[A-Za-z0-9_-]{24,}|\bhvs\.[\w-]{20,}"
     r"|\bSG\.[\w-]{16,}\.[\w-]{16,}|(?<!\d)\d{8,10}:(?-i:AA)[\w-]{30,}|\bwhsec_[\w+/=-]{20,}|\b(?-i:SK)[0-9a-f]{32}\b"
     r"|\b(?-i:[MNO][A-Za-z\d_-]{23,27})\.[\w-]{6}\.[\w-]{27,}|\b1//0[\w-]{30,}|(?<=<Cookie )\S+(?= for )"
-    r"|\b(?-i:ATATT3)[\w=-]{30,}|\bdapi[0-9a-f]{32}"
+    r"|\b(?-i:ATATT3)[\w=-]{30,}|\bdapi[0-9a-f]{32}|\$(?:apr1|argon2\w{1,2}|[1256y]|2[abxy])\$[\w./+=,$-]{8,}"
     r"|(?<=hooks\.slack\.com/services/)[\w/]{20,}|(?<=discord\.com/api/webhooks/)[\w/-]{20,}"
     r"|\bAIza[A-Za-z0-9_-]{30,}|\b(?-i:AQ\.A)[A-Za-z0-9_-]{30,}|\bya29\.[A-Za-z0-9_-]{20,}"
     r"|\b(?-i:eyJ)[A-Za-z0-9_-]{10,}\.(?-i:eyJ)[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"
@@ -65,16 +65,35 @@ _KNOWN_KEYS = re.compile(
     re.IGNORECASE,
 )
 # Values after a name that can only mean a secret, and the values in the query of a URL.
-_QUOTE = r"(?:\\{0,3}[\"']|%22|&quot;|&\#3[49];|\\u002[27])"
-_IN_VALUE = r"(?!%2[26])[^\s\"'&,;<>(){}\[\]\\]"
+_QUOTE = r"(?:\\{0,3}[\"'`]|%22|&quot;|&\#3[49];|\\u002[27])"
+_IN_VALUE = r"(?!%2[26])[^\s\"'`&,;<>(){}\[\]\\]"
 _ASSIGNED = re.compile(
     r"(?P<before>(?:passw(?:or)?d|passphrase|secret(?!ar)|signature|credentials?|authorization|x-auth|x-session"
-    r"|(?:api|access|account|auth|private|secret|shared|license|client|subscription)[_-]?key|[a-z][_-]?token(?!s)"
+    r"|(?:api|access|account|auth|private|secret|shared|license|client|subscription)[ _-]?key|[a-z][ _-]?token(?!s)"
     r"|(?<![a-z])(?:t?otp|cvv|cvc|pin|(?:verification|security|recovery|backup|one[_-]?time)[_ -]?code)(?![a-z]))"
-    rf"[a-z]{{0,20}}(?:-data)?(?P<sign>{_QUOTE}?\s{{0,2}}(?:=>|[:=]|%3[ad])\s{{0,2}}{_QUOTE}?)"
+    rf"[a-z]{{0,20}}(?:-data)?(?P<sign>{_QUOTE}?\s{{0,2}}(?:=>|->|:=|:\*\*|[:=|]|%3[ad])\s{{0,2}}"
+    rf"(?:[|>][+-]?\n\s{{1,40}})?{_QUOTE}?)"
     rf"(?:(?:bearer|basic|token|api-?key|negotiate|ntlm)\s)?)(?P<value>(?:{_IN_VALUE}){{4,}})(?!{_IN_VALUE}|\()",
     re.IGNORECASE,
 )
+# A random word behind a telling one, in prose or a command: of letters and digits, and no part of a longer name.
+_SPOKEN = re.compile(
+    r"(?P<before>(?:pass(?:wor[dt]|wd|phrase|code|in|out)?|pwd|secret|credentials?|token|identified by"
+    r"|(?:api|access|auth|private|shared|license|client)[ _-]key|(?:recovery|backup|security|verification)[ _-]code)"
+    r"(?![a-z])(?:[ \t]{1,3}-{0,2}[a-z]{1,12}){0,3}(?:[ \t]{0,2}[:=|]|-{0,1}>|[ \t]){1,3}[*`'\"(]{0,3})"
+    r"(?=[^\W\d]*\d)(?=\d*[^\W\d])(?P<value>[\w!@#$%^&+]{8,})(?![\w/-]|[.:=]\w|\()",
+    re.IGNORECASE,
+)
+# The option of a password, which other programs have for something else: with a word of mixed letters and digits.
+_SHORT_OPTION = re.compile(
+    r"(?P<before>(?<!\S)-[pP](?:(?=[\w!@#$%^&+]{4}(?<!\d{4}))|[ \t][\"']?(?=\w{8})(?=\w*[a-z])(?=\w*[A-Z])))"
+    r"(?P<value>(?=[^\W\d]*\d)(?=\d*[^\W\d])[\w!@#$%^&+]+)(?![\w./:=-])"
+)
+# What an authorization server gives to a client: a code, beside what only such an exchange has.
+_SIGNS = (":", "=", "|", "->", "%3")
+_EXCHANGE = re.compile(r"[^\s\"'<>]{0,2000}(?<![\w.])(?:code|state)=[^\s\"'<>]{1,4000}")
+_EXCHANGED = re.compile(r"(?<![\w.])(?P<before>code=)(?P<value>[^\s&;#\"'<>\\]+)")
+_EXCHANGE_SIGN = re.compile(r"(?<![\w.])(?:state|grant_type)=")
 _QUERIED = re.compile(r"(?P<before>[?&;](?P<name>[\w.~%-]{1,60})=)(?P<value>[^\s&;#\"'<>\\]+)")
 # A random text, which no word, path, host, version or name of a file is.
 _OPAQUE = re.compile(
@@ -85,7 +104,7 @@ _OPAQUE_SEGMENT = re.compile(r"(?=\D*\d)(?=[^A-Za-z]*[A-Za-z])(?:\w{20,}|(?=.*[a
 _WORD_BREAK = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[-.\s]+")
 # A field of JSON, or of Python's, inside of a text that is neither as a whole.
 _WRITTEN_FIELD = re.compile(
-    r"""(?P<before>(?P<quote>\\{0,3}["'])(?P<name>[^\W"'\\][\w .-]{0,60})(?P=quote)\s{0,4}:\s{0,4})"""
+    r"""(?P<before>(?P<quote>\\{0,3}["'])(?P<name>[^\W"'\\][\w .-]{0,60})(?P=quote)\s{0,4}:\s{0,4}b?)"""
     r"""(?P<value>(?P<open>\\{0,3}["'])(?:(?!(?P=open)).)*(?P=open)|[-+.\d][\d.eE+-]*)""",
     re.DOTALL,
 )
@@ -96,7 +115,18 @@ _GIVEN: tuple[tuple[str, re.Pattern[str]], ...] = (
         "=",
         re.compile(r"(?P<before>\b(?P<name>[A-Za-z_][\w.-]{0,60})=(?P<open>[\"']))(?P<value>[^\"'\n]+)(?=(?P=open))"),
     ),
-    ("</", re.compile(r"(?P<before><(?P<name>[A-Za-z_][\w.:-]{0,60})>)(?P<value>[^<>]+)(?=</)")),
+    (
+        "</",
+        re.compile(
+            r"(?P<before><(?P<name>[A-Za-z_][\w.:-]{0,60})(?:\s[^<>]{0,300})?>(?:<!\[CDATA\[)?)"
+            r"(?P<value>[^<>]+?)(?=(?:\]\]>)?</)"
+        ),
+    ),
+    # a pair of elements
+    (
+        "</",
+        re.compile(r"(?P<before><\w{1,20}>(?P<name>[^<>\n]{1,60})</\w{1,20}>\s{0,9}<\w{1,20}>)(?P<value>[^<>]+)(?=</)"),
+    ),
     # a header as a pair
     (
         ",",
@@ -112,6 +142,31 @@ _GIVEN: tuple[tuple[str, re.Pattern[str]], ...] = (
             r"(?P<before>\b(?P<name>(?:set-)?cookie)\\?[\"']?:\s{0,2}b?\\?[\"']?)"
             r"(?P<value>[\w!#$%*+.^`|~-]{1,100}=[^\r\n\"'\\]+)",
             re.IGNORECASE,
+        ),
+    ),
+    # what follows the scheme in a header, of several fields
+    (
+        ", ",
+        re.compile(
+            r"(?P<before>\b(?P<name>(?:proxy-)?authorization)\\?[\"']?:\s{0,2}b?\\?[\"']?[\w-]{1,40}\s)"
+            r"(?P<value>[\w-]{1,40}=[^\r\n]*, [^\r\n]+)",
+            re.IGNORECASE,
+        ),
+    ),
+    # a field of a form with several parts
+    (
+        "form-data;",
+        re.compile(
+            r"(?P<before>form-data;[ ]{0,3}name=\"(?P<name>[^\"\r\n]{1,60})\"[^\r\n]{0,200}"
+            r"(?:\r?\n[^\r\n]{1,200}){0,3}\r?\n\r?\n)(?P<value>[^\r\n]+)",
+        ),
+    ),
+    # a line of pgpass
+    (
+        ":",
+        re.compile(
+            r"^(?P<before>(?P<name>)[^\s:]{1,200}:(?:\d{2,5}|\*):(?!\d+:)[^\s:]{1,100}:[^\s:]{1,100}:)(?P<value>[^\s:]+)$",
+            re.MULTILINE,
         ),
     ),
     # an option of a command
@@ -133,7 +188,8 @@ _GIVEN: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
         " ",
         re.compile(
-            r"(?P<before>\b(?P<name>)(?:password|identified\s+by)\s+(?P<open>[\"']))(?P<value>[^\"'\n]+)(?=(?P=open))",
+            r"(?P<before>\b(?P<name>)(?:password|identified\s+(?:with\s+\w{1,40}\s+)?by)\s+(?P<open>[\"']))"
+            r"(?P<value>[^\"'\n]+)(?=(?P=open))",
             re.IGNORECASE,
         ),
     ),
@@ -147,6 +203,12 @@ _GIVEN: tuple[tuple[str, re.Pattern[str]], ...] = (
         ),
     ),
 )
+# A tag in which one attribute names a field and another gives its value.
+_TAG = re.compile(r"<[A-Za-z][^<>]{0,2000}>")
+_NAMING = re.compile(
+    r"\s(?:name|id|key|type|property)\s{0,2}=\s{0,2}(?P<open>[\"'])(?P<name>[\w.:\[\] -]{1,60})(?P=open)"
+)
+_VALUED = re.compile(r"(?P<before>\s(?:value|content)\s{0,2}=\s{0,2}(?P<open>[\"']))(?P<value>[^\"'<>]+)(?=(?P=open))")
 _OPENED_FIELD = re.compile(r"\"(?P<name>[^\W\"\\][\w .-]{0,60})\"\s{0,4}:\s{0,4}[{\[]")
 _MOST_INNER = 20
 _DIGEST = re.compile("secret:[0-9a-f]{64}")
@@ -157,6 +219,10 @@ _SHORTEST_STRUCK = 4
 _SHORTEST_WITHIN = 6  # shorter secrets are only redacted as separate words
 _SHORTEST_ENCODED = 8  # the Base64 of less, cut at its ends, would be found in other words
 _FIELDS = re.compile(r"[;,\s]+")  # between the fields of a cookie, or of some schemes' credentials
+_NAMING_FIELDS = frozenset({"name", "key", "field", "header", "variable", "parameter", "option", "property", "label"})
+_VALUED_FIELDS = frozenset({"value", "content", "val"})
+_LONGEST_NAME = 60
+_LONGEST_HEAD = 1_000
 _CARRIERS = re.compile(r"\w*(headers|query|cookies)", re.IGNORECASE)
 _NAMED = re.compile(r"(--?[\w.-]+|[\w.-]+)(=|:\s+)(.*)", re.DOTALL)
 _HEADER_OPTIONS = ("-H", "--header", "--headers")
@@ -324,14 +390,22 @@ def _mask_inner_json(text: str) -> Iterator[str]:
 
 def strike_keys(text: str) -> str:
     """Do as `without_keys` does, but for the fields of JSON: for what is clean of these."""
-    text = _KNOWN_KEYS.sub(MASK, text)
+    text = _mask_columns(_KNOWN_KEYS.sub(MASK, text))
     # Most texts have none of these signs, and to look for one takes a fiftieth of the time.
     for sign, pattern in _GIVEN:
         if sign in text:
             text = pattern.sub(_mask_given, text)
+    if "<" in text and "=" in text:
+        text = _TAG.sub(_mask_tag, text)
     if "=" in text:
-        return _ASSIGNED.sub(_mask_assigned, _QUERIED.sub(_mask_queried, text))
-    return _ASSIGNED.sub(_mask_assigned, text) if ":" in text or "%3" in text else text
+        text = _QUERIED.sub(_mask_queried, text)
+    if "code=" in text:
+        text = _EXCHANGE.sub(_mask_exchange, text)
+    if any(sign in text for sign in _SIGNS):
+        text = _ASSIGNED.sub(_mask_assigned, text)
+    if " -p" in text or " -P" in text:
+        text = _SHORT_OPTION.sub(rf"\g<before>{MASK}", text)
+    return _SPOKEN.sub(rf"\g<before>{MASK}", text)
 
 
 def clean_text(text: str) -> str:
@@ -416,7 +490,7 @@ def replace_fields(plain: object, replace: Callable[[Any], Any], *, words: Colle
     """Return JSON values with those of telling names replaced, each with all below it; the original is not changed.
 
     In headers, queries and cookies all but the words of the protocol are replaced, and in an object that gives a
-    telling ``name``, its ``value``.
+    telling ``name``, ``key`` or the like, its ``value`` or ``content``.
 
     Args:
         plain: Options of a request, say.
@@ -429,14 +503,21 @@ def replace_fields(plain: object, replace: Callable[[Any], Any], *, words: Colle
             replaced: dict[str, Any] = {
                 name: _replace_field(str(name), value, replace, words) for name, value in fields.items()
             }
-            named = fields.get("name")
-            if "value" in fields and isinstance(named, str) and is_secret_name(named) and holds_secret(fields["value"]):
-                replaced["value"] = replace(fields["value"])
-            return replaced
+            return replaced | {name: replace(value) for name, value in find_named_values(fields).items()}
         case list() | tuple():
             return [replace_fields(item, replace, words=words) for item in cast("Sequence[object]", plain)]
         case _:
             return plain
+
+
+def find_named_values(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of an object that have the value of a secret which another of its fields names."""
+    names = [value for name, value in fields.items() if str(name).lower() in _NAMING_FIELDS and isinstance(value, str)]
+    if not any(len(name) <= _LONGEST_NAME and is_secret_name(name) for name in names):
+        return {}
+    return {
+        name: value for name, value in fields.items() if str(name).lower() in _VALUED_FIELDS and holds_secret(value)
+    }
 
 
 def holds_secret(value: object) -> bool:
@@ -505,6 +586,35 @@ def _mask_given(found: re.Match[str]) -> str:
     name, value = found["name"], found["value"]
     is_secret = (not name or is_secret_field(name)) and value.lower() not in _SETTING_WORDS
     return found["before"] + MASK if is_secret and not value.startswith("$") else found[0]
+
+
+def _mask_columns(text: str) -> str:
+    """Return a table whose first line names its columns without the cells below telling names."""
+    first = text[:_LONGEST_HEAD].partition("\n")[0]
+    separator = next((each for each in ("\t", "|", ";", ",") if each in first), None)
+    if separator is None or len(first) == len(text) or "." in first:
+        return text
+    names = [name.strip(' "') for name in first.split(separator)]
+    columns = [number for number, name in enumerate(names) if len(name) <= _LONGEST_NAME and is_secret_field(name)]
+    if not columns:
+        return text
+    lines = text.split("\n")
+    for number, line in enumerate(lines[1:], 1):
+        cells = line.split(separator)
+        if len(cells) == len(names) and set(line) - set("|-: "):
+            lines[number] = separator.join(MASK if place in columns else cell for place, cell in enumerate(cells))
+    return "\n".join(lines)
+
+
+def _mask_exchange(found: re.Match[str]) -> str:
+    query = found[0]
+    return _EXCHANGED.sub(rf"\g<before>{MASK}", query) if _EXCHANGE_SIGN.search(query) else query
+
+
+def _mask_tag(found: re.Match[str]) -> str:
+    tag = found[0]
+    names = (each["name"] for each in _NAMING.finditer(tag))
+    return _VALUED.sub(rf"\g<before>{MASK}", tag) if any(is_secret_field(name) for name in names) else tag
 
 
 def _mask_assigned(found: re.Match[str]) -> str:

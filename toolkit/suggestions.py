@@ -93,7 +93,7 @@ class OtherWords:
         def __getattr__(self, name: str) -> NoReturn:
             advice = type(self).__other_words__.get(name)
             if advice is None:
-                known = [each for each in dir(type(self)) if not each.startswith("_")]
+                known = [each for each in dir(self) if not each.startswith("_")]
                 meant = "" if name.startswith("_") else ask_whether_meant(find_similar(name, known, most=1, cutoff=0.7))
             else:
                 meant = f"write {advice}"

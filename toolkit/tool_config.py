@@ -29,7 +29,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from toolkit.calls.registration import EnvVar, ToolRetryConfig
+from toolkit.calls.registration import Effect, EnvVar, ToolRetryConfig
+from toolkit.chat import Trust
 from toolkit.checked_yaml import check_sections, expand_variables, read_yaml_file
 from toolkit.errors import ConfigurationError, DuplicateToolError
 from toolkit.schema.nodes import is_object
@@ -58,7 +59,7 @@ class _PluginOptions(BaseModel):
     label: str = ""
     retry: _RetryOptions | None = None
     timeout: Annotated[float, Field(gt=0)] | None = None
-    strict: bool = False
+    strict: bool | None = None
     argument_repair: bool | None = None
     requires_approval: bool | Literal["unsaid"] = False
     sequential: bool = False
@@ -76,8 +77,16 @@ class _PluginOptions(BaseModel):
     cache: bool | None = None
     should_cache: bool | None = None
     run_in_thread: bool = True
+    callers: list[Literal["model", "code"]] = Field(default_factory=list[Literal["model", "code"]])
+    eager_arguments: bool = False
+    cache_breakpoint: bool = False
+    shows_output_schema: bool = False
+    defer: bool = False
     tags: list[str] = Field(default_factory=list[str])
     metadata: dict[str, Any] = Field(default_factory=dict[str, Any])
+    trust: Trust = "untrusted"
+    effects: list[Effect] = Field(default_factory=list[Effect])
+    destinations: list[str] | None = None
 
 
 class PluginConfig(_PluginOptions):
@@ -141,7 +150,7 @@ def load_tools(
 
 @asynccontextmanager
 async def _open_tools(config: ToolConfig, folder: Path) -> AsyncGenerator[ToolRegistry]:
-    from toolkit.builtin.coding import coding_tools  # noqa: PLC0415 - each only where the file asks for it
+    from toolkit.builtin import coding_tools  # noqa: PLC0415 - each only where the file asks for it
     from toolkit.sources.plugin import plugin_tools  # noqa: PLC0415
 
     registry = ToolRegistry[object]()

@@ -6,15 +6,15 @@ import inspect
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from griffe import Docstring, DocstringSectionParameters
 
 import toolkit
 from toolkit import ToolOptions, errors
+from toolkit.chat import Capabilities
 from toolkit.endings import TerminationReason
-from toolkit.events import LoopEvent
-from toolkit.loop.event_json import list_fields, name_event
+from toolkit.events import LoopEvent, list_fields, name_event
 from toolkit.policies import (
     AnswerFormat,
     LoopDetectionConfig,
@@ -25,8 +25,13 @@ from toolkit.policies import (
     Timeouts,
     ToolOrder,
     ToolRetryConfig,
+    ToolSearch,
     UsageLimits,
 )
+from toolkit.providers import provider_for
+from toolkit.providers.adapter import Adapter
+from toolkit.providers.encoding import ChatDialect
+from toolkit.providers.servers import SERVERS
 
 # The first is the one that the others stand in.
 SETTINGS: tuple[type, ...] = (
@@ -38,11 +43,21 @@ SETTINGS: tuple[type, ...] = (
     AnswerFormat,
     LoopDetectionConfig,
     ToolOrder,
+    ToolSearch,
     SteeredRetries,
     ProviderRetryConfig,
 )
 OPTIONS: tuple[type, ...] = (ToolOptions, ToolRetryConfig)
 LOG_LEVELS = ("debug", "info", "warning", "error", "exception", "critical")
+
+VENDORS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("Chat completions", "openai:gpt-5", {}),
+    ("Responses", "openai-responses:gpt-5", {}),
+    ("Anthropic", "anthropic:claude-opus-5-5", {}),
+    ("Gemini", "google:gemini-3-pro", {}),
+    ("Converse", "bedrock:amazon.nova-pro-v1:0", {"region": "us-east-1"}),
+    ("Ollama", "ollama:qwen3", {}),
+)
 
 _PLAIN_TYPES = {
     "NonNegativeInt": "int, 0 or more",
@@ -85,6 +100,53 @@ def write_module_table(module: str) -> str:
             return lay_out(("error", "is a", "says"), list_error_rows())
         case _:
             return ""
+
+
+def write_servers_table() -> str:
+    """Return the table of the servers that speak chat completions, for ``docs/providers.md``."""
+    usual = ChatDialect()
+    rows = [
+        (
+            f"`{server.name}:`",
+            f"[{server.title}]({server.source})",
+            f"`{server.base_url}`" if server.base_url else f"`base_url=` or `{server.url_variable}`",
+            f"`{server.key_variables[-1]}`" if server.key_variables else "none",
+            "; ".join(_describe_dialect(server.dialect, usual)) or "nothing",
+        )
+        for server in SERVERS.values()
+    ]
+    return lay_out(("name", "server", "address", "key", "what differs"), rows)
+
+
+def write_capabilities_table() -> str:
+    """Return the table of what each vendor's models can do, for ``docs/providers.md``."""
+    made = {title: provider_for(name, api_key="none", **settings) for title, name, settings in VENDORS}
+    rows = [cast("Adapter", provider).capabilities() for provider in made.values()]
+    arguments = _read_arguments(Capabilities)
+    table = [
+        (arguments[field.name].rstrip("."), *[str(getattr(row, field.name)) for row in rows])
+        for field in dataclasses.fields(Capabilities)
+        if field.name != "source"
+    ]
+    heads = [f"[{title}]({row.source})" for title, row in zip(made, rows, strict=True)]
+    return lay_out(("capability", *heads), table)
+
+
+def _describe_dialect(dialect: ChatDialect, usual: ChatDialect) -> Iterable[str]:
+    if dialect.is_openai:
+        yield "refuses fields of other servers"
+    if dialect.longest_call_id < usual.longest_call_id:
+        yield f"call ids of {dialect.longest_call_id} letters"
+    if "one" not in dialect.choices:
+        yield "a named tool is offered alone"
+    if "none" not in dialect.choices:
+        yield "no calls: the tools are left out"
+    if not dialect.takes_parallel_switch:
+        yield "one call at a time is asked for in words"
+    if not dialect.takes_schema:
+        yield "schemas of answers are asked for in words"
+    if not dialect.takes_strict:
+        yield "no strict tools"
 
 
 def list_setting_rows(settings: type) -> list[Row]:

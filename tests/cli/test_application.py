@@ -11,8 +11,8 @@ import pytest
 
 from tests.cli.conftest import Ran
 from tests.cli.test_chat import MODEL
-from toolkit.cli.diagnosis import describe_advice
 from toolkit.cli.sources import read_model
+from toolkit.cli.tool_commands import describe_advice
 
 Run = Callable[..., Ran]
 

@@ -1,5 +1,6 @@
 """`--ctx MODULE:NAME` makes the context of the tools, for each command that runs them, and leaves it at the end."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -55,6 +56,20 @@ calm = ScriptedProvider([ToolCall("1", "double", "{}"), "Doubled."])
 """
 
 
+SAYS = """
+from toolkit import ToolCall
+from toolkit.testing import FunctionProvider
+
+
+def reply(request):
+    last = request.messages[-1]
+    return last.text if last.role == "tool" else ToolCall("1", "double", "{}")
+
+
+model = FunctionProvider(reply)
+"""
+
+
 @pytest.fixture
 def contexts(file: Path) -> Path:
     (file.parent / "contexts.py").write_text(CONTEXTS)
@@ -103,3 +118,27 @@ def test_a_context_that_can_not_be_made_is_told_in_one_line(
     ran = run("call", "contexts.py", "double", "--ctx", word)
     assert (ran.code, ran.out) == (code, "")
     assert words in ran.err.splitlines()[-1]
+
+
+def test_an_evaluation_runs_tools_with_the_context(run: Run, contexts: Path) -> None:
+    (contexts / "tasks.yaml").write_text(
+        'tasks:\n  - prompt: Double it.\n    calls: [{double: {}}]\n    says: ["18"]\n'
+    )
+    (contexts / "says.py").write_text(SAYS)
+    words = ("contexts.py", "--tasks", "tasks.yaml", "-m", "says.py:model", "--run-tools")
+    ran = run("eval", *words, "--ctx", "contexts.py:entered")
+    assert ran.code == 0, ran.err
+    assert "left out" not in ran.err
+    assert "left" in ran.err
+    assert "100 (" in ran.out
+    assert "double" in run("eval", *words).err  # left out, by its name
+
+
+@pytest.mark.real
+def test_served_tools_get_the_context(run: Run, contexts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    serve = f"mcp:{sys.executable} -m toolkit serve contexts.py"
+    for name, out in (("later", "16\n"), ("opened", "20\n")):
+        source = f"{serve} --ctx contexts.py:{name}"
+        assert run("call", source, "double", "--env", "PYTHONPATH", "--timeout", "60").out == out
+    assert "double" not in run("tools", serve, "--env", "PYTHONPATH", "--timeout", "60").out

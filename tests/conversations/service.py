@@ -9,12 +9,11 @@ from uuid import uuid4
 import anyio
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, StreamingResponse
+from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
 from toolkit import ChatRequest, TextDelta, ToolCall, ToolRegistry, tool
-from toolkit.chat.messages import messages_to_plain
-from toolkit.conversations import Conversations, ConversationStore, RedisStore, SqlStore
+from toolkit.conversations import Conversations, ConversationStore, RedisStore, SqlStore, WhenBusy
 from toolkit.testing import FunctionProvider
 
 _URL = os.environ["STORE"]
@@ -43,23 +42,22 @@ async def answer(request: ChatRequest) -> str | ToolCall:
 
 
 async def ask(request: Request) -> StreamingResponse:
-    """Stream the answer to a question; without one, to what is not answered yet."""
-    name, question = request.path_params["name"], request.query_params.get("question")
+    """Stream the answer to a question, which may be put in line; and how that ended."""
+    name, question = request.path_params["name"], request.query_params["question"]
+    when_busy: WhenBusy = "queue" if "queue" in request.query_params else "wait"
 
     async def write_events() -> AsyncGenerator[str]:
-        async with conversations.turn(name) as turn:
-            async for event in turn.stream(FunctionProvider(answer), tools, question):
+        async with conversations.turn(name, when_busy=when_busy) as turn:
+            events = turn.stream(
+                FunctionProvider(answer), tools, question, question_id=request.headers["Idempotency-Key"]
+            )
+            async for event in events:
                 if isinstance(event, TextDelta):
                     yield f"data: {event.text}\n\n"
-        yield "data: ended\n\n"
+        if not turn.is_queued:
+            yield f"data: ended {events.result.reason.kind}\n\n"
 
     return StreamingResponse(write_events(), media_type="text/event-stream")
-
-
-async def show(request: Request) -> JSONResponse:
-    """Return the transcript."""
-    found = await conversations.get(request.path_params["name"])
-    return JSONResponse(messages_to_plain(found.messages))
 
 
 @asynccontextmanager
@@ -69,6 +67,4 @@ async def close_conversations(_: Starlette) -> AsyncGenerator[None]:
         yield
 
 
-app = Starlette(
-    lifespan=close_conversations, routes=[Route("/ask/{name}", ask, methods=["POST"]), Route("/{name}", show)]
-)
+app = Starlette(lifespan=close_conversations, routes=[Route("/ask/{name}", ask, methods=["POST"])])

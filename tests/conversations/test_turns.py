@@ -3,7 +3,8 @@
 import json
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -13,6 +14,7 @@ import anyio.lowlevel
 import pytest
 
 from toolkit import (
+    AnswerFormat,
     ApprovalRequest,
     Approve,
     AssistantMessage,
@@ -27,6 +29,7 @@ from toolkit import (
     ToolLoopConfig,
     ToolRegistry,
     ToolResult,
+    Usage,
     UserMessage,
     tool,
     tool_with_ctx,
@@ -237,7 +240,7 @@ async def test_a_second_question_waits_or_is_refused() -> None:
             await turn.run(FunctionProvider(answer), NOTHING, question)
 
     first, second, go_on = anyio.Event(), anyio.Event(), anyio.Event()
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ask, "one", first, go_on)
             await first.wait()
@@ -271,7 +274,7 @@ async def test_a_question_in_line_is_answered_by_the_turn_that_is_under_way(stor
             events = [each async for each in turn.stream(FunctionProvider(answer), NOTHING, "one")]
         assert [each.result.text for each in events if isinstance(each, Done)] == ["re one", "re three"]
 
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ask)
             await began.wait()
@@ -305,6 +308,132 @@ async def test_a_question_in_line_of_a_turn_that_is_left_stays_in_the_transcript
                 break
     stored = await conversations.get("ada")
     assert (texts(stored.messages), stored.queued) == (["u:one", "u:two"], ())
+
+
+# a question that is asked again
+
+
+@tool(result_as_answer=True)
+def book(number: int) -> dict[str, int]:
+    """Book."""
+    return {"booked": number}
+
+
+@pytest.mark.parametrize(
+    ("script", "config", "text", "output"),
+    [
+        (["answer"], ToolLoopConfig(), "answer", None),
+        ([ToolCall("c1", "book", '{"number": 3}')], ToolLoopConfig(), '{"booked":3}', {"booked": 3}),
+        ([ToolCall("c1", "final_answer", '{"answer": 5}')], ToolLoopConfig(answer=AnswerFormat(int)), "5", 5),
+        (['{"answer": 5}'], ToolLoopConfig(answer=AnswerFormat(int, mode="native")), '{"answer": 5}', 5),
+        ([refund_call("c1", 7)], ToolLoopConfig(on_tool_call=defer_refunds), "", None),
+    ],
+    ids=["text", "result_as_answer", "typed", "native", "awaiting"],
+)
+async def test_a_question_that_is_asked_again_by_its_id_gets_the_answer_it_had_and_stands_once(
+    script: list[Any], config: ToolLoopConfig[Any], text: str, output: object, store: ConversationStore
+) -> None:
+    tools, results = ToolRegistry([*[each.tool for each in Shop().tools.registrations.values()], book]), list[Any]()
+    for script_left in (script, []):
+        async with Conversations(store).turn("ada") as turn:
+            stream = turn.stream(ScriptedProvider(script_left), tools, "Go.", question_id="k" * 200, config=config)
+            events = [each async for each in stream]
+        results.append(stream.result)
+        assert isinstance(events[-1], Done)
+        assert "".join(each.text for each in events if isinstance(each, TextDelta)) in (text, "")
+        assert [each.call_id for each in turn.pending] == (["c1"] if results[0].snapshot else [])
+    first, again = results
+    assert (first.text, first.output) == (text, output)
+    assert again == replace(first, response=None, usage=Usage())
+    assert texts((await Conversations(store).get("ada")).messages) == texts(first.messages)
+
+
+async def test_a_question_whose_run_was_cut_off_goes_on_when_it_is_asked_again() -> None:
+    conversations = Conversations(MemoryStore())
+    for script in (["a long answer of many words"], [ProviderAuthError("it", "no key")], ["answer"], []):
+        with suppress(ProviderError):
+            async with conversations.turn("ada") as turn:
+                async for event in turn.stream(ScriptedProvider(script), NOTHING, "one", question_id="1"):
+                    if isinstance(event, TextDelta) and len(script[:1]) and "long" in str(script[0]):
+                        break
+        stored = texts((await conversations.get("ada")).messages)
+        assert stored == (["u:one"] if script != ["answer"] and script else ["u:one", "a:answer"])
+    async with conversations.turn("ada") as turn:
+        with pytest.raises(ConversationChangedError, match="another question"):
+            await turn.run(ScriptedProvider([]), NOTHING, "two", question_id="1")
+    async with conversations.turn("ada") as turn:
+        for question, question_id in ((None, "1"), ("x", "")):
+            with pytest.raises(ConfigurationError, match="question_id"):
+                turn.stream(ScriptedProvider([]), NOTHING, question, question_id=question_id)
+
+
+async def test_a_question_that_is_asked_again_while_it_is_answered_or_in_line_is_answered_once() -> None:
+    conversations, asked = Conversations(MemoryStore()), list[str]()
+    began, go_on = anyio.Event(), anyio.Event()
+
+    async def answer(request: ChatRequest) -> str:
+        asked.append(request.messages[-1].text)
+        began.set()
+        await go_on.wait()
+        return f"re {asked[-1]}"
+
+    async def ask(question: str, when_busy: Any) -> str | None:
+        async with conversations.turn("ada", when_busy=when_busy) as turn:
+            stream = turn.stream(FunctionProvider(answer), NOTHING, question, question_id=question)
+            async for _ in stream:
+                pass
+        return None if turn.is_queued else stream.result.text
+
+    async def ask_and_check(question: str) -> None:
+        assert await ask(question, "wait") == f"re {question}"
+
+    with anyio.fail_after(120):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask, "one", "wait")
+            await began.wait()
+            tasks.start_soon(ask_and_check, "one")
+            for question in ("one", "two", "two", "one"):
+                assert await ask(question, "queue") is None
+            go_on.set()
+    assert await ask("two", "refuse") == "re two"
+    assert asked == ["one", "two"]
+    assert texts((await conversations.get("ada")).messages) == ["u:one", "a:re one", "u:two", "a:re two"]
+
+
+async def test_a_question_whose_call_was_decided_on_meanwhile_is_answered_by_what_followed() -> None:
+    conversations, shop = Conversations(MemoryStore()), Shop()
+    await shop.ask(conversations, "Refund 7.", refund_call("c1", 7), question_id="1")
+    await shop.ask(conversations, "Is it sunny?", "Yes.", question_id="2")
+    await shop.decide(conversations, {"c1": True}, "Your money is back.")
+    assert (await shop.ask(conversations, "Refund 7.", question_id="1")).text == "Your money is back."
+    assert (await shop.ask(conversations, "Is it sunny?", question_id="2")).text == "Yes."
+    assert shop.refunded == [7]
+
+
+async def test_ids_of_questions_are_remembered_within_bounds_and_not_those_that_were_cut() -> None:
+    conversations = Conversations(MemoryStore())
+
+    async def ask(number: int, *script: str) -> str:
+        async with conversations.turn("ada") as turn:
+            config = ToolLoopConfig[None](compaction=keep_last(2) if number == 2 else None)
+            model, prompt = ScriptedProvider(list(script)), "Be brief."
+            result = await turn.run(
+                model, NOTHING, f"q{number}", question_id=f"{number}", config=config, system_prompt=prompt
+            )
+        return result.text
+
+    for number in range(3):
+        await ask(number, f"a{number}")
+    assert await ask(2) == "a2"
+    with pytest.raises(ConversationChangedError, match="not in the transcript anymore"):
+        await ask(0)
+    length = len((await conversations.get("ada")).messages)
+    await conversations.truncate("ada", length - 2)
+    assert await ask(2, "anew") == "anew"
+    for number in range(3, 53):
+        await ask(number, f"a{number}")
+    assert await ask(3) == "a3"
+    assert await ask(2, "forgotten") == "forgotten"
 
 
 # decisions
@@ -647,17 +776,14 @@ async def test_an_encrypted_conversation_is_read_with_its_key_alone(tmp_path: Pa
     await store.aclose()
 
 
-@pytest.mark.parametrize(
-    "url", ["postgresql://postgres@127.0.0.1:1/none", "sqlite:////proc/none/chats.db"], ids=["postgres", "sqlite"]
-)
-async def test_a_database_that_is_not_there_is_an_error_of_the_store(url: str) -> None:
-    store = SqlStore(url)
+async def test_a_database_that_is_not_there_is_an_error_of_the_store() -> None:
+    store = SqlStore("postgresql://postgres@127.0.0.1:1/none")
     with pytest.raises(ConversationStoreError, match="can't be used"):
         await Conversations(store).get("ada")
     await store.aclose()
 
 
-@pytest.mark.parametrize("url", ["nonsense", "sqlite://", "strange://host/database"])
+@pytest.mark.parametrize("url", ["nonsense", "sqlite://", "strange://host/database", "sqlite:////proc/none/chats.db"])
 async def test_a_wrong_url_is_refused_where_it_is_given(url: str) -> None:
     with pytest.raises(ConfigurationError):
         SqlStore(url)
@@ -715,7 +841,7 @@ async def test_closing_ends_the_turns_of_this_process_and_waits_until_they_are_w
         async with conversations.turn("ada") as turn:
             await turn.run(FunctionProvider(answer), NOTHING, "question")
 
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ask)
             async with conversations:

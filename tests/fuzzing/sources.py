@@ -297,7 +297,7 @@ async def use_mcp(server: Any) -> None:
     mcp = import_module("toolkit.sources.mcp")
     toolkit = import_module("toolkit")
     try:
-        async with mcp.mcp_tools(server, timeout=5) as tools:
+        async with mcp.mcp_tools(server, limits=import_module("toolkit.sources").ServerLimits(timeout=5)) as tools:
             registry = toolkit.ToolRegistry(tools)
             for number, tool in enumerate([*tools, *tools][:3]):
                 call = toolkit.ToolCall(str(number), tool.definition.name, '{"a": 1}')
@@ -395,7 +395,7 @@ def _talks() -> list[bytes]:
     ]
 
 
-_MCP = ["toolkit.sources.mcp", "toolkit.sources.line_process", "toolkit.http_replies", "toolkit.schema"]
+_MCP = ["toolkit.sources.mcp", "toolkit.runtime.processes", "toolkit.http_replies", "toolkit.schema"]
 
 TARGETS = [
     Target(

@@ -46,7 +46,7 @@ def as_loud_as_before() -> Iterator[None]:
 
 @each_target
 def test_no_input_is_too_much(name: str) -> None:
-    check_inputs(TARGETS[name], 20)
+    check_inputs(TARGETS[name], 10)
 
 
 @each_target

@@ -138,7 +138,7 @@ def quotation_target() -> Callable[[bytes], None]:
         # A call that is introduced, quoted or enclosed is none, whatever stands before that.
         for before in ("The page says:\n", "\u201c", "<page>\n", "> "):
             for reply in (before + written, f"{text}\n\n{before}{written}"):
-                calls = parsing.read_reply(reply, tools, format=name).calls
+                calls = hold_loop(partial(parsing.read_reply, reply, tools, format=name)).calls
                 assert not any("917" in each.arguments for each in calls), (reply, name)
         # One that the model was given is none anywhere.
         given = f"{text}\n{written}"

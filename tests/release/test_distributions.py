@@ -66,7 +66,9 @@ def test_the_wheel_holds_the_package_and_its_two_modules_beside_it(wheel: zipfil
         f"toolkit/coding_agents/{name}"
         for name in ("AGENTS.md", "skills/toolkit/SKILL.md", "skills/migrating-from-langchain/SKILL.md")
     }
-    assert {"toolkit/py.typed", "toolkit/ui/static/page.html", *guides} <= set(wheel.namelist())
+    assert {"toolkit/py.typed", "toolkit/ui/static/page.html", "toolkit/ui/static/chat.html", *guides} <= set(
+        wheel.namelist()
+    )
 
 
 def test_the_wheel_holds_no_tests_and_nothing_that_a_tool_left(wheel: zipfile.ZipFile) -> None:

@@ -18,10 +18,10 @@ SHORT = Patience(closed_input=0.05, sigterm=0.05)
 LONG = Patience(closed_input=60, sigterm=60)
 # Each says the numbers of its processes first.
 READS_ITS_INPUT = "echo $$; cat; exit 3"
-IGNORES_ITS_INPUT = "sleep 60 & echo $$ $!; wait"
-IGNORES_SIGNALS = "trap '' TERM; sleep 60 & echo $$ $!; wait; sleep 60"
-LEAVES_A_CHILD = "trap '' TERM; sleep 60 & echo $$ $!"
-LEAVES_ITS_GROUP = "import os, time; os.setsid(); print(os.getpid(), flush=True); time.sleep(60)"
+IGNORES_ITS_INPUT = "sleep 600 & echo $$ $!; wait"
+IGNORES_SIGNALS = "trap '' TERM; sleep 600 & echo $$ $!; wait; sleep 600"
+LEAVES_A_CHILD = "trap '' TERM; sleep 600 & echo $$ $!"
+LEAVES_ITS_GROUP = "import os, time; os.setsid(); print(os.getpid(), flush=True); time.sleep(600)"
 
 
 async def start(script: str, patience: Patience) -> tuple[SupervisedProcess, list[int]]:
@@ -48,7 +48,7 @@ async def gone(*processes: int) -> None:
 async def test_a_process_is_ended_by_the_mildest_step_that_does_it_and_its_group_with_it(
     script: str, patience: Patience, ending: str
 ) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         process, numbers = await start(script, patience)
         await process.end()
         assert describe_end(process.exit_code) == ending
@@ -57,7 +57,7 @@ async def test_a_process_is_ended_by_the_mildest_step_that_does_it_and_its_group
 
 
 async def test_a_process_that_is_stopped_goes_on_to_its_end() -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         process, (number,) = await start("echo $$; kill -STOP $$; exit 4", LONG)
         while not is_stopped(number):  # noqa: ASYNC110
             await anyio.sleep(0.01)
@@ -66,14 +66,14 @@ async def test_a_process_that_is_stopped_goes_on_to_its_end() -> None:
 
 
 async def test_a_process_that_is_ended_at_once_gets_no_time_to_read_the_end_of_its_input() -> None:
-    with anyio.fail_after(30):
-        process, _ = await start("echo $$; sleep 60", LONG)
+    with anyio.fail_after(120):
+        process, _ = await start("echo $$; sleep 600", LONG)
         await process.end(at_once=True)
     assert describe_end(process.exit_code) == "was killed by SIGTERM"
 
 
 async def test_no_cancellation_stops_the_end_half_way() -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         process, numbers = await start(IGNORES_SIGNALS, SHORT)
         with anyio.CancelScope() as scope:
             scope.cancel()
@@ -88,14 +88,14 @@ async def test_what_is_left_in_the_output_can_be_read_when_the_process_is_gone()
     async def drain() -> None:
         rest.append(await process.output.receive())
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         process, _ = await start("echo $$; read line; echo so long", LONG)
         await process.end(drain=drain)
     assert rest == [b"so long\n"]
 
 
 async def test_who_left_the_group_and_holds_the_output_does_not_hold_the_end_up() -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         process, (escaped,) = await start(f"{sys.executable} -c '{LEAVES_ITS_GROUP}' & wait", NO_PATIENCE)
         await process.end()
         assert is_running(escaped)
@@ -103,7 +103,7 @@ async def test_who_left_the_group_and_holds_the_output_does_not_hold_the_end_up(
 
 
 async def test_what_leaves_the_group_is_ended_where_orphans_are_kept() -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         process = await SupervisedProcess.start([sys.executable, "-c", LEAVES_ITS_GROUP], keeps_orphans=True)
         number = int(await process.output.receive())
         await process.end(at_once=True)
@@ -113,7 +113,7 @@ async def test_what_leaves_the_group_is_ended_where_orphans_are_kept() -> None:
 async def test_a_process_has_the_environment_the_folder_and_the_files_that_it_is_given(tmp_path: Path) -> None:
     file = os.open(tmp_path / "file", os.O_CREAT | os.O_RDWR)
     try:
-        with anyio.fail_after(30):
+        with anyio.fail_after(120):
             process = await SupervisedProcess.start(
                 ["/bin/sh", "-c", f"echo $GIVEN $HOME in $(pwd); echo told > /dev/fd/{file}"],
                 env={"GIVEN": "yes"},
@@ -157,7 +157,7 @@ from toolkit.runtime.processes import NO_PATIENCE, BlockingProcess, Patience, Su
 begun = threading.Event()
 
 async def main():
-    script = "trap '' TERM; sleep 60 & echo $$ $!; wait; sleep 60"
+    script = "trap '' TERM; sleep 600 & echo $$ $!; wait; sleep 600"
     process = await SupervisedProcess.start(["/bin/sh", "-c", script], patience=Patience(sigterm=0.1))
     sys.stdout.buffer.write(await process.output.receive())
     begun.set()
@@ -165,7 +165,7 @@ async def main():
 
 threading.Thread(target=anyio.run, args=(main,), daemon=True).start()
 begun.wait()
-process = BlockingProcess(["/bin/sh", "-c", "echo $$; sleep 60"], patience=NO_PATIENCE)
+process = BlockingProcess(["/bin/sh", "-c", "echo $$; sleep 600"], patience=NO_PATIENCE)
 sys.stdout.buffer.write(process.output.readline())
 sys.stdout.flush()
 if os.fork() == 0:

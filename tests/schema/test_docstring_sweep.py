@@ -79,7 +79,7 @@ def python_files() -> list[Path]:
 
 
 def test_no_word_of_a_docstring_vanishes() -> None:
-    assert check(random.Random(7).sample(python_files(), 150)) > 300
+    assert check(random.Random(7).sample(python_files(), 60)) > 50
 
 
 @pytest.mark.full

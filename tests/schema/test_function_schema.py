@@ -799,7 +799,7 @@ def test_a_structured_return_hint_gives_an_output_schema() -> None:
     output = function_schema(model).output_schema
     assert output is not None
     assert list(output["properties"]) == ["name", "tags"]
-    assert function_schema(text).output_schema is None
+    assert function_schema(text).output_schema == {"type": "string"}
     assert function_schema(cast("Any", unresolvable)).output_schema is None
     assert (
         function_schema(stream).output_schema

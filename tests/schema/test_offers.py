@@ -567,7 +567,7 @@ HINTS: list[Any] = [
 
 
 @pytest.mark.parametrize("hint", HINTS, ids=name_case)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(data=st.data())
 def test_whatever_a_schema_allows_is_accepted(hint: Any, data: st.DataObject) -> None:
     schema = of(hint)
@@ -620,7 +620,7 @@ VALUES = {str(hint): values for hint, values in MADE}
 @pytest.mark.parametrize(
     "hint", [hint for hint in HINTS if hint not in NOT_MADE and "Iterable" not in str(hint)], ids=name_case
 )
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(data=st.data())
 def test_whatever_a_type_has_is_offered(hint: Any, data: st.DataObject) -> None:
     schema = of(hint)

@@ -80,7 +80,7 @@ assert_type(AnswerFormat(list[App], keep_valid=True), AnswerFormat[list[App]])
 assert_type(AnswerFormat([end_as_app]), AnswerFormat[App])
 assert_type(AnswerFormat([end_as_admin]), AnswerFormat[Admin])
 # Pyright infers the union by itself; mypy needs it to be written.
-endings: AnswerFormat[App | Admin] = AnswerFormat([end_as_app, end_as_admin])
+endings = AnswerFormat[App | Admin]([end_as_app, end_as_admin])
 assert_type(ToolLoopConfig(answer=endings), ToolLoopConfig[App | Admin])
 AnswerFormat([end_as_app], mode="native")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
 AnswerFormat(int, check=check)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
@@ -142,6 +142,12 @@ async def streams(provider: ScriptedProvider) -> None:
         iterator: AsyncIterator[LoopEvent] = aiter(events)
         assert_type(await anext(iterator), LoopEvent)
         assert_type(events.result, ToolLoopResult[None])
+    # A partial answer is of the type of the answer, and lacks what has not come.
+    parts = tool_loop_stream(provider, simple, "go", config=ToolLoopConfig(answer=AnswerFormat(App)))
+    assert_type([each async for each in parts.partial_answers()], list[App])
+    # Of a tool whose result is the answer, the config has the type.
+    by_tool = await ToolLoopHandle(provider, simple, "go", config=ToolLoopConfig[App](max_iterations=3)).run()
+    assert_type(by_tool.output, App | None)
     async with tool_loop_channel(provider, registry, "go", ctx=App(), config=typed) as (events, task):
         assert_type(await task.result(), ToolLoopResult[int])
     tool_loop_stream(provider, registry, "go")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

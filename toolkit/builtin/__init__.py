@@ -1,15 +1,19 @@
 """Tools that come with the library: for work on files, and for reading the cache."""
 
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeAlias
+
 from toolkit.builtin.bash import BashOptions, Bubblewrap, bash_tool
-from toolkit.builtin.coding import CodingPreset, coding_tools
 from toolkit.builtin.commands import DEFAULT_DENY, CommandPattern, PlainCommandPattern, removes_everything, runs_only
-from toolkit.builtin.edits import edit_file_tool
-from toolkit.builtin.file_tree import list_files_tool
-from toolkit.builtin.files import is_executed_later, read_file_tool, write_file_tool
+from toolkit.builtin.file_tree import list_files_tool, search_tool
+from toolkit.builtin.files import edit_file_tool, is_executed_later, read_file_tool, write_file_tool
 from toolkit.builtin.root_folder import RootFolder
-from toolkit.builtin.search import search_tool
-from toolkit.builtin.stored_results import CacheTools
-from toolkit.tools.read_result import read_result_tool
+from toolkit.errors import ConfigurationError
+from toolkit.tools.function_tool import FunctionTool
+from toolkit.tools.stored_results import CacheTools, read_result_tool
 
 __all__ = [
     "BashOptions",
@@ -32,3 +36,46 @@ __all__ = [
     "search_tool",
     "write_file_tool",
 ]
+
+
+CodingPreset: TypeAlias = Literal["coding", "readonly", "all", "none"]
+"""The tools that `coding_tools` returns: those that change files, those that only read, all, or none."""
+
+_PRESETS: Mapping[str, tuple[str, ...]] = {
+    "coding": ("bash", "read_file", "write_file", "edit_file"),
+    "readonly": ("read_file", "list_files", "search"),
+    "all": ("bash", "read_file", "write_file", "edit_file", "list_files", "search"),
+    "none": (),
+}
+
+
+def coding_tools(
+    root: str | os.PathLike[str], preset: CodingPreset = "coding", *, bash: BashOptions | None = None
+) -> list[FunctionTool[object, ..., Any]]:
+    """Return tools with which a model works on the files below a folder.
+
+    ::
+
+        registry = ToolRegistry(coding_tools("my_project", "all", bash=BashOptions(timeout=60)))
+
+    Args:
+        root: The folder. The file tools never leave it; ``bash`` does, where it has no sandbox.
+        preset: ``coding`` is bash, read_file, write_file and edit_file; ``readonly`` is read_file, list_files and
+            search, and can change nothing; ``all`` is both; ``none`` is an empty list.
+        bash: Rules and limits for bash; None takes the defaults.
+
+    Raises:
+        ConfigurationError: There is no such folder or preset, a package is missing, or the sandbox doesn't work here.
+    """
+    if preset not in _PRESETS:
+        raise ConfigurationError(f"there is no preset {preset!r}: give one of {', '.join(map(repr, _PRESETS))}")
+    folder = RootFolder(root)
+    makers: Mapping[str, Callable[[], FunctionTool[object, ..., Any]]] = {
+        "bash": lambda: bash_tool(folder, bash),
+        "read_file": lambda: read_file_tool(folder),
+        "write_file": lambda: write_file_tool(folder),
+        "edit_file": lambda: edit_file_tool(folder),
+        "list_files": lambda: list_files_tool(folder),
+        "search": lambda: search_tool(folder),
+    }
+    return [makers[name]() for name in _PRESETS[preset]]

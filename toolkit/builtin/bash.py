@@ -199,7 +199,15 @@ def bash_tool(
         await shell.authorize(command)
         return await shell.run(context, command, timeout)
 
-    make = tool_with_ctx(keep_output="tail", tags={"execute"}, cache=False, requires_approval=shell.find_approval_need)
+    make = tool_with_ctx(
+        keep_output="tail",
+        tags={"execute"},
+        cache=False,
+        requires_approval=shell.find_approval_need,
+        trust="untrusted",  # it may read what is outside of the folder
+        effects={"run"},
+        destinations=("command",),
+    )
     return make(bash)
 
 

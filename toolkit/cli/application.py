@@ -273,7 +273,7 @@ _FILTER_OPTIONS = (
         callback=_read_metadata,
         help="Those with this in their metadata, a JSON value or a text; may be repeated.",
     ),
-    click.option("--text", metavar="TEXT", help="Those with this text in their id, tenant or metadata."),
+    click.option("--text", metavar="TEXT", help="Those with an id, a tenant or metadata that begins so."),
 )
 
 
@@ -381,10 +381,14 @@ def call_command(**options: Any) -> int:
     metavar="NAME",
     help="A name, besides loopback, under which it is reached; may be repeated.",
 )
+@click.option(
+    "--acp", "model", default="", metavar="MODEL", help="Be an editor's agent, with this model and the tools."
+)
+@click.option("--sessions", type=_FILE_PATH, help="With --acp: the database of sessions, which editors load again.")
 @_context_option
 @_source_options
 def serve_command(host: str, port: int, **options: Any) -> int:
-    """Serve the tools of each SOURCE as an MCP server."""
+    """Serve the tools of each SOURCE as an MCP server, or with --acp as the agent of an editor."""
     from toolkit.cli.tool_commands import serve_tools
 
     return serve_tools(address=(host, port), **options)
@@ -414,6 +418,8 @@ def serve_command(host: str, port: int, **options: Any) -> int:
 @_yes_option
 @click.option("--continue", "transcript", type=_FILE_PATH, help="Continue from a file that /save wrote.")
 @click.option("--record", "cassette", type=_FILE_PATH, help="Record the exchanges with the model, for `runs replay`.")
+@click.option("--web", "is_web", is_flag=True, help="Serve a page to chat on, on loopback, and print its link.")
+@click.option("--port", type=_PORT, default=0, help="Where --web listens; 0 takes a free port.")
 @_log_option
 @_context_option
 @_source_options
@@ -472,7 +478,7 @@ def eval_command(
     Each task is run with each model in each way. The figures have intervals, and differences are paired by task. With
     --results an interrupted run continues where it stopped.
     """
-    from toolkit.cli.evaluating import evaluate_tools
+    from toolkit.cli.chatting import evaluate_tools
 
     trial = {"runs_tools": runs_tools, "max_tokens": max_tokens, "max_turns": max_turns, "timeout": task_timeout}
     fixed = {"temperature": None, "seed": None} if own_temperature else {"temperature": 0, "seed": 1}
@@ -486,7 +492,7 @@ def eval_command(
 @_output_options
 def doctor_command(**options: Any) -> int:
     """Check which extras, keys, programs and engines work, and how models are best asked for calls."""
-    from toolkit.cli.diagnosis import examine_installation
+    from toolkit.cli.tool_commands import examine_installation
 
     return examine_installation(**options)
 

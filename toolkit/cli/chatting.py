@@ -1,10 +1,12 @@
-"""The commands ``chat`` and ``runs replay``: a conversation with a model that has tools, shown as it happens."""
+"""The commands that ask models: ``chat``, ``runs replay`` and ``eval``."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack, redirect_stdout
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import ExitStack, asynccontextmanager, redirect_stdout
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,6 @@ from toolkit.chat import (
     Message,
     Provider,
     ReasoningDelta,
-    SystemMessage,
     TextDelta,
     Usage,
     UserMessage,
@@ -28,17 +29,38 @@ from toolkit.chat import (
     load_messages,
 )
 from toolkit.chat.provider import response_to_plain
-from toolkit.cli.run_commands import log_runs
-from toolkit.cli.screen import CommandError, ExitCode, OutputFormat, Screen
+from toolkit.cli.run_commands import log_runs, show_link
+from toolkit.cli.screen import (
+    Approver,
+    Asking,
+    CommandError,
+    ExitCode,
+    OutputFormat,
+    Screen,
+    Steps,
+    Terminal,
+    WasInterruptedError,
+)
 from toolkit.cli.sources import OpenedTools, SourceSettings, leave_out_unusable, open_model, read_model, run_with_tools
-from toolkit.cli.terminal import Approver, Asking, Terminal, WasInterruptedError
 from toolkit.cli.tool_commands import count_tools, show_tools
+from toolkit.conversations import Conversations, MemoryStore
 from toolkit.errors import ToolkitError
+from toolkit.evaluation import (
+    ALL_KINDS,
+    Candidate,
+    CandidateTrials,
+    EvaluationSummary,
+    TrialFile,
+    TrialSettings,
+    find_candidate,
+    load_tasks,
+    run_candidates,
+    summarize_trials,
+)
+from toolkit.events import dump_event
 from toolkit.foreign_text import shorten_to_line
 from toolkit.loop.config import ToolLoopConfig
-from toolkit.loop.event_json import dump_event
-from toolkit.loop.events import LoopEvent, ProviderRetried
-from toolkit.loop.handle import ToolLoopHandle
+from toolkit.loop.events import IterationStart, LoopEvent, ProviderRetried
 from toolkit.loop.middleware import Middleware
 from toolkit.loop.outcome import (
     Aborted,
@@ -50,6 +72,7 @@ from toolkit.loop.outcome import (
     UsageLimit,
 )
 from toolkit.private_files import replace_private
+from toolkit.providers.catalogue import ask_in_way
 from toolkit.run_log.entries import join_texts
 from toolkit.suggestions import ask_whether_meant, find_similar
 from toolkit.testing import RecordingProvider, ReplayProvider
@@ -57,6 +80,7 @@ from toolkit.testing.cassettes import RecordedExchange, read_exchanges
 from toolkit.tools.registry import ToolRegistry
 
 _MOST_TURNS = 50
+_THREAD = "chat"
 _LONGEST_LINE_SHOWN = 400
 _SLASH_COMMANDS = {
     "/tools": "list the tools",
@@ -79,11 +103,15 @@ def chat_with_model(
     is_approved: bool,
     transcript: Path | None,
     cassette: Path | None,
+    is_web: bool,
+    port: int,
     log: Path | None,
     output: OutputFormat,
     **settings: Any,
 ) -> int:
     """Talk to a model that has the tools of all sources; return 0 if each question was answered."""
+    if is_web and prompt:
+        raise CommandError("--prompt asks in the terminal, and --web on a page: give one of them", ExitCode.MISUSED)
     screen, terminal = Screen(output), Terminal()
     provider = read_model(model, url, SourceSettings(**settings).timeout)
     before = [] if transcript is None else _read_transcript(transcript)
@@ -94,14 +122,57 @@ def chat_with_model(
         registry = leave_out_unusable(tools, screen.note)
         async with open_model(provider, tools.steps):
             with log_runs(log) as middleware:
-                conversation = _Conversation(asked, registry, screen, terminal, approver.decide, middleware, tools.ctx)
-                conversation.begin(instructions, before)
+                if is_web:
+                    config = ToolLoopConfig[None](
+                        max_iterations=_MOST_TURNS, on_tool_call=approver.put_off, middleware=middleware
+                    )
+                    link = partial(show_link, screen)
+                    return await _serve_page(asked, registry, tools.ctx, config, instructions, before, port, link)
+                conversation = _Conversation(
+                    asked, registry, screen, terminal, approver.decide, instructions, middleware, tools.ctx
+                )
+                await conversation.begin(before)
                 return await _Session(conversation, screen, terminal).run(prompt)
 
     with ExitStack() as redirected:
         if screen.is_json or not terminal.is_interactive:
             redirected.enter_context(redirect_stdout(sys.stderr))
         return run_with_tools(sources, settings, hold_conversation, terminal=terminal)
+
+
+async def _serve_page(
+    provider: Provider,
+    registry: ToolRegistry[Any],
+    ctx: Any,
+    config: ToolLoopConfig[None],
+    instructions: str,
+    before: Sequence[Message],
+    port: int,
+    on_ready: Callable[[str], None],
+) -> int:
+    """Serve a page with one conversation, which begins with earlier messages, until Ctrl-C."""
+    from toolkit.ui.streams import InterfaceStreams, serve_chat  # an extra
+
+    async with Conversations(MemoryStore()) as conversations:
+        await _begin_with(conversations, before)
+        streams: InterfaceStreams[Any] = InterfaceStreams(
+            conversations,
+            provider,
+            registry,
+            conversation_for=lambda _request, _thread: _THREAD,
+            context_for=lambda _request, _posted: ctx,
+            config=config,
+            system_prompt=instructions,
+            error_text=str,
+        )
+        await serve_chat(streams, port, on_ready=on_ready)
+    return ExitCode.DONE
+
+
+async def _begin_with(conversations: Conversations, messages: Sequence[Message]) -> None:
+    if messages:
+        async with conversations.turn(_THREAD) as turn:
+            await turn.save(messages)
 
 
 def _read_transcript(path: Path) -> list[Message]:
@@ -152,11 +223,11 @@ class _Session:
             if line == "/quit":
                 return
             if line.startswith("/"):
-                self._run_slash_command(line)
+                await self._run_slash_command(line)
             elif line:
                 await self._conversation.ask(line)
 
-    def _run_slash_command(self, line: str) -> None:
+    async def _run_slash_command(self, line: str) -> None:
         command, _, rest = line.partition(" ")
         conversation, screen = self._conversation, self._screen
         match command:
@@ -165,9 +236,9 @@ class _Session:
             case "/usage":
                 screen.note(conversation.describe_usage())
             case "/save":
-                screen.note(self._save_transcript(rest.strip()))
+                screen.note(self._save_transcript(rest.strip(), await conversation.read_messages()))
             case "/undo":
-                screen.note("forgotten" if conversation.undo() else "there is nothing to undo")
+                screen.note("forgotten" if await conversation.undo() else "there is nothing to undo")
             case "/help":
                 width = max(map(len, _SLASH_COMMANDS))
                 for name, meaning in _SLASH_COMMANDS.items():
@@ -177,13 +248,12 @@ class _Session:
                 question = ask_whether_meant(find_similar(command, names, most=1))
                 screen.note(f"there is no {command}; {question or 'there are ' + ', '.join(names)}", "bad")
 
-    def _save_transcript(self, name: str) -> str:
+    def _save_transcript(self, name: str, messages: Sequence[Message]) -> str:
         path = Path(name).expanduser() if name else self._saved
         if path is None:
             return "name a file: /save conversation.json"
         if path.exists() and path != self._saved:
             return f"{path} is there already, and is left as it is: name another"
-        messages = self._conversation.messages
         try:
             replace_private(path, dump_messages(messages, indent=2))
         except OSError as error:
@@ -193,10 +263,9 @@ class _Session:
 
 
 class _Conversation:
-    """The conversation so far, and its next turn, which is shown as it happens.
+    """The conversation of a terminal, and its next turn, which is shown as it happens.
 
     Attributes:
-        messages: The transcript: valid, also after a turn that was ended.
         is_interrupted: True if Ctrl-C ended the last turn.
     """
 
@@ -207,62 +276,64 @@ class _Conversation:
         screen: Screen,
         terminal: Terminal,
         approve: ApprovalHook,
+        instructions: str,
         middleware: Sequence[Middleware[Any]] = (),
         ctx: Any = None,
     ) -> None:
         self._provider, self.registry, self._ctx = provider, registry, ctx
-        self._screen, self._terminal = screen, terminal
+        self._screen, self._terminal, self._instructions = screen, terminal, instructions
         self._config: ToolLoopConfig[None] = ToolLoopConfig(
             max_iterations=_MOST_TURNS, on_tool_call=approve, keep_partial=True, middleware=middleware
         )
-        self.messages: list[Message] = []
+        self._conversations = Conversations(MemoryStore())
         self._usage: Usage | None = None
         self._requests = 0
         self.is_interrupted = False
 
-    def begin(self, instructions: str, messages: Sequence[Message] = ()) -> None:
-        """Begin with earlier messages; instructions, if there are any, replace their system prompt."""
-        self.messages = list(messages)
-        if instructions:
-            self.messages = [each for each in self.messages if not isinstance(each, SystemMessage)]
-            self.messages.insert(0, SystemMessage(instructions))
+    async def begin(self, messages: Sequence[Message]) -> None:
+        """Begin with earlier messages; the instructions, if there are any, replace their system prompt."""
+        await _begin_with(self._conversations, messages)
+
+    async def read_messages(self) -> Sequence[Message]:
+        """Return the transcript: valid, also after a turn that was ended or has failed."""
+        return (await self._conversations.get(_THREAD)).messages
 
     async def ask(self, question: str) -> bool:
         """Run a turn, and return True if it ended with the model's answer.
 
-        Ctrl-C ends it; what was answered and done stays. After a failure the transcript is as before.
+        Ctrl-C ends it. However it ends, the question stays, with what was answered and done.
         """
-        handle: ToolLoopHandle[Any, None] = ToolLoopHandle(
-            self._provider, self.registry, [*self.messages, UserMessage(question)], ctx=self._ctx, config=self._config
-        )
         problem = ""
-        try:
-            with self._terminal.on_interrupt(handle.cancel):
-                async with handle.stream() as events:
-                    async for event in events:
+        async with self._conversations.turn(_THREAD, ctx=self._ctx) as turn:
+            stream = turn.stream(
+                self._provider, self.registry, question, config=self._config, system_prompt=self._instructions
+            )
+            try:
+                with self._terminal.on_interrupt(stream.cancel):
+                    async for event in stream:
+                        self._requests += isinstance(event, IterationStart)
                         self._show_event(event)
-        except ToolkitError as error:
-            problem = " ".join(str(error).split())
-        self._usage = handle.usage if self._usage is None else self._usage + handle.usage
-        self._requests += handle.iterations
+            except ToolkitError as error:
+                problem = " ".join(str(error).split())
+        self._usage = stream.usage if self._usage is None else self._usage + stream.usage
         self._screen.end_line()
         if problem:
             if not self._screen.is_json:  # there `Failed` was written
                 self._screen.note(problem, "bad")
             return False
-        result = handle.result
-        self.messages = list(result.messages)
+        result = stream.result
         self.is_interrupted = isinstance(result.reason, Cancelled)
         ending = _describe_ending(result.reason)
         if ending or result.cut_notice:
             self._screen.note(ending or result.cut_notice)
         return not ending
 
-    def undo(self) -> bool:
+    async def undo(self) -> bool:
         """Forget the last question and all that followed it; return False if there is none."""
-        questions = [index for index, message in enumerate(self.messages) if isinstance(message, UserMessage)]
+        messages = await self.read_messages()
+        questions = [index for index, message in enumerate(messages) if isinstance(message, UserMessage)]
         if questions:
-            del self.messages[questions[-1] :]
+            await self._conversations.truncate(_THREAD, questions[-1])
         return bool(questions)
 
     def describe_usage(self) -> str:
@@ -344,8 +415,7 @@ def replay_cassette(
     async def ask_again(tools: OpenedTools) -> int:
         approver = Approver(screen, terminal, "auto", tools.own, approves_all=is_approved)
         registry = leave_out_unusable(tools, screen.note)
-        conversation = _Conversation(provider, registry, screen, terminal, approver.decide)
-        conversation.begin(instructions)
+        conversation = _Conversation(provider, registry, screen, terminal, approver.decide, instructions)
         for question in questions:
             screen.say(f"> {question}", "strong")
             if not await conversation.ask(question):
@@ -411,3 +481,146 @@ def _describe_exchange(exchange: RecordedExchange) -> dict[str, Any]:
         "response": response,
         "error": exchange.error,
     }
+
+
+def evaluate_tools(
+    sources: Sequence[str],
+    tasks: Path,
+    models: Sequence[str],
+    url: str,
+    *,
+    ways: Sequence[str],
+    against: str,
+    per_class: int | None,
+    results: Path | None,
+    trial: dict[str, Any],
+    output: OutputFormat,
+    **settings: Any,
+) -> int:
+    """Run what is missing and write the figures, after Ctrl-C those so far; return 1 if a model was given up."""
+    screen = Screen(output)
+    loaded = load_tasks(tasks)
+    loaded = loaded.sample(per_class) if per_class else loaded
+    shown, outcomes = Steps(), list[CandidateTrials]()
+    candidates = _make_candidates(models, ways, url, SourceSettings(**settings).timeout, shown)
+    base = find_candidate(candidates, against)
+    stored = TrialFile(results)
+    how = TrialSettings(**trial)
+
+    def show_progress(candidate: Candidate, done: int, total: int) -> None:
+        shown.begin(candidate.label, total=total)
+        shown.advance(done, total)
+
+    async def run_tasks(tools: OpenedTools) -> int:
+        registry = leave_out_unusable(tools, screen.note)
+        with shown:
+            await run_candidates(
+                candidates,
+                loaded,
+                registry,
+                how,
+                stored=stored,
+                outcomes=outcomes,
+                on_progress=show_progress,
+                ctx=tools.ctx,
+            )
+        return ExitCode.FAILED if any(outcome.problem for outcome in outcomes) else ExitCode.DONE
+
+    try:
+        with redirect_stdout(sys.stderr):  # by tools that print
+            code = run_with_tools(sources, settings, run_tasks)
+    except Exception:
+        if not screen.is_json:  # there the error is the one document
+            _write_figures(screen, outcomes, base, loaded.kinds)
+        raise
+    _write_figures(screen, outcomes, base, loaded.kinds)
+    return code
+
+
+def _make_candidates(
+    models: Sequence[str], ways: Sequence[str], url: str, timeout: float, steps: Steps
+) -> list[Candidate]:
+    """Return each model in each way; Python modules that hold models are imported here."""
+    candidates: list[Candidate] = []
+    for model in dict.fromkeys(models):
+        # A local model has guided steps of its own.
+        is_local = model.partition(":")[0].strip().lower() == "local"
+        native = read_model(model, url, timeout, **({"calling": "native"} if is_local and ways else {}))
+        for way in dict.fromkeys(ways or ("",)):
+            is_guided = is_local and way == "guided"
+            provider = read_model(model, url, timeout, calling="guided") if is_guided else native
+            candidates.append(
+                Candidate(model=_shorten_model(model), way=way, open=partial(_open_way, provider, way, steps))
+            )
+    return candidates
+
+
+@asynccontextmanager
+async def _open_way(provider: Provider, way: str, steps: Steps) -> AsyncGenerator[Provider]:
+    async with open_model(provider, steps) as opened:
+        yield ask_in_way(opened, way, str(getattr(opened, "model", ""))) if way else opened
+
+
+def _shorten_model(name: str) -> str:
+    """Return a name without the folders of a file, which would fill each table."""
+    prefix, colon, rest = name.partition(":")
+    return f"{prefix}{colon}{Path(rest).stem}" if rest.endswith(".gguf") else name
+
+
+def _write_figures(screen: Screen, outcomes: Sequence[CandidateTrials], base: Candidate, kinds: Sequence[str]) -> None:
+    """Write the figures of the candidates that were begun, if there are any."""
+    done = [outcome for outcome in outcomes if outcome.trials or outcome.problem]
+    if not done:
+        return
+    against = base.label if any(outcome.candidate is base for outcome in done) else ""
+    summary = summarize_trials(done, kinds, against=against)
+    if screen.is_json:
+        trials = [
+            {"model": outcome.candidate.model, "way": outcome.candidate.way, **asdict(trial)}
+            for outcome in done
+            for trial in outcome.trials.values()
+        ]
+        screen.document({**asdict(summary), "trials": trials})
+        return
+    _write_scores(screen, summary)
+    _write_costs(screen, summary)
+
+
+def _write_scores(screen: Screen, summary: EvaluationSummary) -> None:
+    kinds = (*summary.kinds, ALL_KINDS)
+    rows = [["solved, in % (interval)", *(each.label for each in summary.candidates)]]
+    for kind in kinds:
+        scores = [each.scores[kind] for each in summary.candidates]
+        cells = [f"{100 * s.solved / s.tasks:.0f} ({s.interval})" if s.tasks else "-" for s in scores]
+        rows.append([f"{kind} ({max(score.tasks for score in scores)})", *cells])
+    _write_rows(screen, rows)
+    if summary.comparisons:
+        screen.say()
+        rows = [[f"points more than {summary.comparisons[0].against}", *(each.label for each in summary.comparisons)]]
+        for kind in kinds:
+            pairs = [each.differences[kind] for each in summary.comparisons]
+            cells = [
+                f"{100 * pair.difference:+.0f} ({pair.interval}){' *' if pair.is_clear else ''}" if pair.tasks else "-"
+                for pair in pairs
+            ]
+            rows.append([kind, *cells])
+        _write_rows(screen, rows)
+        screen.note("* the interval does not contain zero")
+
+
+def _write_costs(screen: Screen, summary: EvaluationSummary) -> None:
+    screen.say()
+    for each in summary.candidates:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in each.reasons.items()) or "nothing failed"
+        screen.say(f"{each.label}: {each.tokens:.0f} tokens and {each.seconds:.2f} s for a task; {reasons}")
+        if each.error:
+            screen.note(f"{each.label}, a request that failed: {each.error}", "bad")
+        if each.problem:
+            screen.note(f"{each.label} was given up: {each.problem}", "bad")
+
+
+def _write_rows(screen: Screen, rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    for row in rows:
+        cells = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        screen.say("  ".join([row[0].ljust(widths[0]), *cells]))

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
 
-from toolkit.cli.screen import CommandError, ExitCode, OutputFormat, Screen, Style
+from toolkit.cli.screen import CommandError, ExitCode, OutputFormat, Screen, Style, Terminal
 from toolkit.cli.sources import find_member, import_module
-from toolkit.cli.terminal import Terminal
 from toolkit.loop.middleware import Middleware
 from toolkit.run_log import ExportForm, RunLog, RunStep, RunSummary, Timeline, export_run
 
@@ -105,17 +106,19 @@ def view_runs(log: str, port: int, output: OutputFormat) -> int:
 
     screen, opened = Screen(output), _open_log(log)
 
-    def show_link(url: str) -> None:
-        screen.say(url)
-        if screen.is_json:
-            screen.document({"url": url}, is_line=True)
-        screen.note("open it in a browser of this machine; Ctrl-C ends it")
-
     async def main() -> int:
-        await serve_viewer(opened, port=port, on_ready=show_link)
+        await serve_viewer(opened, port=port, on_ready=partial(show_link, screen))
         return ExitCode.DONE
 
     return Terminal().run(main)
+
+
+def show_link(screen: Screen, url: str) -> None:
+    """Show the link of a page that is served here."""
+    screen.say(url)
+    if screen.is_json:
+        screen.document({"url": url}, is_line=True)
+    screen.note("open it in a browser of this machine; Ctrl-C ends it")
 
 
 def _list_durable_runs(
@@ -282,8 +285,7 @@ async def _change_all(runs: Any, change: str, reason: str, filters: dict[str, An
 def migrate_tables(log: str, encryption: str, output: OutputFormat) -> int:
     """Migrate the tables of durable runs, and fill in what an earlier release left out."""
     from toolkit.durable.operations import RunSearch  # an extra
-    from toolkit.durable.storage import Storage
-    from toolkit.durable.tables import TABLES_VERSION
+    from toolkit.durable.storage import TABLES_VERSION, Storage
 
     screen, storage, count = Screen(output), Storage(_check_url(log), _find_encryption(encryption), may_migrate=True), 0
     try:
@@ -318,7 +320,8 @@ def _check_url(log: str) -> str:
 def _open_durable_runs(url: str, encryption: str) -> Any:
     from toolkit.durable import DurableRuns  # an extra
 
-    return DurableRuns(url, encryption=_find_encryption(encryption))
+    key = os.environ.get("TOOLKIT_SIGNING_KEY") or None
+    return DurableRuns(url, encryption=_find_encryption(encryption), signing_key=key)
 
 
 def _find_encryption(word: str) -> Any:

@@ -32,8 +32,7 @@ import click
 from toolkit.calls.context import open_context
 from toolkit.calls.registration import Tool
 from toolkit.chat import Provider
-from toolkit.cli.screen import CommandError, ExitCode, Steps
-from toolkit.cli.terminal import Terminal
+from toolkit.cli.screen import CommandError, ExitCode, Steps, Terminal
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
 from toolkit.foreign_text import escape_in_text, strip_hidden
@@ -278,6 +277,7 @@ def _read_python(word: str, settings: SourceSettings) -> _Source:
 
 
 def _read_openapi(place: str, settings: SourceSettings, steps: Steps) -> _Source:
+    from toolkit.sources import ServerLimits
     from toolkit.sources.openapi import Bearer, openapi_tools
 
     is_url = place.startswith(("http://", "https://"))
@@ -289,7 +289,7 @@ def _read_openapi(place: str, settings: SourceSettings, steps: Steps) -> _Source
         place if is_url else Path(place),
         auth=None if token is None else Bearer(token),
         base_url=settings.base_url or None,
-        timeout=settings.timeout,
+        limits=ServerLimits(timeout=settings.timeout),
         on_progress=steps.advance,
     )
     return _Source(label=label, step=f"reading the operations of {label}", opening=opening)

@@ -590,26 +590,35 @@ if sys.platform != "win32":
     os.register_at_fork(after_in_child=_leave_loops_to_parent)
 
 
+_OVER = object()
+
+
 @types.coroutine
-def run_in_own_context(call: Callable[[*Given], Awaitable[T]], *given: *Given) -> Generator[Any, Any, T]:
-    """Await a call in this task, but in a copy of its context: variables that it sets are visible only to it."""
-    context = copy_context()
-    coroutine = call(*given).__await__()
-    step: Callable[..., Any] = coroutine.send
-    sent: Any = None
-    while True:
+def run_in_own_context(call: Callable[[*Given], Awaitable[object]], *given: *Given) -> Generator[Any, Any, None]:
+    """Await a call in this task, but in a copy of its context: variables that it sets are visible only to it.
+
+    Its result is dropped: to take it from the exception that ends a coroutine costs as much as the copy.
+    """
+    context, steps = copy_context(), call(*given).__await__()
+    waited_for: Any = context.run(next, steps, _OVER)
+    while waited_for is not _OVER:
         try:
-            waited_for = context.run(step, sent)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        try:
-            step, sent = coroutine.send, (yield waited_for)
+            sent = yield waited_for
         except GeneratorExit:
-            context.run(coroutine.close)
+            context.run(steps.close)
             raise
         except BaseException as error:  # noqa: BLE001  # thrown into the call, which is to see it
-            step, sent = coroutine.throw, error
+            waited_for = context.run(_take_step, steps.throw, error)
+        else:
+            waited_for = context.run(_take_step, steps.send, sent)
+
+
+def _take_step(step: Callable[[Any], Any], given: Any) -> Any:
+    """Return what a step of a coroutine waits for, or `_OVER` after the last one."""
+    try:
+        return step(given)
+    except StopIteration:
+        return _OVER
 
 
 async def gather(calls: Sequence[AsyncCall], limit: int | None) -> None:
@@ -694,6 +703,10 @@ class OwnerLoop:
                 if not owner_call.ended.is_set():
                     self._wake(owner_call.cancel)
         return owner_call.outcome()
+
+    def start_detached(self, call: AsyncCall) -> None:
+        """Run a call as `start_detached` does, from within the owner, in the context in which this was made."""
+        self._context.copy().run(self._start, call)
 
     def wrap_callback(self, function: Callable[P, object]) -> Callable[P, object]:
         """Return a wrapper with which the owner calls the function in the event loop that is running now."""

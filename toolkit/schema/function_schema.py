@@ -28,7 +28,8 @@ from toolkit.schema.arguments import ArgumentsParser
 from toolkit.schema.signature import NOTHING, CallableKind, Signature, read_signature
 from toolkit.tool_names import LONGEST_TOOL_NAME, is_legal_name
 
-_UNSTRUCTURED = frozenset({NOTHING, None, types.NoneType, Any, str, int, float, bool, bytes, complex, object})
+_UNSTRUCTURED = frozenset({NOTHING, None, types.NoneType, Any, bytes, complex, object})
+_SCALARS: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
 _GENERATORS = (Generator, Iterator, Iterable, AsyncGenerator, AsyncIterator, AsyncIterable)
 
 
@@ -66,7 +67,7 @@ class FunctionSchema:
 
     @property
     def output_schema(self) -> dict[str, Any] | None:
-        """The JSON Schema of the output, where that is structured; made at first use."""
+        """The JSON Schema of the output, where its text tells the value; made at first use."""
         return self.make_output_schema()
 
 
@@ -185,7 +186,25 @@ def _make_output_schema(hint: Any) -> dict[str, Any] | None:
     try:
         if hint in _UNSTRUCTURED:
             return None
+        if hint in _SCALARS:
+            return {"type": _SCALARS[hint]}
         schema = json_schema_of(TypeAdapter(hint).core_schema, mode="serialization")
     except Exception:  # noqa: BLE001 - an output schema is a courtesy: a return hint that has none is legal
         return None
-    return schema if schema.get("type") in ("object", "array") else None
+    # A string is written as it is: beside other types, "5" may be a number or a text.
+    kinds = _list_kinds(schema, schema.get("$defs", {}))
+    return schema if kinds and (kinds <= {"string", "null"} or "string" not in kinds) else None
+
+
+def _list_kinds(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> set[str]:
+    """Return the types of JSON that a schema allows; none where it doesn't tell them."""
+    match schema:
+        case {"type": str(kind)}:
+            return {kind}
+        case {"$ref": str(pointer)}:
+            return _list_kinds(definitions.get(pointer.rpartition("/")[2], {}), {})
+        case {"anyOf": [*arms]} | {"oneOf": [*arms]}:
+            found = [_list_kinds(arm, definitions) for arm in arms]
+            return {kind for kinds in found for kind in kinds} if all(found) else set()
+        case _:
+            return set()

@@ -309,7 +309,7 @@ class Nodes:
             return [self.replace_secrets(item, replace, (*path, index)) for index, item in enumerate(value)]
         if not is_object(value):
             return value if value is None or not self._is_of_holder(path) else replace(value, path, True)
-        from toolkit.redaction import holds_secret, is_secret_name  # noqa: PLC0415 - as in `_find_secrets`
+        from toolkit.redaction import find_named_values, holds_secret  # noqa: PLC0415 - as in `_find_secrets`
 
         replaced: dict[str, Any] = {}
         for name, item in value.items():
@@ -319,9 +319,7 @@ class Nodes:
                 replaced[name] = self.replace_secrets(item, replace, inside)
             else:
                 replaced[name] = replace(item, inside, is_marked)
-        named = value.get("name")
-        if "value" in value and isinstance(named, str) and is_secret_name(named) and holds_secret(value["value"]):
-            replaced["value"] = replace(value["value"], (*path, "value"), False)
+        replaced |= {name: replace(item, (*path, name), False) for name, item in find_named_values(value).items()}
         return replaced
 
     def _is_of_holder(self, path: JsonPath) -> bool:

@@ -53,6 +53,7 @@ class TypedArguments:
         "_is_plain",
         "_keeps_out",
         "_may_hide",
+        "_members",
         "_takes_anything",
         "_validate_json",
         "_validate_python",
@@ -67,6 +68,7 @@ class TypedArguments:
         self._fields = fields
         self.nodes: Nodes = Nodes(fields.schema)
         self._takes_anything = self.nodes.have_any()
+        self._members = [f'"{name}":' for name in fields.schema.get("properties", ())]
         self._enums: list[type[enum.Enum]] | None = None
         self._each: SchemaValidator | None = None
         self._keeps_out: bool | None = None
@@ -97,9 +99,13 @@ class TypedArguments:
         except _CRASHES as error:
             arguments = self._read_refused(text, error)
         # Pydantic takes the last of two values, and in what may be anything what is no number.
-        # It has none twice where there are as many names as colons, as in most arguments.
-        colons = text.count(":")
-        may_repeat_a_name = colons > 1 and len(from_json(text)) != colons
+        # It has none twice where each colon follows another parameter, or where there are as many names as colons.
+        colons = unknown = text.count(":")
+        if colons > 1 and len(self._members) <= 2 * colons:  # else to read it again is quicker
+            for member in self._members:
+                if member in text:
+                    unknown -= 1
+        may_repeat_a_name = colons > 1 and unknown > 0 and len(from_json(text)) != colons
         if may_repeat_a_name or (self._takes_anything and text and not text.isspace()):
             value = decode_clearly(text)
             if may_be_deep(text):

@@ -33,6 +33,7 @@ from toolkit.chat import (
     AssistantMessage,
     ChatRequest,
     ChatResponse,
+    Freeform,
     ImageBlock,
     Message,
     Provider,
@@ -70,7 +71,7 @@ from toolkit.testing.transcripts import EventCollector, check_transcript
 from toolkit.tools.decorators import tool
 from toolkit.tools.registry import ToolRegistry
 
-__all__ = ["KEY", "Features", "Peer", "ProviderConformance", "ServerConformance", "Wire", "WirePeer"]
+__all__ = ["KEY", "NOTE", "Features", "Peer", "ProviderConformance", "ServerConformance", "Wire", "WirePeer"]
 
 
 USAGE = Usage(input_tokens=7, output_tokens=3)
@@ -95,6 +96,11 @@ TOOLS = (
     ToolDefinition(name="add", description="Add.", parameters=PARAMETERS),
     ToolDefinition(name="multiply", description="Multiply.", parameters=PARAMETERS),
 )
+NOTE_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+NOTE = ToolDefinition(
+    name="write_note", description="Write a note.", parameters=NOTE_PARAMETERS, freeform=Freeform(parameter="text")
+)
+"""A tool that takes a text as it is, where the format has such tools."""
 PATIENCE = 30.0
 both_ways: pytest.MarkDecorator = pytest.mark.parametrize("streams", [False, True], ids=["generate", "stream"])
 KEY = "sk-conformance-0123456789abcdef"
@@ -346,6 +352,27 @@ class ProviderConformance:
         for index, call in enumerate(streamed.tool_calls):
             assert "".join([piece.text for piece in pieces[index]]) == call.arguments
             assert (pieces[index][-1].call_id, pieces[index][-1].tool_name) == (call.id, call.name)
+
+    async def test_the_text_of_a_freeform_tool_is_whole_and_in_pieces(self, peer: Peer) -> None:
+        """Its only argument is the text, whatever is in it; the call and its result go back."""
+        text = 'if a < "b":\n\treturn {"\\n": 1}  # 🦉'
+        call = ToolCall("call_1", "write_note", json.dumps({"text": text}, ensure_ascii=False))
+        request = request_of(tools=[NOTE, *TOOLS])
+        async with closed(peer.provider) as provider:
+            for streams in (False, True):
+                peer.say(response_of(call), TEXT, streams=streams)
+                heard = await hear(provider, request) if streams else []
+                answer = end_of(heard) if streams else await request_answer(provider, request, streams=False)
+                assert [(made.name, json.loads(made.arguments)) for made in answer.tool_calls] == [
+                    ("write_note", {"text": text})
+                ]
+                assert (answer.stop_reason, answer.unanswered) == ("tool_use", ())
+                pieces = [event.text for event in heard if isinstance(event, ArgumentsDelta)]
+                assert "".join(pieces) == (answer.tool_calls[0].arguments if streams else "")
+                result = replace(ToolResult("call_1", "done"), tool_name="write_note")
+                messages: list[Message] = [UserMessage("Hi"), answer.message, result]
+                await request_answer(provider, replace(request, messages=messages), streams=streams)
+                assert list(map(gist, peer.asked[-1].messages)) == list(map(gist, messages))
 
     @both_ways
     async def test_many_deltas_are_one_text(self, peer: Peer, streams: bool) -> None:
