@@ -363,10 +363,10 @@ class _Decoder:
         try:
             decoded = decode_json(text)
         except (ValueError, RecursionError):
-            amount = read_amount(text, node, self.nodes, path)
+            amount = read_amount(text, node, self.nodes)
             if amount is None or self.parser.is_strict_at(path):
                 return text
-            self.assumed.append(f"{name_of(path)}: the number {amount} was read from words")
+            self.assumed.append(f"{name_of(path)}: {text} was written as {amount}")
             return amount
         for _ in range(_MOST_ENCODINGS):
             if not isinstance(decoded, str):
@@ -388,23 +388,19 @@ _WRITTEN_AMOUNT = re.compile(
     r"(?P<sign>[-+\u2212]?)"
     r"(?P<number>[0-9]+(?:\.[0-9]+)?|[0-9]{1,3}(?:(?P<mark>[,_'\u2019\u00a0\u202f ])[0-9]{3})(?:(?P=mark)[0-9]{3})*"
     r"(?:\.[0-9]+)?)"
-    r"(?:\s?(?P<unit>[^\W\d_]+))?"
 )
 
 
-def read_amount(text: str, node: Node, nodes: Nodes, path: JsonPath) -> int | float | None:
-    """Return the number that a text must mean where a number is wanted; None where it may mean another, or none.
+def read_amount(text: str, node: Node, nodes: Nodes) -> int | float | None:
+    """Return the number that a text must mean where a number is wanted; None if it may mean another, or none.
 
-    Separators between thousands are taken: ``1_000``, ``1 000``, ``1,000,000``. One comma alone, as in ``1,000``, is a
-    decimal comma in half of the world: it is taken where an integer is wanted only. A word behind the number is left
-    out where it is a part of the parameter's own name: ``"30 seconds"`` for `timeout_seconds`.
+    Separators between thousands are accepted: ``1_000``, ``1 000``, ``1,000,000``. A single comma, as in ``1,000``, may
+    be a decimal comma: it is accepted for an integer only.
     """
     types = nodes.types(node)
     wants = types & {"integer", "number"}
     match = _WRITTEN_AMOUNT.fullmatch(text.strip()) if wants and len(text) <= _LONGEST_AMOUNT else None
     if match is None:
-        return None
-    if match["unit"] and match["unit"].casefold() not in _split_name(path):
         return None
     written, mark = match["number"], match["mark"]
     if mark == "," and "number" in wants and written.count(",") == 1 and "." not in written:
@@ -414,12 +410,6 @@ def read_amount(text: str, node: Node, nodes: Nodes, path: JsonPath) -> int | fl
         return None
     digits = ("" if match["sign"] in {"", "+"} else "-") + digits
     return float(digits) if "." in digits else int(digits)
-
-
-def _split_name(path: JsonPath) -> list[str]:
-    """Return the words of the name at the end of a path."""
-    name = next((str(key) for key in reversed(path) if isinstance(key, str)), "")
-    return re.split(r"[\W_]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).casefold())
 
 
 def hide_secrets(text: str, value: Any, nodes: Nodes) -> str:
