@@ -130,7 +130,7 @@ def _make_bounded_loader(safe: Any) -> Any:
 
     class BoundedLoader(base):  # type: ignore[misc]  # its class is known at run time only
         def __init__(self, text: str, most_parts: int, *, has_clear_keys: bool) -> None:
-            safe.__init__(self, text)
+            cast("Any", safe).__init__(self, text)
             self.anchors: dict[str, Any] = {}
             self._most_sizes = 2 * most_parts
             self._has_clear_keys = has_clear_keys
@@ -139,10 +139,10 @@ def _make_bounded_loader(safe: Any) -> Any:
             self._sizes: dict[int, int] = {}  # the expanded size of each node, by its id
 
         def compose_node(self, parent: Any, index: Any) -> Any:
-            event = self.peek_event()
+            event: Any = self.peek_event()
             self._check_event(event)
             self._open.append(1)
-            node = super().compose_node(parent, index)
+            node: Any = base.compose_node(self, parent, index)
             size = self._open.pop()
             if isinstance(event, yaml.AliasEvent):
                 if id(node) not in self._sizes:
