@@ -112,13 +112,12 @@ class RawSchema:
         SchemaError: The schema is broken, refers to elsewhere, or could cost any amount of work to check.
     """
 
-    __slots__ = ("_bound", "_formats", "_parts", "_registry", "_validator", "has_defaults", "plain")
+    __slots__ = ("_bound", "_formats", "_registry", "_validator", "has_defaults", "plain")
 
     def __init__(self, schema: Mapping[str, Any], *, subject: str, formats: bool = False) -> None:
         document = _Document(_copy_json(schema, subject), subject)
         self._formats = formats
         self._bound = _WorkBound(document)
-        self._parts: dict[str, Validator] = {}
         self._registry: Any = None
         self._validator = self._compile_part(document.root.node, document)
         document.modernize()
@@ -150,19 +149,19 @@ class RawSchema:
         budget.spend(steps if steps <= _MOST_STEPS_AT_ONCE else max(steps, budget.left + 1))
         return self._validator.is_valid(value)
 
-    def errors(self, value: object, pointer: str = "") -> Iterator[ValidationError]:
-        """Yield the library's errors; each holds a copy of what it is about, so only for small values."""
-        return (self.part(pointer) if pointer else self._validator).iter_errors(value)
+    def errors(self, value: object) -> Iterator[ValidationError]:
+        """Yield the library's errors; each holds a copy of its part of the value, see `count_copies`."""
+        return self._validator.iter_errors(value)
 
-    def count_visits(self, size: Size) -> int:
-        """Return how many times, at most, some part of the schema looks at some part of a value of a size.
+    def count_copies(self, size: Size) -> int:
+        """Return how many values, at most, the library copies into its errors about a value of a size.
 
         Raises:
             TooMuchWorkError: It takes too many steps to count.
         """
-        return self._bound.count_visits(size)
+        return self._bound.count_copies(size)
 
-    def part(self, pointer: str) -> Validator:
+    def _compile_at(self, pointer: str) -> Validator:
         """Return the validator of the part of `plain` at a JSON pointer.
 
         Raises:
@@ -173,10 +172,7 @@ class RawSchema:
 
             root: Any = {key: value for key, value in self.plain.items() if key != "$schema"}
             self._registry = Registry([(_PLAIN_URI, root)])
-        found = self._parts.get(pointer)
-        if found is None:
-            found = self._parts[pointer] = self._compile_part({"$ref": f"{_PLAIN_URI}#{pointer}"})
-        return found
+        return self._compile_part({"$ref": f"{_PLAIN_URI}#{pointer}"})
 
     def _compile_part(self, schema: dict[str, Any], document: _Document | None = None) -> Validator:
         # Importing it takes 20 ms, and most tools are functions, which don't need it.
@@ -203,8 +199,8 @@ class RawSchema:
         if node.keys() <= _TYPE_AND_WORDS and isinstance(kind, str) and kind in types_of(default):
             return True
         try:
-            is_cheap = self.count_visits(measure(default)) <= _STEPS_NOT_WORTH_MEASURING
-            return is_cheap and self.part(part.pointer).is_valid(default)
+            is_cheap = self._bound.count_steps(measure(default)) <= _STEPS_NOT_WORTH_MEASURING
+            return is_cheap and self._compile_at(part.pointer).is_valid(default)
         except (TypeError, ValueError, TooMuchWorkError, RecursionError):
             return False
 
@@ -592,6 +588,11 @@ class _Level(NamedTuple):
     letters: int
     squares: int
 
+    @property
+    def weight(self) -> int:
+        """The cost of a copy of them, in values."""
+        return self.values + self.letters // 100
+
 
 class Size(NamedTuple):
     """The size of a value.
@@ -608,11 +609,6 @@ class Size(NamedTuple):
     def total(self) -> int:
         """All values in it."""
         return sum(level.values for level in self.levels)
-
-    @property
-    def weight(self) -> int:
-        """The cost of a copy of it, in values."""
-        return sum(level.values + level.letters // 100 for level in self.levels)
 
 
 def measure(value: object) -> Size:
@@ -705,12 +701,13 @@ class _WorkBound:
             for depth, level in enumerate(size.levels)
         )
 
-    def count_visits(self, size: Size) -> int:
-        """See `RawSchema.count_visits`."""
-        return sum(
-            level.values * self._find_most_load(self._document.root, depth).visits
-            for depth, level in enumerate(size.levels)
-        )
+    def count_copies(self, size: Size) -> int:
+        """See `RawSchema.count_copies`: an error copies a value with all that is inside it."""
+        copies = inside = 0
+        for depth in reversed(range(len(size.levels))):
+            inside += size.levels[depth].weight
+            copies += inside * self._find_most_load(self._document.root, depth).visits
+        return copies
 
     def _read_load(self, part: _Part) -> int:
         """Note what a part costs by itself; return how many states its regular expressions have."""
