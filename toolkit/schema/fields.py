@@ -14,7 +14,7 @@ import types
 import typing
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Annotated, Any, Literal, NamedTuple, NotRequired, get_args, get_origin
+from typing import Annotated, Any, NamedTuple, NotRequired, get_args, get_origin
 
 import typing_extensions
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -259,7 +259,7 @@ class Fields:
             schema["required"] = required
         schema["additionalProperties"] = False
         if definitions:
-            schema["$defs"] = copy.deepcopy(definitions)
+            schema["$defs"] = _copy_schema(definitions)
         self.schema = finish_schema(schema, has_members=any(part.has_members for part in parts))
 
     def _compile_whole(self) -> None:
@@ -468,20 +468,23 @@ class CompiledHint(NamedTuple):
 
 
 def compiled_hint(hint: Any, *, strict: bool) -> CompiledHint | None:
-    """Return what a hint compiles to; None where it has to be compiled together with the others.
+    """Return a compiled hint; None if it has to be compiled together with the others.
 
-    That is so for names that are not defined yet, for what has a default or an alias in its hint, and for what can't be
+    That is so for names that are not defined yet, hints with a default or an alias, and hints that can't be
     compiled at all.
     """
-    plain = plain_hint(hint)
-    if plain is not None:
-        return plain
     words = _describe_hint(hint)
     try:
         kept = _compile_hint(_HintKey(hint, strict, words))
     except TypeError:  # a hint without a hash
         return None
-    return None if kept is None else kept._replace(schema=copy.deepcopy(kept.schema))
+    return None if kept is None else kept._replace(schema=_copy_schema(kept.schema))
+
+
+def _copy_schema(part: Any) -> Any:
+    if type(part) is dict:
+        return {key: _copy_schema(value) for key, value in part.items()}
+    return [_copy_schema(item) for item in part] if type(part) is list else part
 
 
 def _describe_hint(hint: Any) -> tuple[Any, ...]:
@@ -496,7 +499,7 @@ def _describe_hint(hint: Any) -> tuple[Any, ...]:
             repr(inner),
             *[_describe_field(item) if isinstance(item, FieldInfo) else item for item in metadata],
         )
-    return (hint, repr(hint))
+    return (hint,) if isinstance(hint, type) else (hint, repr(hint))
 
 
 def _describe_field(field: FieldInfo) -> object:
@@ -552,45 +555,6 @@ def _compile_hint(key: _HintKey) -> CompiledHint | None:
         schema.get("$defs", {}),
         generated.has_members,
     )
-
-
-_PLAIN_SCALARS: dict[Any, tuple[CoreSchema, dict[str, Any]]] = {
-    str: (core_schema.str_schema(), {"type": "string"}),
-    int: (core_schema.int_schema(), {"type": "integer"}),
-    float: (core_schema.float_schema(), {"type": "number"}),
-    bool: (core_schema.bool_schema(), {"type": "boolean"}),
-    Any: (core_schema.any_schema(), {}),
-}
-
-
-def plain_hint(hint: Any) -> CompiledHint | None:
-    """Return how a plain hint is compiled; None where it is not plain."""
-    if isinstance(hint, type) or hint is Any:
-        found = _PLAIN_SCALARS.get(hint)
-        return CompiledHint(found[0], dict(found[1])) if found is not None else None
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Literal:
-        return _compile_choice(arguments)
-    if origin is list and len(arguments) == 1 and (item := plain_hint(arguments[0])) is not None:
-        return CompiledHint(core_schema.list_schema(item.core), {"type": "array", "items": item.schema})
-    if origin is dict and arguments[:1] == (str,) and (item := plain_hint(arguments[-1])) is not None:
-        return CompiledHint(
-            core_schema.dict_schema(core_schema.str_schema(), item.core),
-            {"type": "object", "additionalProperties": item.schema or True},
-        )
-    if origin in UNIONS and len(arguments) == 2 and arguments[1] is types.NoneType:
-        item = plain_hint(arguments[0])
-        if item is not None and item.schema:
-            schema = {"anyOf": [item.schema, {"type": "null"}]}
-            return CompiledHint(core_schema.nullable_schema(item.core), schema)
-    return None
-
-
-def _compile_choice(values: tuple[Any, ...]) -> CompiledHint | None:
-    if not all(type(value) is str for value in values):
-        return None
-    choice = {"const": values[0]} if len(values) == 1 else {"enum": list(values)}
-    return CompiledHint(core_schema.literal_schema(list(values)), {**choice, "type": "string"})
 
 
 _UNCOMPILABLE = (
