@@ -41,7 +41,7 @@ _MOST_LEVELS_OF_SCHEMA = 150
 _STEPS_FOR_EXAMPLES = 20_000
 _MAX_DEFAULTS = 1_000
 _UNFOUND_PROBLEM = Problem(
-    path=(), kind="wrong", reason="It does not fit its schema; finding the place takes too long", is_told=True
+    path=(), kind="wrong", reason="It does not fit its schema; finding the place takes too long", is_always_shown=True
 )
 
 
@@ -192,7 +192,7 @@ def _read_error(error: ValidationError, nodes: Nodes) -> Iterator[Problem]:
         case _:
             if "BacktrackLimit" in type(kind).__name__:
                 reason = "To find out whether it matches the regular expression takes too long"
-                yield Problem(path=path, kind="wrong", reason=reason, is_told=True)
+                yield Problem(path=path, kind="wrong", reason=reason, is_always_shown=True)
             else:
                 yield Problem(path=path, kind="wrong", reason=_REASONS.get(kind.name, lambda _: "")(kind))
 

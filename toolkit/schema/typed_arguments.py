@@ -202,11 +202,11 @@ class TypedArguments:
         raise self._describe_errors(problems, value) from None
 
     def _describe_errors(self, details: Sequence[ErrorDetails], value: Any) -> InvalidArgumentsError:
-        untold = len(details) - _MOST_ERRORS_READ
-        if untold > 0:
+        omitted = len(details) - _MOST_ERRORS_READ
+        if omitted > 0:
             details = sorted(details, key=lambda detail: detail["type"] not in KINDS_OF_ERRORS)[:_MOST_ERRORS_READ]
         problems = read_validation_errors([self._name_tags(detail) for detail in details], value, self.nodes)
-        return InvalidArgumentsError(explain(problems, value, self.nodes, self._is_accepted, untold=max(0, untold)))
+        return InvalidArgumentsError(explain(problems, value, self.nodes, self._is_accepted, omitted=max(0, omitted)))
 
     def _name_tags(self, detail: ErrorDetails) -> ErrorDetails:
         """Return an error of a union whose tag a function finds, with the tags that there are."""
