@@ -273,7 +273,7 @@ class _DefaultsFiller:
         if not is_object(value):
             return value
         new: dict[str, Any] = {}
-        for one in self._nodes.that_hold(node, value):
+        for one in self._nodes.find_applying(node, value):
             properties: Node = one.get("properties", {})
             for name, member in properties.items():
                 if name in value or name in new:
