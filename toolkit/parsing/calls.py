@@ -266,11 +266,11 @@ _LIST_WRAPPERS = ("tool_calls", "calls")
 _NESTED = ("function", "tool_call", "function_call")
 CALL_KEYS = frozenset({*NAMES, *ARGUMENTS, *_BESIDE, *_LIST_WRAPPERS, *_NESTED})
 # Where a schema says which arguments there are.
-_NAMING = (
+_PARAMETER_KEYWORDS = (
     *("properties", "required", "patternProperties", "allOf", "anyOf", "oneOf"),
     *("$ref", "$dynamicRef", "if", "then", "else"),
 )
-_TELLING_NAMES = frozenset({"tool_name", "function_name"})
+_SPECIFIC_NAMES = frozenset({"tool_name", "function_name"})
 MOST_CALLS = 1_000
 
 _raw_decoder = json.JSONDecoder()
@@ -309,23 +309,23 @@ class KnownTools:
             self._by_letters = sort_by_letters(self._definitions)
         return repair_name(name, self._definitions, by_letters=self._by_letters)
 
-    def has_beginning(self, text: str) -> bool:
+    def has_prefix(self, text: str) -> bool:
         """Return whether the name of a tool begins like this, whatever its case and separators."""
         beginning = fold_name(text)
         return any(name.startswith(beginning) for name in self._plain_names)
 
-    def may_take_nothing(self, name: str) -> bool:
+    def may_take_no_arguments(self, name: str) -> bool:
         """Return whether this is a tool that names no parameter which it takes, though it may take any."""
         definition = self._definitions.get(self._repair_name(name) or "")
-        return definition is not None and not any(definition.parameters.get(keyword) for keyword in _NAMING)
+        return definition is not None and not any(definition.parameters.get(keyword) for keyword in _PARAMETER_KEYWORDS)
 
-    def takes_nothing(self, name: str) -> bool:
+    def takes_no_arguments(self, name: str) -> bool:
         """Return whether this is surely a tool without parameters."""
         definition = self._definitions.get(self._repair_name(name) or "")
         return (
             definition is not None
             and definition.parameters.get("additionalProperties") is False
-            and self.may_take_nothing(name)
+            and self.may_take_no_arguments(name)
         )
 
     def is_echo(self, name: str, arguments: str) -> bool:
@@ -483,7 +483,7 @@ def _read_call(members: dict[str, str], tools: KnownTools, *, is_marked: bool) -
         if name not in tools:
             unknown = UnknownToolError if given == ["arguments"] else UnclearCallError
             raise unknown(tools.offer(name))
-        if not given and named[0] not in _TELLING_NAMES:
+        if not given and named[0] not in _SPECIFIC_NAMES:
             raise UnclearCallError('"arguments" are missing.')
     arguments = _unpack_arguments(members[given[0]] if given else "{}", given)
     if tools.is_echo(name, arguments):

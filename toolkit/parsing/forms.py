@@ -546,9 +546,9 @@ def _read_input(source: Source, tools: KnownTools, name: str) -> Waiting[str]:
 
 def _is_without_input(source: Source, tools: KnownTools, name: str, character: str) -> Waiting[bool]:
     """Return whether a tool is called without input; if it may have parameters, nothing else may follow."""
-    if character in {"{", "`", "~"} or not tools.may_take_nothing(name):
+    if character in {"{", "`", "~"} or not tools.may_take_no_arguments(name):
         return False
-    if tools.takes_nothing(name):
+    if tools.takes_no_arguments(name):
         return True
     return not character or (yield from source.peek(11)).casefold() == "observation"
 
@@ -672,7 +672,7 @@ class PythonCallForm(Form):
         while len(name) < _LONGEST_NAME and _IN_NAME.match(character := (yield from source.peek(1))):
             name += character
             source.skip(1)
-            if not tools.has_beginning(name):
+            if not tools.has_prefix(name):
                 return None
         if name not in tools or (yield from source.peek(1)) != "(":
             return None

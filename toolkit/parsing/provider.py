@@ -201,12 +201,12 @@ class _Exchange:
         self._is_native = is_native
         self._given = _read_given_texts(request)
         self._spent = Usage()
-        self._standing: tuple[ChatResponse, Reply] | None = None  # the reply that the model was asked about
+        self._questioned: tuple[ChatResponse, Reply] | None = None  # the reply that the model was asked about
         self._questions_left: int | None = None
 
     @property
     def is_asking(self) -> bool:
-        return self._standing is not None
+        return self._questioned is not None
 
     def make_reader(self) -> ReplyReader:
         return ReplyReader(self.tools, format=self._wording.format, given=self._given)
@@ -222,7 +222,7 @@ class _Exchange:
         if not self.tools:
             return replace(response, usage=self._spent)
         if response.tool_calls:
-            return self._add_standing_text(replace(response, usage=self._spent))
+            return self._add_questioned_text(replace(response, usage=self._spent))
         complaint = self._find_complaint(reply)
         if complaint is not None and self.attempts_left > 0:
             self.attempts_left -= 1
@@ -230,7 +230,7 @@ class _Exchange:
             return None
         question = None if complaint is not None else self._find_question(reply)
         if question is not None:
-            self._standing = self._standing or (response, reply)
+            self._questioned = self._questioned or (response, reply)
             self._ask_again(text, question)
             return None
         return self._make_answer(response, reply)
@@ -310,9 +310,9 @@ class _Exchange:
     # the answer
 
     def _make_answer(self, response: ChatResponse, reply: Reply) -> ChatResponse:
-        if self._standing is None:
+        if self._questioned is None:
             return self._write_answer(response, reply.parts, reply)
-        standing, earlier = self._standing
+        standing, earlier = self._questioned
         calls = [] if reply.unread else [call for call in reply.calls if not self._is_unwanted(call)]
         if calls:
             return self._write_answer(response, [earlier.text, *calls], None)
@@ -351,11 +351,11 @@ class _Exchange:
             stop_reason="tool_use" if calls and not is_cut else response.stop_reason,
         )
 
-    def _add_standing_text(self, response: ChatResponse) -> ChatResponse:
-        if self._standing is None:
+    def _add_questioned_text(self, response: ChatResponse) -> ChatResponse:
+        if self._questioned is None:
             return response
         content = [block for block in response.message.content if not isinstance(block, TextBlock)]
-        text = TextBlock(self._standing[1].text)
+        text = TextBlock(self._questioned[1].text)
         return replace(response, message=AssistantMessage([text, *content]))
 
 
@@ -530,7 +530,7 @@ def _write_call_message(message: AssistantMessage, wording: Wording) -> Assistan
 
 _SMALL = 1_000_000_000
 """Up to so many parameters a model is guided: at half a billion, native and text calls finished 3 of 30 tasks, replies
-held to schemas 14."""
+pending to schemas 14."""
 
 # Of marks that several templates share, the first decides.
 _MARKS: tuple[tuple[str, TextFormat], ...] = (
@@ -665,7 +665,7 @@ class CallingProbe:
     Args:
         native: With a tool in the request.
         text: With the tool described in the prompt, and the call written as text.
-        guided: With the reply held to a schema.
+        guided: With the reply pending to a schema.
     """
 
     native: str | None
