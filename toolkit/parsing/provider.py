@@ -645,7 +645,7 @@ class CallingProbe:
     Args:
         native: With a tool in the request.
         text: With the tool described in the prompt, and the call written as text.
-        guided: With the reply pending to a schema.
+        guided: With the reply held to a schema.
     """
 
     native: str | None

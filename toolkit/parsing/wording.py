@@ -22,7 +22,7 @@ from toolkit.schema.nodes import Nodes, is_object
 from toolkit.schema.problems import ExampleTooLargeError, make_example
 
 CallingWay: TypeAlias = Literal["native", "text", "guided"]
-"""How a model is asked for calls: by the tools of its server, by a prompt, or by replies pending to schemas."""
+"""How a model is asked for calls: by the tools of its server, by a prompt, or by replies held to schemas."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
