@@ -673,11 +673,12 @@ def _read_detail(
     elif detail["loc"] and detail["loc"][-1] == "[key]":
         message = f"{WRONG_NAME}: {message}"
     elif not code.startswith(_SHOWN_PREFIXES):
-        # For a text that is no attempt at the form, its phrase explains more: "a date like ...".
-        came = value_at(value, path)
-        is_attempt = isinstance(came, str) and any(letter.isdigit() for letter in came)
-        is_form = code.endswith(_SYNTAX_ERRORS) and _names_form(nodes, nodes.at(path))
-        return Problem(path=path, kind=kind, reason="" if is_form and not is_attempt else message)
+        if code.endswith(_SYNTAX_ERRORS) and _names_form(nodes, nodes.at(path)):
+            # For a text that is no attempt at the form, its phrase explains more: "a date like ...".
+            came = value_at(value, path)
+            is_attempt = isinstance(came, str) and any(letter.isdigit() for letter in came)
+            message = message if is_attempt else ""
+        return Problem(path=path, kind=kind, reason=message)
     return Problem(path=path, kind="wrong", reason=message, is_always_shown=True)
 
 
