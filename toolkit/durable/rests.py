@@ -62,11 +62,14 @@ ENDED: frozenset[str] = frozenset({"done", "failed", "cancelled"})
 RESTING: frozenset[str] = ENDED | {"waiting"}
 """The states in which a run is a row, and nothing else."""
 
+MESSAGES: frozenset[str] = frozenset({"say", "steer"})
+"""The kinds of items of the inbox that are messages. Those sent before a cancellation resume nothing."""
+
 TAKEN_AT_REST: Mapping[str, Collection[str]] = {
     "waiting": {"decide", "cancel"},
-    "done": {"say", "steer"},
-    "failed": {"say", "steer", "retry"},
-    "cancelled": {"say", "steer", "retry"},
+    "done": MESSAGES,
+    "failed": {*MESSAGES, "retry"},
+    "cancelled": {*MESSAGES, "retry"},
 }
 """The kinds of items of the inbox that resume a run at rest, by its state."""
 
@@ -435,7 +438,7 @@ class RunSegment:
             ctx = loop.make_context(self._place)
             if inspect.isawaitable(ctx):
                 ctx = await ctx
-        said = [read_message(item) for item in items if item.kind in ("say", "steer")]
+        said = [read_message(item) for item in items if item.kind in MESSAGES]
         if isinstance(self.begin, Rest) and self.begin.snapshot is not None:
             handle: ToolLoopHandle[Any, Any] = ToolLoopHandle.restore(
                 self.begin.snapshot,

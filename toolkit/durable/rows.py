@@ -23,6 +23,7 @@ from toolkit.dataclass import dataclass
 from toolkit.durable.contents import StoredText, check_json, check_storable_text, split_value, write_value
 from toolkit.durable.rests import (
     ENDED,
+    MESSAGES,
     RESTING,
     TAKEN_AT_REST,
     VOID_AT_REST,
@@ -310,10 +311,11 @@ class RunRows:
             items = self._read_items(connection, run_id)
             kinds = TAKEN_AT_REST[rest.state] if rest.is_read else {"retry"}
             wanted = [item for item in items if item.kind in kinds]
+            stopped = self._find_last_cancel(connection, run_id)
             void = [item.id for item in items if item.kind in VOID_AT_REST[rest.state]]
             if void:
                 connection.execute(inbox.update().where(inbox.c.id.in_(void)).values(segment=_VOID))
-            if not wanted:
+            if all(item.kind in MESSAGES and item.id < stopped for item in wanted):
                 return False
             following = row.segment + 1
             values = {"segment": following, "state": "queued", "attempts": 0, "attempt": None, "due": None}
@@ -328,6 +330,10 @@ class RunRows:
             connection.execute(inbox.update().where(inbox.c.id.in_(taken)).values(segment=following))
             self._enqueue_segment(connection, row, following, begin)
         return True
+
+    def _find_last_cancel(self, connection: sa.Connection, run_id: str) -> int:
+        query = sa.select(sa.func.max(inbox.c.id)).where(inbox.c.run_id == run_id, inbox.c.kind == "cancel")
+        return connection.scalar(query) or 0
 
     def _write_items(self, run_id: str, items: Sequence[InboxItem]) -> list[dict[str, Any]]:
         """Return items as a segment begins with them; their large contents are stored with the rows of the inbox."""
@@ -477,10 +483,14 @@ class RunRows:
         is_taken = sa.or_(
             *((runs.c.state == state) & inbox.c.kind.in_(kinds) for state, kinds in TAKEN_AT_REST.items())
         )
+        later = inbox.alias()
+        is_stopped = inbox.c.kind.in_(MESSAGES) & sa.exists().where(
+            later.c.run_id == inbox.c.run_id, later.c.kind == "cancel", later.c.id > inbox.c.id
+        )
         query = (
             sa.select(inbox.c.run_id, sa.func.max(inbox.c.id))
             .join(runs, runs.c.run_id == inbox.c.run_id)
-            .where(inbox.c.segment.is_(None), is_taken)
+            .where(inbox.c.segment.is_(None), is_taken, ~is_stopped)
             .group_by(inbox.c.run_id)
             .order_by(sa.func.max(inbox.c.id).desc())
         )
@@ -565,7 +575,7 @@ class RunRows:
         """Return the items that were not taken, and the messages of failed segments, whose logs are continued."""
         is_open: sa.ColumnElement[bool] = inbox.c.segment.is_(None)
         if logs:
-            is_open |= inbox.c.segment.in_(logs) & inbox.c.kind.in_(("say", "steer"))
+            is_open |= inbox.c.segment.in_(logs) & inbox.c.kind.in_(MESSAGES)
         query = sa.select(inbox.c.id, inbox.c.kind, inbox.c.key, inbox.c.body).where(inbox.c.run_id == run_id, is_open)
         rows = connection.execute(query.order_by(inbox.c.id)).all()
         return [self._read_item(connection, run_id, *row) for row in rows]

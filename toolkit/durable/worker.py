@@ -36,6 +36,7 @@ from toolkit.durable.event_writer import AttemptEvents, EventWriter
 from toolkit.durable.loops import DurableLoop, RunPlace, StartRate
 from toolkit.durable.operations import RunSearch, WatchedWorker, forget_worker, watch_worker
 from toolkit.durable.rests import (
+    MESSAGES,
     InboxItem,
     Rest,
     RunSegment,
@@ -335,7 +336,7 @@ class _Attempt:
         """
         if not self._has_inbox or self._refuse_forged(item):
             return
-        if item.kind in ("steer", "say"):
+        if item.kind in MESSAGES:
             self._steering.deliver(item.id, item.kind, read_message(item))
         elif item.kind == "cancel":
             self._cancel_item = item
@@ -406,7 +407,7 @@ class _Attempt:
     def _find_messages(self) -> list[InboxItem]:
         """Return the messages that came while segments of this run moved, without those that this one began with."""
         known = {item["id"] for item in self._begin.get("items", ())}
-        said = [item for item in self._facts.items if item.kind in ("say", "steer") and item.id not in known]
+        said = [item for item in self._facts.items if item.kind in MESSAGES and item.id not in known]
         return [item for item in said if not self._refuse_forged(item)]
 
     async def _restore_begin(self) -> None:
