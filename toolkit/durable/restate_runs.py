@@ -29,7 +29,8 @@ from restate import (
 from restate.exceptions import SuspendedException
 from restate.serde import BytesSerde, JsonSerde
 
-from toolkit.chat import Message
+from toolkit.chat import Message, UserMessage, validate_transcript
+from toolkit.chat.messages import messages_to_plain
 from toolkit.dataclass import dataclass
 from toolkit.durable.journals import ReplayJournal, StoredEntry, is_inside
 from toolkit.durable.loops import DurableLoop, LoopQueue, RunPlace
@@ -78,6 +79,8 @@ def restate_service(loop: DurableLoop[Any, Any]) -> VirtualObject:
     - ``decide``: ``{"call_id": ..., "binding": ..., "decision": {"kind": "approve"}}`` decides on a call that awaits
       it, and goes on; or ``{"kind": "deny", "reason": ...}``, ``{"kind": "modify", "arguments": ...}``, and
       ``{"kind": "abort", "reason": ...}``. A second decider gets error 409.
+    - ``say``: ``{"message": ...}``, a text or a message as JSON, adds something: the run goes on with it once it has
+      come to its end, after the decisions that it awaits.
     - ``status``: the ``state``, and the calls that are ``pending``.
     - ``result``: its last rest.
     - ``cancel``: running calls are cancelled, and the transcript is closed.
@@ -98,6 +101,7 @@ def restate_service(loop: DurableLoop[Any, Any]) -> VirtualObject:
     handlers = _RunHandlers(loop)
     service.handler("start")(handlers.start)
     service.handler("decide")(handlers.decide)
+    service.handler("say")(handlers.say)
     service.handler("forget")(handlers.forget)
     service.handler("status", kind="shared")(handlers.status)
     service.handler("result", kind="shared")(handlers.result)
@@ -111,7 +115,7 @@ class _RunHandlers:
     """The handlers of the runs of one loop.
 
     The state of an object is ``run``, the request that started it; ``segment``, the number of times that it has begun
-    to move; ``moving``, the invocation that moves it; and ``rest``.
+    to move; ``moving``, the invocation that moves it; ``rest``; and ``said``, the messages that no model has read.
     """
 
     def __init__(self, loop: DurableLoop[Any, Any]) -> None:
@@ -143,6 +147,22 @@ class _RunHandlers:
             )
         item = _make_item(1, *asked, cast("dict[str, Any]", decision))
         return await self._begin_segment(ctx, await _read_state(ctx, "run"), rest, [item])
+
+    async def say(self, ctx: ObjectContext, request: dict[str, Any]) -> dict[str, Any]:
+        """Add a message, which the model reads when nothing is decided on anymore; return the run's next rest.
+
+        The engine calls this when the run rests.
+        """
+        left = await _read_last_rest(ctx)
+        ctx.set("said", [*(await _read_state(ctx, "said") or ()), _read_message(request)], _PLAIN)
+        return left if left["state"] == "waiting" else await self._pass_said(ctx, left)
+
+    async def _pass_said(self, ctx: ObjectContext, left: dict[str, Any]) -> dict[str, Any]:
+        """Go on with all messages that no model has read; return the next rest."""
+        said = await _read_state(ctx, "said")
+        ctx.clear("said")
+        items = [InboxItem(id=number, kind="say", body={"message": each}) for number, each in enumerate(said, 1)]
+        return await self._begin_segment(ctx, await _read_state(ctx, "run"), read_rest(left), items)
 
     async def status(self, ctx: ObjectSharedContext) -> dict[str, Any]:
         """Return the state of the run."""
@@ -221,6 +241,8 @@ class _RunHandlers:
         if next_rest["state"] == "waiting" and self._loop.approval_expiry is not None:
             delay, body = timedelta(seconds=self._loop.approval_expiry), json.dumps(segment).encode()
             ctx.generic_send(self._loop.name, "expire", body, key=ctx.key(), send_delay=delay)
+        if next_rest["state"] in ("done", "failed") and await _read_state(ctx, "said"):
+            return await self._pass_said(ctx, next_rest)
         return next_rest
 
 
@@ -251,6 +273,21 @@ def _make_item(number: int, call_id: Any, binding: Any, decision: Mapping[str, A
     return InboxItem(
         id=number, kind="decide", body={"call_id": call_id, "binding": binding, "decision": dict(decision)}
     )
+
+
+def _read_message(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the message of a request, as it is stored.
+
+    Raises:
+        TerminalError: It has none that can stand alone.
+    """
+    message: Any = request.get("message")
+    try:
+        sent = UserMessage(message) if isinstance(message, str) else read_messages([message])[0]
+        validate_transcript([sent])
+        return messages_to_plain([sent])[0]
+    except (ToolkitError, ValueError, TypeError) as error:
+        raise TerminalError(f"the message can't be read: {error}", 400) from error
 
 
 async def _read_state(ctx: ObjectContext | ObjectSharedContext, name: str) -> Any:
