@@ -1,4 +1,4 @@
-"""The stores of conversations: in memory, in a database by SQLAlchemy, in Redis; and the text of a stored value.
+"""The stores of conversations: in memory, in a database by SQLAlchemy, in Redis.
 
 A store knows texts, a lease and a version, and nothing of what the texts say. Each write of the one who has the lease
 is one atomic step that fails once somebody else has it: a process that was frozen can write nothing late. The clock of
@@ -7,10 +7,8 @@ a lease is the store's, so that those of processes may differ.
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
-from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
@@ -20,7 +18,6 @@ from anyio import to_thread
 
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, ConversationStoreError, naming_extra
-from toolkit.json_text import write_json
 from toolkit.redaction import without_keys
 from toolkit.runtime.backend import LoopLocal, is_on_asyncio
 from toolkit.settings import FUNCTION, check_setting
@@ -29,87 +26,12 @@ if TYPE_CHECKING:
     import redis.asyncio
     import sqlalchemy as sa
 
-_SEALED = "e1:"
-"""Stands before an encrypted text; no JSON text begins so."""
-_SUMMED = "c1:"
-"""Stands before a text with its check sum, which shows that a row was edited."""
-_SUM_BYTES = 8
 _TABLES_VERSION = 1
 _LONGEST_ID = 200
 _BUSY_SECONDS = 30
 _CONNECT_SECONDS = 5
 _PAGE = 100
 _Returned = TypeVar("_Returned")
-
-
-# the text by which a value is stored
-
-
-class Cipher(Protocol):
-    """Encrypts stored values: a `Fernet` or `MultiFernet` of ``cryptography``, or an `Encryption` of durable runs.
-
-    Messages, questions and snapshots are encrypted. The ids, versions and times of conversations are not: they are
-    what a store looks them up by.
-    """
-
-    def encrypt(self, data: bytes, /) -> bytes:
-        """Return bytes that only `decrypt` can read."""
-        ...
-
-    def decrypt(self, token: bytes, /) -> bytes:
-        """Return what `encrypt` was given, also what it was given before a key was changed; raise for all else."""
-        ...
-
-
-class SealedText:
-    """Writes values as the text that is stored, and reads them.
-
-    Args:
-        cipher: None stores plain JSON.
-    """
-
-    def __init__(self, cipher: Cipher | None) -> None:
-        self._cipher = cipher
-
-    def write(self, value: object) -> str:
-        """Return a value as it is stored.
-
-        Raises:
-            TypeError: It is no JSON.
-            ValueError: The same.
-        """
-        return self.write_text(write_json(value))
-
-    def write_text(self, text: str) -> str:
-        """Return a value that is written as JSON as it is stored."""
-        if self._cipher is None:
-            return f"{_SUMMED}{_sum_up(text)}:{text}"
-        return _SEALED + b64encode(self._cipher.encrypt(text.encode())).decode()
-
-    def read_text(self, text: str) -> str:
-        """Return the JSON of a stored text.
-
-        Raises:
-            ConversationStoreError: It can't be read: it is encrypted and there is no cipher for it, or with another
-                key, or it was changed.
-        """
-        if not text.startswith(_SEALED):
-            known, _, value = text.removeprefix(_SUMMED).partition(":")
-            if known != _sum_up(value):
-                raise ConversationStoreError("a stored value was changed: its check sum does not fit")
-            return value
-        if self._cipher is None:
-            raise ConversationStoreError("it is encrypted: give the encryption that wrote it")
-        try:
-            return self._cipher.decrypt(b64decode(text.removeprefix(_SEALED))).decode()
-        except Exception as error:
-            raise ConversationStoreError(
-                f"a stored value can't be decrypted: {type(error).__name__}; is it the right key?"
-            ) from error
-
-
-def _sum_up(text: str) -> str:
-    return hashlib.blake2b(text.encode(), digest_size=_SUM_BYTES).hexdigest()
 
 
 # what a store is asked

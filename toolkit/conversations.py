@@ -46,12 +46,10 @@ from toolkit.chat import (
 from toolkit.chat.messages import messages_to_plain
 from toolkit.chat.output import ToolOutput
 from toolkit.conversation_stores import (
-    Cipher,
     ConversationEntry,
     ConversationStore,
     MemoryStore,
     RedisStore,
-    SealedText,
     SqlStore,
     StoredChange,
     StoredConversation,
@@ -78,6 +76,7 @@ from toolkit.loop.middleware import CallInfo, CallProceed, Middleware, RequestIn
 from toolkit.loop.outcome import AwaitingApproval, Cancelled, Out, Snapshot, ToolLoopResult, TypedAnswer
 from toolkit.runtime.backend import start_carried
 from toolkit.settings import check_setting
+from toolkit.stored_text import Cipher, StoredText
 from toolkit.tools.registry import ToolRegistry
 
 __all__ = [
@@ -186,7 +185,7 @@ class Conversations:
         check_setting("lease", lease, float, least=0.1)
         check_setting("wait", wait, float, least=0)
         self.store: ConversationStore = store
-        self._text = SealedText(encryption)
+        self._text = StoredText(encryption, ConversationStoreError)
         self._lease = lease
         self._wait = wait
         self._turns: weakref.WeakSet[_Draft] = weakref.WeakSet()
@@ -362,7 +361,7 @@ class _Draft:
         on_lost: Called once where it was lost.
     """
 
-    def __init__(self, store: ConversationStore, text: SealedText, conversation_id: str, lease: float) -> None:
+    def __init__(self, store: ConversationStore, text: StoredText, conversation_id: str, lease: float) -> None:
         self._store, self._text, self.id, self._lease = store, text, conversation_id, lease
         self._token = uuid.uuid4().hex
         self.messages: list[Message] = []

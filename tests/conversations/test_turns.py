@@ -36,6 +36,7 @@ from toolkit import (
 )
 from toolkit.chat import validate_transcript
 from toolkit.conversations import Conversations, ConversationStore, MemoryStore, SqlStore
+from toolkit.durable import Encryption
 from toolkit.endings import AwaitingApproval
 from toolkit.errors import (
     ConfigurationError,
@@ -774,6 +775,20 @@ async def test_an_encrypted_conversation_is_read_with_its_key_alone(tmp_path: Pa
     with pytest.raises(ConversationStoreError, match="right key"):
         await Conversations(store, encryption=Flip(b"2")).get("ada")
     await store.aclose()
+
+
+async def test_a_conversation_goes_on_with_another_key_where_the_old_one_is_given_too() -> None:
+    store, shop = MemoryStore(), Shop()
+    first, second = (
+        Encryption(encrypt=flip.encrypt, decrypt=flip.decrypt, key_id=name)
+        for name, flip in (("first", Flip(b"1")), ("second", Flip(b"2")))
+    )
+    await shop.ask(Conversations(store, encryption=first), "one", "re one")
+    both = Conversations(store, encryption=replace(second, older=[first]))
+    assert texts((await both.get("ada")).messages) == ["u:one", "a:re one"]
+    await shop.ask(both, "two", "re two")
+    with pytest.raises(ConversationStoreError, match="the key 'second': give that encryption in `older`"):
+        await Conversations(store, encryption=first).get("ada")
 
 
 async def test_a_database_that_is_not_there_is_an_error_of_the_store() -> None:

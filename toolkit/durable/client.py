@@ -21,7 +21,7 @@ from toolkit.calls.approval import Approval
 from toolkit.chat import AssistantMessage, Message, UserMessage, validate_transcript
 from toolkit.chat.messages import messages_to_plain
 from toolkit.dataclass import dataclass
-from toolkit.durable.contents import Encryption, check_json, check_number, check_storable_text
+from toolkit.durable.contents import check_json, check_number, check_storable_text
 from toolkit.durable.event_reader import DurableEvent, EventWatch, RunFollower, read_lines
 from toolkit.durable.loops import DurableLoop
 from toolkit.durable.operations import RunFilters, RunSearch, to_epoch_seconds
@@ -49,6 +49,7 @@ from toolkit.loop.outcome import Out, ToolLoopResult
 from toolkit.redaction import Scrubber
 from toolkit.run_log.entries import read_line
 from toolkit.settings import check_setting
+from toolkit.stored_text import Encryption
 from toolkit.trace_context import inject_trace_context
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@-]{0,199}")
@@ -654,7 +655,9 @@ class DurableRun(Generic[Out]):
         return f"the run is {rest.state}, and awaits no decision on this call"
 
     async def steer(self, message: str | Message) -> None:
-        """Interrupt: the model reads it before anything else is done; a run at rest goes on with it.
+        """Interrupt: the model reads it before anything else is done; a run that has ended goes on with it.
+
+        Where the run awaits decisions the model reads it after those, in place of the calls that they were on.
 
         Raises:
             TranscriptError: It can't stand alone, such as a result without its call.
@@ -682,7 +685,8 @@ class DurableRun(Generic[Out]):
     async def cancel(self, reason: str | None = None) -> None:
         """Cancel the run: running calls are cancelled within a second, and the transcript is closed.
 
-        A run that has ended stays as it is. Where no worker is there it ends when one comes.
+        A run that has ended stays as it is. Where no worker is there it ends when one comes. Messages that were sent
+        before resume nothing; the model reads them if a later message, or `retry`, resumes the run.
 
         Raises:
             ConfigurationError: As for `decide`.

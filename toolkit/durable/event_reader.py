@@ -19,7 +19,6 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from toolkit.dataclass import dataclass
-from toolkit.durable.contents import Encryption
 from toolkit.durable.rests import RESTING
 from toolkit.durable.rows import RunRows
 from toolkit.durable.storage import DatabaseThread, Storage, events, restore_lines, runs
@@ -30,6 +29,7 @@ from toolkit.run_log.entries import RECORDS, read_line
 from toolkit.run_log.log import RunLog
 from toolkit.run_log.stores import StoredLine, StoredRun
 from toolkit.runtime.backend import loop_waker
+from toolkit.stored_text import Encryption
 
 _logger = logging.getLogger("toolkit.durable")
 _CHUNK = 500

@@ -24,7 +24,7 @@ from toolkit.calls.registration import Registration
 from toolkit.calls.run import CallReturned, CallSuspended, write_waiting
 from toolkit.chat import ArgumentsDelta, ReasoningDelta, TextDelta, ToolCall
 from toolkit.dataclass import dataclass
-from toolkit.durable.contents import ContentRow, StoredText, split_value
+from toolkit.durable.contents import ContentRow, split_value
 from toolkit.durable.storage import DatabaseThread, Storage, events, runs, store_contents
 from toolkit.events import write_event
 from toolkit.loop.approvals import describe_call_end, describe_refusal
@@ -33,6 +33,7 @@ from toolkit.loop.feeds import CallDecided, ModelReplied, load_feed, write_denie
 from toolkit.loop.journal import storable_id
 from toolkit.run_log.entries import EntryCleaner, LogItem, LogRecord, ReplyText, dump_item, make_header, write_line
 from toolkit.sql_database import database_now
+from toolkit.stored_text import StoredText
 
 _EventRow: TypeAlias = dict[str, Any]
 _NO_TOOLS: Mapping[str, Registration[Any]] = {}

@@ -20,7 +20,7 @@ from sqlalchemy.exc import IntegrityError
 from toolkit.calls.run import CallReturned
 from toolkit.chat import ToolCall
 from toolkit.dataclass import dataclass
-from toolkit.durable.contents import StoredText, check_json, check_storable_text, split_value, write_value
+from toolkit.durable.contents import check_json, check_storable_text, split_value, write_value
 from toolkit.durable.rests import (
     ENDED,
     MESSAGES,
@@ -56,6 +56,7 @@ from toolkit.loop.feeds import LOST, Feed, ModelReplied, load_feed
 from toolkit.loop.journal import storable_id
 from toolkit.schema.nodes import is_object
 from toolkit.sql_database import database_now
+from toolkit.stored_text import StoredText
 
 SEGMENT_WORKFLOW = "toolkit.segment"
 """The engine's name of the workflow that a segment is."""

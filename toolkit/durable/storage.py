@@ -41,8 +41,6 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from toolkit.durable.contents import (
     BESIDE,
     ContentRow,
-    Encryption,
-    StoredText,
     check_content,
     find_digests,
     has_contents,
@@ -60,6 +58,7 @@ from toolkit.private_files import make_private, write_ahead
 from toolkit.redaction import without_keys
 from toolkit.schema.nodes import is_object
 from toolkit.settings import check_setting
+from toolkit.stored_text import Encryption, StoredText
 
 _REFUSALS = ("22", "54")
 """The classes of Postgres's codes that are about a value: data exceptions, and limits of the program."""
@@ -256,7 +255,7 @@ class Storage:
         check_setting("encryption", encryption, Encryption, None)
         parsed = _parse_url(url)
         self.url: str = parsed.render_as_string(hide_password=True).replace("+psycopg", "")
-        self.text: StoredText = StoredText(encryption)
+        self.text: StoredText = StoredText(encryption, DurableError)
         self.serializer: Serializer = _JsonSerializer(self.text)
         self.engine: sa.Engine = _make_engine(parsed)
         self._lock = threading.Lock()

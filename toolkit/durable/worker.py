@@ -31,7 +31,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from toolkit.calls.approval import Deny
 from toolkit.chat import Message
 from toolkit.dataclass import dataclass
-from toolkit.durable.contents import Encryption, has_contents, split_value
+from toolkit.durable.contents import has_contents, split_value
 from toolkit.durable.event_writer import AttemptEvents, EventWriter
 from toolkit.durable.loops import DurableLoop, RunPlace, StartRate
 from toolkit.durable.operations import RunSearch, WatchedWorker, forget_worker, watch_worker
@@ -91,6 +91,7 @@ from toolkit.run_log.log import RunRecorder
 from toolkit.runtime.backend import is_on_asyncio
 from toolkit.settings import check_setting
 from toolkit.sql_database import database_now
+from toolkit.stored_text import Encryption
 from toolkit.trace_context import enter_trace_context
 
 if TYPE_CHECKING:
