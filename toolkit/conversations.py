@@ -140,6 +140,17 @@ class _OpenRun:
         saved: list[dict[str, Any]] = self.snapshot["pending_approvals"]
         return [PendingApproval(**each) for each in saved if each["call_id"] not in self.taken]
 
+    @property
+    def interrupted(self) -> set[str]:
+        """The calls that nothing more is to be decided on, and whose results are not stored."""
+        waiting, interrupted = {each.call_id for each in self.pending}, set[str]()
+        for each in self.snapshot["loop"]["state"]["open_calls"]:
+            child = each["child"]  # the sub-agent whose calls are decided on
+            decided = {each["call_id"]} if child is None else {call["id"] for call in child["calls"]}
+            if not decided.isdisjoint(self.taken) and decided.isdisjoint(waiting):
+                interrupted.add(each["call_id"])
+        return interrupted
+
 
 @dataclass(slots=True)
 class _Asked:
@@ -402,7 +413,7 @@ class _Draft:
             validate_transcript(self.messages)
         except TranscriptError:  # its process ended before the results of the last calls were in
             self.messages = repair_transcript(self.messages)
-        lost = {call_id for run in self.open_runs for call_id in run.taken}
+        lost = {call_id for run in self.open_runs for call_id in run.interrupted}
         self.put_results([_write_lost_result(each) for each in self._find_results(lost)])
         self.drop_cut_runs()
         for each in self.asked:

@@ -34,6 +34,7 @@ from toolkit import (
     tool,
     tool_with_ctx,
 )
+from toolkit.agents import sub_agent_tool
 from toolkit.chat import validate_transcript
 from toolkit.conversations import Conversations, ConversationStore, MemoryStore, SqlStore
 from toolkit.durable import Encryption
@@ -48,6 +49,7 @@ from toolkit.errors import (
     TranscriptError,
 )
 from toolkit.events import LoopEvent, ToolExecutionUpdate
+from toolkit.loop.feeds import LOST
 from toolkit.policies import keep_last
 from toolkit.testing import FunctionProvider, ScriptedProvider
 
@@ -557,6 +559,31 @@ async def test_a_call_that_was_approved_when_its_process_died_is_not_decided_on_
     assert "may have taken effect" in texts(crashed.messages)[2]
     assert "approval is awaited" in texts(crashed.messages)[3]
     assert [each.call_id for each in (await conversations.get("ada")).pending] == ["c2"]
+
+
+async def test_a_sub_agents_call_that_was_approved_when_its_process_died_may_have_taken_effect() -> None:
+    store, found = MemoryStore(), list[Any]()
+    conversations = Conversations(store)
+
+    @tool(requires_approval=True)
+    async def refund(number: int) -> str:
+        """Refund an order."""
+        found.append(await Conversations(store).get("ada"))  # as it is found after a crash here
+        return f"refunded {number}"
+
+    reply = AssistantMessage([refund_call("i1", 1), refund_call("i2", 2)])
+    clerk = sub_agent_tool("clerk", "Gives back.", ScriptedProvider([reply, "gave back"]), ToolRegistry([refund]))
+    config, tools = ToolLoopConfig[None](on_tool_call=defer_refunds), ToolRegistry([clerk])
+    script = [ToolCall("o1", "clerk", '{"task": "Refund both."}')]
+    for options in ({"question": "Refund both."}, {"decisions": {"i1": True}}, {"decisions": {"i2": True}}):
+        async with conversations.turn("ada") as turn:
+            given: Any = options
+            await turn.run(ScriptedProvider(script), tools, config=config, **given)
+        script = ["Done."]
+    first, second = found
+    assert ([each.call_id for each in first.pending], texts(first.messages)[2][:15]) == (["i2"], "t:Not finished:")
+    assert (second.pending, texts(second.messages)[2]) == ((), "t:" + LOST)
+    assert texts((await conversations.get("ada")).messages)[2:] == ["t:gave back", "a:Done."]
 
 
 async def test_a_client_that_leaves_while_a_decided_call_runs_leaves_a_true_transcript() -> None:
