@@ -54,10 +54,10 @@ from toolkit.errors import (
     UnstorableValueError,
 )
 from toolkit.json_text import write_json
-from toolkit.private_files import make_private, write_ahead
 from toolkit.redaction import without_keys
 from toolkit.schema.nodes import is_object
 from toolkit.settings import check_setting
+from toolkit.sql_database import make_engine
 from toolkit.stored_text import Encryption, StoredText
 
 _REFUSALS = ("22", "54")
@@ -71,15 +71,12 @@ ENGINE_NAME = "toolkit"
 ENGINE_VERSION = "toolkit-1"
 """The version of the log's format: the engine would take a hash of the code, and new code could not read old logs."""
 _BUSY_SECONDS = 30
-_CONNECT_SECONDS = 5
 _LOCK_SECONDS = 5
 """The seconds after which a worker that is frozen in a transaction loses its locks."""
 _SEND_SECONDS = 60
 """The seconds after which a worker that takes no more of an answer loses its connection, and with it its locks."""
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 5.0
-_POOL_SIZE = 20
-_SQLITE_POOL_SIZE = 4  # more would only wait for one another's locks
 _SQLITE_WITH_FRACTIONS = (3, 42)  # what the engine needs from Python 3.12 on; Debian 12 has 3.40
 _FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 _Returned = TypeVar("_Returned")
@@ -413,37 +410,20 @@ def _parse_url(url: str) -> sa.URL:
 
 
 def _make_engine(url: sa.URL) -> sa.Engine:
-    if url.drivername == "sqlite":
-        assert url.database is not None
-        path = Path(url.database)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            make_private(path, "-wal", "-shm", "-journal")
-        except OSError as error:
-            raise DatabaseUnavailableError(str(url), str(error)) from error
-        engine = sa.create_engine(
-            url, pool_size=_SQLITE_POOL_SIZE, max_overflow=0, pool_timeout=_BUSY_SECONDS, hide_parameters=True
-        )
-        event.listen(engine, "connect", _set_up_sqlite)
-        event.listen(engine, "handle_error", _wait_for_space)
-        return engine
     limits = f"-c idle_in_transaction_session_timeout={_LOCK_SECONDS * 1000} -c tcp_user_timeout={_SEND_SECONDS * 1000}"
     try:
-        engine = sa.create_engine(
-            url,
-            pool_size=_POOL_SIZE,
-            max_overflow=_POOL_SIZE,
-            pool_timeout=_BUSY_SECONDS,
-            pool_pre_ping=True,
-            hide_parameters=True,
-            connect_args={
-                "connect_timeout": _CONNECT_SECONDS,
-                "application_name": ENGINE_NAME,
-                "options": limits,
-            },
-        )
-    except NoSuchModuleError as error:
+        if url.drivername == "sqlite":
+            Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
+        engine = make_engine(url, _BUSY_SECONDS, application_name=ENGINE_NAME, options=limits)
+    except (NoSuchModuleError, ImportError) as error:
         raise ConfigurationError(f"Postgres needs psycopg: `pip install 'toolkit-sdk[durable]'` ({error})") from error
+    except OSError as error:
+        raise DatabaseUnavailableError(str(url), str(error)) from error
+    if url.drivername == "sqlite":
+        event.listen(engine, "handle_error", _wait_for_space)
+        if sqlite3.sqlite_version_info < _SQLITE_WITH_FRACTIONS:
+            event.listen(engine, "connect", _add_clock)
+        return engine
     engine.dialect.use_insertmanyvalues_wo_returning = True
     event.listen(engine, "do_executemany", _execute_each)
     return engine
@@ -471,15 +451,8 @@ def _close_connection(connection: object, record: ConnectionPoolEntry) -> None:
         record.invalidate()
 
 
-def _set_up_sqlite(connection: sqlite3.Connection, record: object) -> None:  # noqa: ARG001 - as SQLAlchemy calls it
-    # A transaction that begins by reading could not be made a writing one beside another writer.
-    connection.isolation_level = "IMMEDIATE"
-    connection.execute(f"PRAGMA busy_timeout = {_BUSY_SECONDS * 1000}")
-    connection.execute("PRAGMA foreign_keys = ON")
-    write_ahead(connection, _BUSY_SECONDS)
-    connection.execute("PRAGMA synchronous = NORMAL")
-    if sqlite3.sqlite_version_info < _SQLITE_WITH_FRACTIONS:
-        connection.create_function("unixepoch", 1, _read_clock)
+def _add_clock(connection: sqlite3.Connection, record: object) -> None:  # noqa: ARG001 - as SQLAlchemy calls it
+    connection.create_function("unixepoch", 1, _read_clock)
 
 
 def _read_clock(unit: str) -> float:
