@@ -114,19 +114,15 @@ class AttemptEvents:
         is_own = item.loop_id == self.loop_id
         if isinstance(item, IterationStart) and is_own:
             self._turn = item.iteration
-        if self._only_ends and not isinstance(item, _ENDS):
+        if self._is_left_out(item):
             return
-        if isinstance(item, ApprovalRequested) and not item.reason:
-            return  # an approver that is asked about every call lets it pass
-        if isinstance(item, ArgumentsDelta) or (isinstance(item, _DELTAS) and len(self._queue) > _MOST_WAITING):
-            return  # they come whole with the reply
         if isinstance(item, (Done, Failed)) and is_own:
             self._end = _QueuedItem(item, self._turn, self._end_key)
             return
         entry = self._find_entry(item)
+        if entry in self._emitted:
+            return
         if entry is not None:
-            if entry in self._emitted:
-                return
             self._emitted.add(entry)
             if isinstance(item, ToolCallRefused):  # it waits for no entry, only for the reply before it
                 self._stored.add(entry)
@@ -134,6 +130,17 @@ class AttemptEvents:
             self._since = time.monotonic()
         self._queue.append(_QueuedItem(item, self._turn, entry))
         self._wake()
+
+    def _is_left_out(self, item: LogItem) -> bool:
+        match item:
+            case ApprovalRequested(reason=""):
+                return True  # an approver that is asked about every call lets it pass
+            case ArgumentsDelta():
+                return True  # they come whole with the reply
+            case TextDelta() | ReasoningDelta() if len(self._queue) > _MOST_WAITING:
+                return True
+            case _:
+                return self._only_ends and not isinstance(item, _ENDS)
 
     def _find_entry(self, item: LogItem) -> str | None:
         """Return the key of the entry that has the content of an event; None where no log has it."""

@@ -103,6 +103,23 @@ _FIRST_LEAVE = 0.5
 _LONGEST_LEAVE = 60.0
 """The seconds until a run is tried again that a later release has written."""
 
+_POLL_SECONDS = 0.1
+_INTERNAL_QUEUE = "_dbos_internal_queue"  # of the engine, which schedules begin their runs in
+_STOP_SECONDS = 10.0
+_BEATS_A_LEASE = 5
+_FORGET_SECONDS = 86_400.0
+_LOOK_SECONDS = 0.15
+_IDLE_LOOK_SECONDS = 0.5
+"""The pace of an idle worker: a client resumes a run itself, and this is for clients that ended before they did."""
+_DUE_SECONDS = 1.0
+_AGAIN_SECONDS = 1.0
+"""The time after which resuming a run is tried again: its rest may not have been stored yet."""
+_SEARCH_SECONDS = 30.0
+_MOST = 1_000
+_SILENT_SECONDS = 60.0
+_one_worker = threading.Lock()
+_serving: list[SegmentRunner] = []  # the engine knows one workflow a process, and so one worker
+
 
 class _EventMiddleware(Middleware[object]):
     """Writes the events of an attempt's loops."""
@@ -439,24 +456,6 @@ class _Attempt:
         self.events.replay_entry(name, value, registrations=self.loop.registry.registrations)
 
 
-_POLL_SECONDS = 0.1
-_INTERNAL_QUEUE = "_dbos_internal_queue"  # of the engine, which schedules begin their runs in
-_STOP_SECONDS = 10.0
-_one_worker = threading.Lock()
-_serving: list[SegmentRunner] = []  # the engine knows one workflow a process, and so one worker
-_BEATS_A_LEASE = 5
-_FORGET_SECONDS = 86_400.0
-_LOOK_SECONDS = 0.15
-_IDLE_LOOK_SECONDS = 0.5
-"""The pace of an idle worker: a client resumes a run itself, and this is for clients that ended before they did."""
-_DUE_SECONDS = 1.0
-_AGAIN_SECONDS = 1.0
-"""The time after which resuming a run is tried again: its rest may not have been stored yet."""
-_SEARCH_SECONDS = 30.0
-_MOST = 1_000
-_SILENT_SECONDS = 60.0
-
-
 class DurableWorker:
     """Moves the runs of some loops, in this process, while it is entered.
 
@@ -506,6 +505,7 @@ class DurableWorker:
         self._encryption = encryption
         self._keep_seconds = keep_seconds
         self._meter_provider = meter_provider
+        self._threads: list[DatabaseThread] = []
         self.executor: str = uuid.uuid4().hex
         """The name of this worker among the others."""
 
@@ -526,6 +526,7 @@ class DurableWorker:
                 await self._launch_engine()
             except BaseException:
                 with anyio.CancelScope(shield=True):
+                    await self._stop_threads()
                     await to_thread.run_sync(self._storage.close)
                 raise
         except BaseException:
@@ -541,7 +542,6 @@ class DurableWorker:
         self._watch = _InboxWatch(self._storage, self._runner, self._loops, self._keep_seconds)
         with self._storage.raising_failures():
             await to_thread.run_sync(self._register_queues)
-            await to_thread.run_sync(self._keeper.start)
         _serving.append(self._runner)
         config: DBOSConfig = {
             "name": ENGINE_NAME,
@@ -555,10 +555,10 @@ class DurableWorker:
         }
         DBOS(config=config)
         DBOS.listen_queues([queue_name(name) for name in self._loops])
-        self._log.thread.start()
+        self._threads = [each.thread for each in (self._keeper, self._writer, self._log, self._watch)]
+        for thread in self._threads:
+            thread.start()
         DBOS.launch()
-        self._writer.thread.start()
-        self._watch.thread.start()
         watch_worker(
             WatchedWorker(
                 storage=self._storage,
@@ -590,12 +590,15 @@ class DurableWorker:
             self._runner.stop_all()
             with anyio.move_on_after(_STOP_SECONDS):
                 await self._runner.wait_until_idle()
-            for stop in (self._watch.thread.stop, self._log.thread.stop, self._writer.thread.stop, self._keeper.stop):
-                await to_thread.run_sync(stop)
+            await self._stop_threads()
         finally:
             _serving.clear()
             _one_worker.release()
             await to_thread.run_sync(self._storage.close)
+
+    async def _stop_threads(self) -> None:
+        for thread in reversed(self._threads):
+            await to_thread.run_sync(thread.stop)
 
     async def _stop_late(self) -> None:
         """Stop the runs that are not at rest in time, while the engine can still release them."""
@@ -663,6 +666,7 @@ class _LeaseKeeper:
     Attributes:
         is_first: True where this worker is the one of all that hands over.
         handed_over: The number of runs that it has handed over.
+        thread: Renews the lease; when it is stopped, it ends the lease: unfinished runs are handed over at once.
     """
 
     def __init__(self, storage: Storage, executor: str, lease: float, loops: Iterable[str]) -> None:
@@ -676,23 +680,13 @@ class _LeaseKeeper:
         self.handed_over = 0
         self._last_look: float | None = None
         self._last_search = 0.0
-        self._thread = DatabaseThread("lease", self._renew_lease, again=lease / _BEATS_A_LEASE)
-
-    def start(self) -> None:
-        """Begin the lease, and renew it in a thread."""
-        self._beat_once()
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the lease: unfinished runs are handed over at once."""
-        self._thread.stop()
-        try:
-            with self._storage.engine.begin() as connection:
-                connection.execute(workers.update().where(workers.c.executor == self._executor).values(beats=-1))
-        except SQLAlchemyError as error:
-            _logger.info("the lease of worker %s could not be ended: %s", self._executor, error)
+        self.thread: DatabaseThread = DatabaseThread("lease", self._renew_lease, again=lease / _BEATS_A_LEASE)
 
     def _renew_lease(self) -> float:
+        if self.thread.is_ending:
+            with self._storage.engine.begin() as connection:
+                connection.execute(workers.update().where(workers.c.executor == self._executor).values(beats=-1))
+            return 0.0
         try:
             self._beat_once()
             self._hand_over(self._find_dead())
