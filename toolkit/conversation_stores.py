@@ -148,11 +148,7 @@ class ConversationStore(Protocol):
 
 
 def check_conversation_id(conversation_id: str) -> None:
-    """Check that a text can be the id of a conversation.
-
-    Raises:
-        ConfigurationError: It can't.
-    """
+    """Check that a text can be the id of a conversation."""
     check_setting("the id of a conversation", conversation_id, str)
     if not 0 < len(conversation_id) <= _LONGEST_ID or not conversation_id.isprintable():
         raise ConfigurationError(

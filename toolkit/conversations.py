@@ -394,11 +394,7 @@ class _Draft:
     # reading
 
     def load(self, stored: StoredConversation) -> None:
-        """Take what a store has.
-
-        Raises:
-            ConversationStoreError: It can't be read.
-        """
+        """Take what a store has."""
         try:
             self.messages = self._load_messages(stored.messages)
             self._load_state(stored.state)
@@ -478,11 +474,7 @@ class _Draft:
     # questions that have an id
 
     def add_question(self, question: Message, key: str) -> bool:
-        """Append a question to the transcript; return False where it was asked before.
-
-        Raises:
-            ConversationChangedError: Its id is that of another question.
-        """
+        """Append a question to the transcript; return False where it was asked before."""
         asked = self.find_asked(key)
         if asked is None:
             self.messages.append(question)
@@ -514,11 +506,7 @@ class _Draft:
                 each.answer, each.result = answer, plain
 
     def load_answer(self, asked: _Asked) -> ToolLoopResult[Any] | None:
-        """Return the result that answered a question; None where there is none.
-
-        Raises:
-            ConversationChangedError: It was answered, and the answer is not in the transcript anymore.
-        """
+        """Return the result that answered a question; None where there is none."""
         place = next((place for place, each in enumerate(self.messages) if each is asked.answer), None)
         if asked.result is None or place is None:
             if asked.result is None and self.messages[-1].role != "assistant":
@@ -600,10 +588,6 @@ class _Draft:
 
         Args:
             ends: True to give the lease back. Questions that came in line since are taken into the transcript.
-
-        Raises:
-            ConversationChangedError: The lease was lost: somebody else has taken the conversation over.
-            ConversationStoreError: The store was away for longer than the lease lasts.
         """
         async with self._lock:
             while not await self._write_once(ends=ends, taken=0):
@@ -1040,11 +1024,7 @@ class _TurnRun:
         return read_partials(self._config)
 
     async def run_into(self, feed: EventFeed) -> None:
-        """Run to the end, with the events for the reader of `feed`, and write the transcript whatever happens.
-
-        Raises:
-            ConversationError: It could not be written, or was taken over.
-        """
+        """Run to the end, with the events for the reader of `feed`, and write the transcript whatever happens."""
         draft = self._draft
         self.is_queued = not await self._turn.take_place(self.question, self.key)
         if self.is_queued:

@@ -36,9 +36,6 @@ class SqlDatabase:
         version: The version that this library reads.
         failure: Makes the error of a step from the address, without a password, and the reason.
         busy_seconds: How long a step waits for another one's lock.
-
-    Raises:
-        ConfigurationError: The URL can't be read, its file can't be made, or its driver is not installed.
     """
 
     def __init__(
@@ -78,9 +75,6 @@ class SqlDatabase:
             timeout: Its longest time, in seconds; None waits for its end.
             repeats: True to do it again where another process was in the way, or a connection was lost: it may be
                 done twice.
-
-        Raises:
-            Exception: That of `failure`: the database is down, slow, full or of another version.
         """
         try:
             with anyio.fail_after(timeout):
@@ -147,11 +141,7 @@ def database_now(engine: sa.Engine) -> sa.ColumnElement[Any]:
 
 
 def _open_engine(text: str, subject: str, busy_seconds: float) -> sa.Engine:
-    """Return an engine for the URL of a database.
-
-    Raises:
-        ConfigurationError: The URL can't be read, its file can't be made, or its driver is not installed.
-    """
+    """Return an engine for the URL of a database."""
     try:
         url = sa.make_url(text)
     except ArgumentError:
@@ -180,11 +170,6 @@ def make_engine(url: sa.URL, busy_seconds: float, **arguments: Any) -> sa.Engine
         url: The database; a file where it is SQLite's.
         busy_seconds: Seconds that a step waits for a connection, and for another one's lock.
         arguments: Those of the connections to a server.
-
-    Raises:
-        OSError: The file can't be made.
-        ImportError: The driver is not installed.
-        NoSuchModuleError: There is no such driver.
     """
     if url.get_backend_name() != "sqlite":
         if url.drivername == "postgresql+psycopg":

@@ -118,11 +118,7 @@ class StoredText:
         return f"{_SUMMED}{_sum_up(text)}:{text}" if self._encryption is None else self.seal(text)
 
     def read(self, text: str) -> Any:
-        """Return the value of a stored text; also of one without a check sum, as the engine of durable runs has some.
-
-        Raises:
-            ToolkitError: It was changed, or is encrypted and the key is not given.
-        """
+        """Return the value of a stored text; also of one without a check sum, as the engine of durable runs has some."""
         try:
             return json.loads(self.read_text(text) if text.startswith(_SUMMED) else self.open(text))
         except ValueError as error:
@@ -131,11 +127,7 @@ class StoredText:
             ) from error
 
     def read_text(self, text: str) -> str:
-        """Return the JSON of a stored text that has a check sum or is encrypted.
-
-        Raises:
-            ToolkitError: As for `read`.
-        """
+        """Return the JSON of a stored text that has a check sum or is encrypted."""
         if text.startswith((_SEALED, _SEALED_BY)):
             return self.open(text)
         known, _, value = text.removeprefix(_SUMMED).partition(":")
@@ -152,11 +144,7 @@ class StoredText:
         return head + b64encode(self._encryption.encrypt(text.encode())).decode()
 
     def open(self, text: str) -> str:
-        """Return the text that was stored as this one.
-
-        Raises:
-            ToolkitError: As for `read`.
-        """
+        """Return the text that was stored as this one."""
         if text.startswith(_SEALED_BY):
             key_id, _, sealed = text.removeprefix(_SEALED_BY).partition(":")
         elif text.startswith(_SEALED):
@@ -182,11 +170,7 @@ class StoredText:
         return self.seal(text) if self.is_encrypted and text else _PLAIN + text
 
     def open_error(self, text: str) -> str:
-        """Return the message that was stored as this text.
-
-        Raises:
-            ToolkitError: As for `read`.
-        """
+        """Return the message that was stored as this text."""
         return text.removeprefix(_PLAIN) if text.startswith(_PLAIN) else self.open(text)
 
 

@@ -397,21 +397,13 @@ def _check_run_id(run_id: str) -> str:
 
 
 def _check_meant(filters: RunFilters) -> None:
-    """Check that a change of many runs says which.
-
-    Raises:
-        ConfigurationError: It does not.
-    """
+    """Check that a change of many runs says which."""
     if all(value is None for value in filters.values()):
         raise ConfigurationError("this would change all runs: name those that are meant, as in state='failed'")
 
 
 def _cut_after_turn(messages: Sequence[Message], turn: int, run_id: str) -> list[Message]:
-    """Return a transcript up to the end of a turn.
-
-    Raises:
-        DurableError: There is no such turn in it.
-    """
+    """Return a transcript up to the end of a turn."""
     check_setting("turn", turn, int, least=1)
     starts = [index for index, message in enumerate(messages) if isinstance(message, AssistantMessage)]
     if turn > len(starts):

@@ -127,9 +127,6 @@ def check_content(digest: str, content: object, run_id: str, run: str) -> str:
         content: The text that stands for it; None where there is none.
         run_id: The run that the digest is of.
         run: The run, as the application names it.
-
-    Raises:
-        JournalError: It is missing or was changed.
     """
     if content is None:
         raise JournalError(f"the log of the run '{run}' was cut: the content {digest[:16]} that it has is missing")
@@ -143,11 +140,7 @@ def _digest_content(run_id: str, content: str) -> str:
 
 
 def check_storable_text(place: str, text: str) -> None:
-    """Check that a text can stand in a column that rows are looked up by.
-
-    Raises:
-        UnstorableValueError: It can't.
-    """
+    """Check that a text can stand in a column that rows are looked up by."""
     if "\x00" in text:
         raise UnstorableValueError(place, "it has a NUL character, which no database takes: leave that out")
     if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
@@ -159,21 +152,13 @@ def check_storable_text(place: str, text: str) -> None:
 
 
 def check_number(place: str, number: int) -> None:
-    """Check that a number can stand in a column.
-
-    Raises:
-        UnstorableValueError: It can't.
-    """
+    """Check that a number can stand in a column."""
     if not -_MOST_NUMBER <= number <= _MOST_NUMBER:
         raise UnstorableValueError(place, f"it is {number}: give one of at most {_MOST_NUMBER:,}")
 
 
 def check_json(place: str, value: object) -> None:
-    """Check that a value is JSON, part for part.
-
-    Raises:
-        UnstorableValueError: A part is not; the place says which.
-    """
+    """Check that a value is JSON, part for part."""
     try:
         found = _find_no_json(value, place)
     except RecursionError:
@@ -211,22 +196,13 @@ def split_value(
         run_id: The run.
         value: JSON.
         text: The same, written; None writes it.
-
-    Raises:
-        TypeError: It is no JSON.
-        ValueError: The same.
     """
     small, beside = set_aside(value, write_json(value) if text is None else text, run_id)
     return small, [{"run_id": run_id, "digest": key, "value": stored.write(beside[key])} for key in beside]
 
 
 def write_value(stored: StoredText, run_id: str, value: Any) -> tuple[str, Sequence[ContentRow]]:
-    """Return a value as it is stored, and the rows of its large contents.
-
-    Raises:
-        TypeError: It is no JSON.
-        ValueError: The same.
-    """
+    """Return a value as it is stored, and the rows of its large contents."""
     text = write_json(value)
     small, rows = split_value(stored, run_id, value, text)
     return stored.write_text(text if small is value else write_json(small)), rows

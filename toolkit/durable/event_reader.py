@@ -164,11 +164,7 @@ class _WaitingReader:
 
 
 class EventWatch:
-    """Looks for new events, in a thread, while readers wait.
-
-    Args:
-        engine: The database.
-    """
+    """Looks for new events, in a thread, while readers wait."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
@@ -249,21 +245,13 @@ class EventWatch:
 
 
 class DurableStore:
-    """A `RunStore` that only reads: workers write.
-
-    Args:
-        storage: The database.
-    """
+    """A `RunStore` that only reads: workers write."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
     def append(self, run_id: str, lines: bytes) -> None:  # noqa: ARG002 - as the protocol has it
-        """Refuse to write.
-
-        Raises:
-            DurableError: Always.
-        """
+        """Refuse to write."""
         raise DurableError("the log of a durable run is written by its worker alone")
 
     def touch(self, run_ids: Iterable[str]) -> None:
@@ -294,11 +282,7 @@ class DurableStore:
         return b"".join(line.encode() + b"\n" for line in lines)
 
     def add_answer(self, run_id: str, line: bytes) -> None:  # noqa: ARG002 - as the protocol has it
-        """Refuse to write.
-
-        Raises:
-            DurableError: Always.
-        """
+        """Refuse to write."""
         raise DurableError("decide on the calls of a durable run by `await run.decide(...)`")
 
     def read_answers(self, run_id: str) -> list[bytes]:  # noqa: ARG002 - as the protocol has it
@@ -324,9 +308,6 @@ def open_durable_log(url: str, encryption: Encryption | None = None) -> RunLog:
     """Return the durable runs of a database as run logs; blocks.
 
     The connections are closed with the last reference to it, since a run log has nothing to close.
-
-    Raises:
-        DatabaseUnavailableError: The database can't be reached.
     """
     storage = Storage(url, encryption)
     store = DurableStore(storage)

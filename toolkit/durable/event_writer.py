@@ -342,9 +342,6 @@ class _RowMaker:
 class EventWriter:
     """Writes the rows of events.
 
-    Args:
-        storage: The database.
-
     Attributes:
         thread: Writes, and writes all waiting events when it is stopped.
     """
@@ -372,9 +369,6 @@ class EventWriter:
             attempt: The attempt.
             values: The columns of the run's row.
             also: Writes more in the same transaction.
-
-        Raises:
-            Exception: The database is away.
         """
         with self._lock:
             attempt.release_end()
@@ -398,11 +392,7 @@ class EventWriter:
         return max(0.0, self._next_text - time.monotonic()) if has_text else None
 
     def _write_waiting(self, waiting: list[AttemptEvents]) -> None:
-        """Write the events of all attempts together, or of each by itself if the database refuses that.
-
-        Raises:
-            SQLAlchemyError: The database is away, or refuses the events of one of them.
-        """
+        """Write the events of all attempts together, or of each by itself if the database refuses that."""
         try:
             self._write_rows(waiting, {})
         except SQLAlchemyError:

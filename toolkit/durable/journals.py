@@ -56,21 +56,12 @@ class ReplayJournal(ABC):
             self._take_stored(stored)
 
     async def once(self, entry: JournalEntry) -> JournalValue:
-        """Return the stored value of an entry, or do its work and store the value.
-
-        Raises:
-            JournalError: Another entry is stored at its position, or the value is no JSON.
-            Exception: Another worker has taken the run over.
-        """
+        """Return the stored value of an entry, or do its work and store the value."""
         [value] = await self.all([entry])
         return value
 
     async def all(self, entries: Sequence[JournalEntry]) -> list[JournalValue]:
-        """Do so with several entries at once.
-
-        Raises:
-            BaseException: The first that came out of the work of one, when all have ended.
-        """
+        """Do so with several entries at once."""
         left = await self._open_entries()
         first = self._position + 1
         self._position += len(entries)
@@ -106,11 +97,7 @@ class ReplayJournal(ABC):
         return None
 
     async def finish(self) -> None:
-        """Check that no stored entry is left when the run rests.
-
-        Raises:
-            JournalError: One is.
-        """
+        """Check that no stored entry is left when the run rests."""
         left = await self._open_entries()
         if left:
             raise JournalError(
@@ -158,9 +145,6 @@ class ReplayJournal(ABC):
 
         Of calls at the same time later ones may be stored and an earlier one not, and nothing follows them. A decision
         that didn't hold is not stored, and is found again in the start of its segment.
-
-        Raises:
-            JournalError: The log was cut.
         """
         if self._last > self._position and not entry.name.startswith("decided "):
             raise JournalError(
@@ -191,11 +175,7 @@ def is_inside(path: str, call: str) -> bool:
 
 
 def check_readable(name: str, stored: Any) -> JournalValue:
-    """Return the stored value of an entry.
-
-    Raises:
-        JournalError: It can't be read.
-    """
+    """Return the stored value of an entry."""
     if isinstance(stored, JournalError):
         raise stored
     if not is_object(stored):
@@ -406,9 +386,6 @@ class SqliteLog:
 
     Attributes:
         run_id: The id of the run, which no other has.
-
-    Raises:
-        ConfigurationError: The file can't be used, or another process moves the run.
     """
 
     def __init__(
@@ -444,11 +421,7 @@ class SqliteLog:
         return str(row[0])
 
     def read_entries(self, path: str) -> dict[int, tuple[str, JournalValue]]:
-        """Return the entries of the run or of one inside of it, by position.
-
-        Raises:
-            JournalError: One was changed, or can't be decrypted.
-        """
+        """Return the entries of the run or of one inside of it, by position."""
         with self._lock:
             rows = self._use_database().execute(
                 "SELECT position, name, value, seal FROM entry WHERE run_id = ? AND path = ?", (self.run_id, path)
@@ -487,11 +460,7 @@ class SqliteLog:
         return check_content(digest, content, self.run_id, self._name)
 
     def write_entry(self, path: str, position: int, name: str, value: JournalValue) -> None:
-        """Store an entry; once this returns, no crash undoes it.
-
-        Raises:
-            JournalError: It can't be stored.
-        """
+        """Store an entry; once this returns, no crash undoes it."""
         try:
             text = write_json(value, allow_nan=False)
             small, contents = set_aside(value, text, self.run_id)
@@ -569,11 +538,7 @@ class SqliteLog:
 
 
 def _open_database(file: Path, *, is_synced: bool = False) -> sqlite3.Connection:
-    """Open a file, and make its tables if it is new.
-
-    Raises:
-        ConfigurationError: It is no journal, or one of another version.
-    """
+    """Open a file, and make its tables if it is new."""
     with suppress(OSError):  # SQLite fails with it then, with the reason
         make_private(file, "-wal", "-shm", "-journal")
     connection = sqlite3.connect(file, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
@@ -627,9 +592,6 @@ class RunLock:
 
     Args:
         path: The file; made where there is none, and removed when the lock is given back.
-
-    Raises:
-        BlockingIOError: Another process has it.
     """
 
     __slots__ = ("_descriptor", "_path", "_process")

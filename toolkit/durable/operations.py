@@ -59,23 +59,14 @@ class RunFilters(TypedDict, total=False):
 
 
 class RunSearch:
-    """Finds, counts and deletes runs by filters; blocks.
-
-    Args:
-        storage: The database.
-    """
+    """Finds, counts and deletes runs by filters; blocks."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._rows = RunRows(storage)
 
     def find(self, *, limit: int, after: str | None, **filters: Unpack[RunFilters]) -> list[RunRow]:
-        """Return runs, the newest first, from behind the one with the id `after` on.
-
-        Raises:
-            ConfigurationError: A filter can't be applied.
-            DurableRunNotFoundError: There is no run `after`.
-        """
+        """Return runs, the newest first, from behind the one with the id `after` on."""
         query = sa.select(*COLUMNS).order_by(runs.c.created.desc(), runs.c.run_id.desc()).limit(limit)
         query = query.where(self._write_condition(filters))
         if after is not None:
@@ -87,33 +78,21 @@ class RunSearch:
             return [self._rows.to_row(found) for found in connection.execute(query).all()]
 
     def count(self, **filters: Unpack[RunFilters]) -> dict[DurableState, int]:
-        """Return the number of runs in each state.
-
-        Raises:
-            ConfigurationError: A filter can't be applied.
-        """
+        """Return the number of runs in each state."""
         query = sa.select(runs.c.state, sa.func.count()).where(self._write_condition(filters)).group_by(runs.c.state)
         with self._storage.engine.connect() as connection:
             found = {row[0]: int(row[1]) for row in connection.execute(query).all()}
         return {state: found.get(state, 0) for state in STATES}
 
     def find_ids(self, states: Sequence[str], last: str, **filters: Unpack[RunFilters]) -> list[str]:
-        """Return the ids of some runs in these states, in order, from behind the last one of the slice before.
-
-        Raises:
-            ConfigurationError: A filter can't be applied.
-        """
+        """Return the ids of some runs in these states, in order, from behind the last one of the slice before."""
         query = sa.select(runs.c.run_id).where(self._write_condition(filters), runs.c.state.in_(states))
         query = query.where(runs.c.run_id > last).order_by(runs.c.run_id).limit(SLICE)
         with self._storage.engine.connect() as connection:
             return list(connection.execute(query).scalars())
 
     def delete_slice(self, states: Sequence[str], **filters: Unpack[RunFilters]) -> int:
-        """Delete some of the runs in these states in one transaction; return how many, 0 where none are left.
-
-        Raises:
-            ConfigurationError: A filter can't be applied.
-        """
+        """Delete some of the runs in these states in one transaction; return how many, 0 where none are left."""
         meant = sa.select(runs.c.run_id).where(self._write_condition(filters), runs.c.state.in_(states)).limit(SLICE)
         with self._storage.engine.begin() as connection:
             # Those that another process is about to resume or to delete are its own.
@@ -150,11 +129,7 @@ class RunSearch:
         return True
 
     def _write_condition(self, filters: RunFilters) -> sa.ColumnElement[bool]:
-        """Return the condition of the runs that are meant.
-
-        Raises:
-            ConfigurationError: A filter can't be applied.
-        """
+        """Return the condition of the runs that are meant."""
         check_filters(filters)
         loop = filters.get("loop")
         name = loop.name if isinstance(loop, DurableLoop) else loop
@@ -336,12 +311,7 @@ def _read_as_first() -> RunFigures | None:
 
 
 def check_filters(filters: Mapping[str, Any]) -> None:
-    """Check that filters can be applied.
-
-    Raises:
-        ConfigurationError: One is unknown, or of another type.
-        UnstorableValueError: No run can have such a text.
-    """
+    """Check that filters can be applied."""
     unknown = sorted(filters.keys() - RunFilters.__annotations__.keys())
     if unknown:
         raise ConfigurationError(f"runs are not found by {unknown[0]!r}: {', '.join(RunFilters.__annotations__)} are")
@@ -358,11 +328,7 @@ def check_filters(filters: Mapping[str, Any]) -> None:
 
 
 def to_epoch_seconds(time: datetime | float) -> float:
-    """Return a time in seconds since 1970.
-
-    Raises:
-        ConfigurationError: It has no time zone.
-    """
+    """Return a time in seconds since 1970."""
     if not isinstance(time, datetime):
         return float(time)
     if time.tzinfo is None:

@@ -210,11 +210,7 @@ class _RunHandlers:
         await self._begin_segment(ctx, await _read_state(ctx, "run"), rest, items)
 
     def _read_start(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the start of a run, as it is stored.
-
-        Raises:
-            TerminalError: The request is wrong.
-        """
+        """Return the start of a run, as it is stored."""
         prompt: Any = request.get("prompt")
         tenant: Any = request.get("tenant", "")
         metadata: Any = request.get("metadata") or {}
@@ -276,11 +272,7 @@ def _make_item(number: int, call_id: Any, binding: Any, decision: Mapping[str, A
 
 
 def _read_message(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the message of a request, as it is stored.
-
-    Raises:
-        TerminalError: It has none that can stand alone.
-    """
+    """Return the message of a request, as it is stored."""
     message: Any = request.get("message")
     try:
         sent = UserMessage(message) if isinstance(message, str) else read_messages([message])[0]
@@ -295,11 +287,7 @@ async def _read_state(ctx: ObjectContext | ObjectSharedContext, name: str) -> An
 
 
 async def _read_last_rest(ctx: ObjectContext | ObjectSharedContext) -> dict[str, Any]:
-    """Return the last rest of an object's run.
-
-    Raises:
-        TerminalError: It has not come to rest yet.
-    """
+    """Return the last rest of an object's run."""
     rest: dict[str, Any] | None = await _read_state(ctx, "rest")
     if rest is None:
         raise TerminalError(f"run '{ctx.key()}' was not started, or has not come to rest yet", 404)
@@ -492,11 +480,7 @@ def _write_refusal(error: BaseException) -> bytes:
 
 
 def _read_value(text: bytes) -> JournalValue:
-    """Return the value of an entry.
-
-    Raises:
-        CutError: Its work was refused.
-    """
+    """Return the value of an entry."""
     value: JournalValue = json.loads(text)
     if _REFUSED in value:
         name, text = value[_REFUSED]
@@ -563,11 +547,7 @@ class _InnerLogs:
         return bool(entries)
 
     async def store(self, path: str, position: int, name: str, value: JournalValue) -> None:
-        """Store an entry; when this returns, no crash undoes it.
-
-        Raises:
-            JournalError: The value can't be stored, or the call has ended.
-        """
+        """Store an entry; when this returns, no crash undoes it."""
         try:
             text = write_json([path, position, name, value])
         except (TypeError, ValueError, RecursionError) as error:
@@ -586,11 +566,7 @@ class _InnerLogs:
         return [value for entries in inner for _, value in entries.values()]
 
     def open_log(self, path: str) -> Journal:
-        """Return the log of a loop inside of the calls that the path names.
-
-        Raises:
-            ConfigurationError: The call has ended.
-        """
+        """Return the log of a loop inside of the calls that the path names."""
         if self._is_over:
             raise ConfigurationError(f"a loop begins inside of call '{path}', which has ended: await it in its tool")
         run_id = hashlib.sha256(f"{self._run_id}/{path}".encode()).hexdigest()[:32]

@@ -145,11 +145,7 @@ class Rest:
         return [] if self.snapshot is None else [PendingApproval(**each) for each in self.snapshot["pending_approvals"]]
 
     def load_result(self) -> ToolLoopResult[Any]:
-        """Return the result of the loop.
-
-        Raises:
-            DurableError: The run failed.
-        """
+        """Return the result of the loop."""
         if self.result is None:
             raise DurableError(f"the run failed with {self.ending}: {self.error}")
         snapshot = self.snapshot if self.state == "waiting" else None
@@ -161,12 +157,7 @@ class Rest:
 
 
 def write_prompt(prompt: str | Sequence[Message], system_prompt: SystemPrompt[Any]) -> list[dict[str, Any]]:
-    """Return the start of a run as JSON values, with a system prompt that is a text.
-
-    Raises:
-        ConfigurationError: It is empty, or a whole request.
-        DurableError: It is no transcript, or can't be stored.
-    """
+    """Return the start of a run as JSON values, with a system prompt that is a text."""
     if isinstance(prompt, ChatRequest):
         raise ConfigurationError(
             "a durable run starts from a question or a transcript: the settings of requests are its provider's, and "
@@ -185,12 +176,7 @@ def write_prompt(prompt: str | Sequence[Message], system_prompt: SystemPrompt[An
 
 
 def read_rest(output: object) -> Rest:
-    """Return the rest that a segment left, from its JSON value.
-
-    Raises:
-        LaterReleaseError: It is of a later version.
-        DurableError: It is of another one, or was changed.
-    """
+    """Return the rest that a segment left, from its JSON value."""
     left = cast("dict[str, Any]", output) if isinstance(output, dict) else {}
     version: object = left.get("v")
     if isinstance(version, int) and version > _VERSION:
@@ -208,11 +194,7 @@ def read_rest(output: object) -> Rest:
 
 
 def read_answer(loop: DurableLoop[Any, Out], result: ToolLoopResult[Any]) -> Out | None:
-    """Return the answer of a result, of the loop's type; without one, the output of a tool as JSON values, or None.
-
-    Raises:
-        DurableError: It is of another type, as after a release that changed the type.
-    """
+    """Return the answer of a result, of the loop's type; without one, the output of a tool as JSON values, or None."""
     answer = loop.config.answer
     if answer is None or not isinstance(result.reason, TypedAnswer):
         return cast("Out | None", result.output)
@@ -230,11 +212,7 @@ def read_messages(plain: Sequence[Mapping[str, Any]]) -> list[Message]:
 
 
 def write_decision(answer: Approval | bool | str) -> dict[str, Any]:
-    """Return a decision as JSON values.
-
-    Raises:
-        ConfigurationError: It decides nothing.
-    """
+    """Return a decision as JSON values."""
     match to_approval(answer):
         case Approve():
             return {"kind": "approve"}
@@ -402,11 +380,7 @@ class RunSegment:
         return _sign_part(key, "transcript", [self._place.run_id, messages])
 
     def _check_seal(self, rest: Rest) -> None:
-        """Check the seal of a transcript that the run goes on from, where its loop has a key.
-
-        Raises:
-            DurableError: It was made without the key, or changed.
-        """
+        """Check the seal of a transcript that the run goes on from, where its loop has a key."""
         key = self._loop.config.signing_key
         if key is not None and not _is_same(rest.seal, self._seal_messages(key, rest.messages)):
             raise DurableError("the transcript that the run goes on from was changed, or made without its signing_key")

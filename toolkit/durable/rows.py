@@ -161,21 +161,13 @@ class AttemptFacts:
 
 
 class RunRows:
-    """Reads and writes the rows of runs and of their inbox; blocks.
-
-    Args:
-        storage: The database.
-    """
+    """Reads and writes the rows of runs and of their inbox; blocks."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
     def start(self, row: RunRow, begin: Mapping[str, Any]) -> RunRow:
-        """Begin a run, or return the one that has its id.
-
-        Raises:
-            UnstorableValueError: The prompt or the metadata can't be stored.
-        """
+        """Begin a run, or return the one that has its id."""
         now = time.time()
         check_json("metadata", row.metadata)
         try:
@@ -197,12 +189,7 @@ class RunRows:
         return self.read(row.run_id)
 
     def read(self, run_id: str) -> RunRow:
-        """Return one run.
-
-        Raises:
-            DurableRunNotFoundError: There is none of this id.
-            UnstorableValueError: It can be none.
-        """
+        """Return one run."""
         check_storable_text("the id of a run", run_id)
         with self._storage.engine.connect() as connection:
             found = connection.execute(sa.select(*COLUMNS).where(runs.c.run_id == run_id)).one_or_none()
@@ -211,11 +198,7 @@ class RunRows:
         return self.to_row(found)
 
     def read_rest(self, row: RunRow) -> Rest | None:
-        """Return how a run came to rest; None while it moves or waits for a worker.
-
-        Raises:
-            DurableError: Its last segment is not there, or can't be read.
-        """
+        """Return how a run came to rest; None while it moves or waits for a worker."""
         return self.read_segment(row.run_id, row.segment)
 
     def read_segment(self, run_id: str, segment: int) -> Rest | None:
@@ -243,11 +226,7 @@ class RunRows:
         return None
 
     def restore(self, run_id: str, value: Any) -> Any:
-        """Return a value of the engine's with its large contents.
-
-        Raises:
-            JournalError: Contents of it are missing or were changed.
-        """
+        """Return a value of the engine's with its large contents."""
         with self._storage.engine.connect() as connection:
             return restore_value(connection, self._storage.text, run_id, value)
 
@@ -259,10 +238,6 @@ class RunRows:
             logs: The segments whose logs it goes on with; the last is the one that moves.
             attempt: The token of the attempt.
             executor: The worker, which the engine has given the segment to.
-
-        Raises:
-            DurableError: The run was deleted, or is at another segment.
-            DBOSWorkflowConflictIDError: The engine has given it to another worker meanwhile.
         """
         now = database_now(self._storage.engine)
         values = {"attempt": attempt, "attempts": runs.c.attempts + 1, "state": "running", "updated": now}
@@ -357,11 +332,7 @@ class RunRows:
             return list(connection.execute(query.limit(limit)).scalars())
 
     def delete(self, run_id: str) -> None:
-        """Delete a run and all that is stored of it.
-
-        Raises:
-            DurableError: It moves, or waits for a worker.
-        """
+        """Delete a run and all that is stored of it."""
         row = self.read(run_id)
         if not self._delete_where(run_id, runs.c.state.in_(RESTING)):
             raise DurableError(f"run '{run_id}' is {row.state}: cancel it, and delete it when it is at rest")
@@ -387,11 +358,7 @@ class RunRows:
                 delete_workflows(connection, ids)
 
     def put_item(self, run_id: str, kind: str, key: str, body: Mapping[str, Any]) -> bool:
-        """Store an item for a run; return False if the key exists.
-
-        Raises:
-            UnstorableValueError: It is no JSON.
-        """
+        """Store an item for a run; return False if the key exists."""
         for name, part in body.items():
             check_json(f"the {name}", part)
         try:
@@ -409,16 +376,8 @@ class RunRows:
     def put_decision(self, run_id: str, segment: int, body: Mapping[str, Any]) -> bool:
         """Store a decision on a call that a run awaited at the rest of a segment.
 
-        Args:
-            run_id: The run.
-            segment: That segment.
-            body: As from `seal_item`.
-
         Returns:
             Whether it is the one that counts; another one may have been made meanwhile.
-
-        Raises:
-            UnstorableValueError: It is no JSON.
         """
         key = decision_key(body["call_id"], body["binding"])
         if self.put_item(run_id, "decide", key, body):
@@ -501,11 +460,7 @@ class RunRows:
     def put_schedule(
         self, name: str, cron: str, timezone: str, context: Mapping[str, Any], *, catches_up: bool
     ) -> None:
-        """Store a schedule, in place of one of its name.
-
-        Raises:
-            ConfigurationError: The engine does not take it.
-        """
+        """Store a schedule, in place of one of its name."""
         client = self._storage.client
         taken = client.get_schedule(name)
         if taken is not None and taken["workflow_name"] != SCHEDULED_WORKFLOW:

@@ -248,9 +248,6 @@ def _refuse_entries(refused: Sequence[_WaitingEntry]) -> None:
 class EntryWriter:
     """Writes entries over one connection. While the database is away it waits, and so do the runs.
 
-    Args:
-        storage: The database.
-
     Attributes:
         thread: Writes; when it is stopped, it writes the waiting entries if the database is there, else refuses them.
     """
@@ -272,10 +269,6 @@ class EntryWriter:
             position: The entry's position in that log.
             name: Its name.
             value: Its value.
-
-        Raises:
-            JournalError: The value can't be stored.
-            DBOSWorkflowConflictIDError: Another attempt moves the run, or the worker has ended.
         """
         try:
             text, contents = write_value(self._storage.text, place.run_id, value)

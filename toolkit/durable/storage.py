@@ -137,12 +137,7 @@ def restore_values(
 
 
 def restore_lines(connection: sa.Connection, stored: StoredText, run_id: str, texts: Sequence[str]) -> list[str]:
-    """Return the lines of events that are stored as these texts.
-
-    Raises:
-        DurableError: One can't be read.
-        JournalError: Contents of one are missing or were changed.
-    """
+    """Return the lines of events that are stored as these texts."""
     lines = [stored.open(text) for text in texts]
     split = {index: _parse_line(line) for index, line in enumerate(lines) if line.startswith(_SPLIT_LINE)}
     for index, value in zip(split, restore_values(connection, stored, run_id, list(split.values())), strict=True):
@@ -169,11 +164,7 @@ def _open_content(stored: StoredText, text: str | None) -> object:
 
 
 def restore_value(connection: sa.Connection, stored: StoredText, run_id: str, value: Any) -> Any:
-    """Return a stored value with its contents.
-
-    Raises:
-        JournalError: Contents of it are missing or were changed.
-    """
+    """Return a stored value with its contents."""
     if not has_contents(value):
         return value
     [restored] = restore_values(connection, stored, run_id, [value])
@@ -277,12 +268,7 @@ class Storage:
 
     @contextmanager
     def raising_failures(self) -> Generator[None]:
-        """Raise an error of ours where the database can't be reached.
-
-        Raises:
-            DatabaseUnavailableError: The database is away, full, or no database of ours.
-            UnstorableValueError: It is there, and does not take a value.
-        """
+        """Raise `DatabaseUnavailableError` where a database is away, `UnstorableValueError` where it refuses a value."""
         try:
             yield
         except (DBAPIError, OverflowError, UnicodeEncodeError) as error:
@@ -299,12 +285,7 @@ class Storage:
             raise DatabaseUnavailableError(self.url, str(error)) from error
 
     async def ask(self, work: Callable[[], _Returned]) -> _Returned:
-        """Run a blocking function on a worker thread.
-
-        Raises:
-            DatabaseUnavailableError: The database is away.
-            UnstorableValueError: It does not take a value.
-        """
+        """Run a blocking function on a worker thread."""
         with self.raising_failures():
             return await to_thread.run_sync(work)
 
@@ -463,11 +444,7 @@ def _read_clock(unit: str) -> float:
 
 
 def _wait_for_space(context: sa.engine.ExceptionContext) -> None:
-    """Have a full disk be waited for, as the engine waits where the pool has no connection; it would give up otherwise.
-
-    Raises:
-        TimeoutError: Of SQLAlchemy's.
-    """
+    """Have the engine wait for space on a full disk as for a connection of the pool; it would give up otherwise."""
     code = getattr(context.original_exception, "sqlite_errorcode", 0)
     if code & 0xFF in _FULL:
         raise PoolTimeoutError(f"{context.original_exception}: is the disk full?") from context.original_exception
@@ -588,9 +565,6 @@ def prepare_tables(url: sa.URL, engine: sa.Engine, *, may_migrate: bool) -> None
         url: The database.
         engine: The same.
         may_migrate: False refuses tables of an earlier version.
-
-    Raises:
-        DurableError: They are of a later version, or of an earlier one and may not be migrated.
     """
     with engine.connect() as connection:
         if sa.inspect(connection).has_table(versions.name) and _check_version(connection, may_migrate=may_migrate):
@@ -619,11 +593,7 @@ def _make_engine_tables(url: sa.URL) -> None:
 
 
 def _check_version(connection: sa.Connection, *, may_migrate: bool) -> bool:
-    """Return whether the tables are of this version, and need no migration.
-
-    Raises:
-        DurableError: They can't be used, or may not be migrated.
-    """
+    """Return whether the tables are of this version, and need no migration."""
     version = _read_version(connection)
     if version == TABLES_VERSION:
         return True

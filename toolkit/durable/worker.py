@@ -405,11 +405,7 @@ class _Attempt:
         return True
 
     def _check_lost(self) -> None:
-        """Refuse to move a run that may be what ends its workers.
-
-        Raises:
-            WorkersLostError: The loop's `max_lost` workers have ended.
-        """
+        """Refuse to move a run that may be what ends its workers."""
         most, before = self.loop.max_lost, self._facts.lost - 1
         if most is not None and before >= most:
             raise WorkersLostError(self.run_id, before, describe_under_way(self._facts.stored))
@@ -776,9 +772,6 @@ class _InboxWatch:
         runner: Moves runs here.
         loops: The loops of those runs, by name.
         keep_seconds: After which runs that have ended are deleted; None never deletes them.
-
-    Attributes:
-        thread: Looks.
     """
 
     def __init__(

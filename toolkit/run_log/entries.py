@@ -299,11 +299,7 @@ def read_object(plain: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def read_header(line: bytes, where: str) -> dict[str, Any]:
-    """Return the content of the first line of a run.
-
-    Raises:
-        ConfigurationError: It is not that of a run log, or of another version.
-    """
+    """Return the content of the first line of a run."""
     plain = read_line(line)
     version = None if plain is None else plain.get("toolkit_run")
     if plain is None or version is None:
@@ -408,11 +404,7 @@ class RunSummary:
 
 
 class RunTally:
-    """Counts the entries of one run.
-
-    Args:
-        run_id: The run.
-    """
+    """Counts the entries of one run."""
 
     def __init__(self, run_id: str) -> None:
         self._facts = RunSummary(id=run_id)

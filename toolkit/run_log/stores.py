@@ -73,11 +73,7 @@ class RunStore(Protocol):
     """Stores runs as lines, each appended whole and never changed."""
 
     def append(self, run_id: str, lines: bytes) -> None:
-        """Write lines at the end of a run; the first ones make it.
-
-        Raises:
-            OSError: They can't be written; none of them is there.
-        """
+        """Write lines at the end of a run; the first ones make it."""
         ...
 
     def touch(self, run_ids: Iterable[str]) -> None:
@@ -280,9 +276,6 @@ class DatabaseStore:
 
     Args:
         path: The file; it is made with the first run.
-
-    Raises:
-        ConfigurationError: It is a database of something else, or of another version.
     """
 
     def __init__(self, path: Path) -> None:
@@ -388,11 +381,7 @@ class DatabaseStore:
 
 
 def _check_file(path: Path) -> bool:
-    """Return True if the file exists, without touching one that is not ours.
-
-    Raises:
-        ConfigurationError: It is of something else, or of another version.
-    """
+    """Return True if the file exists, without touching one that is not ours."""
     try:
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)

@@ -551,11 +551,7 @@ def test_run_{short}():
 
 
 def export_run(log: RunLog, run_id: str, form: ExportForm) -> Iterator[str]:
-    """Return the pieces of the text of a run in a form.
-
-    Raises:
-        ConfigurationError: There is no such form or run, it is no run log, or it can't be played again.
-    """
+    """Return the pieces of the text of a run in a form."""
     match form:
         case "lines":
             return export_lines(log, run_id)
