@@ -164,7 +164,7 @@ def _open_engine(text: str, subject: str, busy_seconds: float) -> sa.Engine:
 
 
 def make_engine(url: sa.URL, busy_seconds: float, **arguments: Any) -> sa.Engine:
-    """Return an engine, with a private file where it is SQLite's; it connects when it is used.
+    """Return an engine, which connects at its first use; raise `OSError` where a file of SQLite's can't be made.
 
     Args:
         url: The database; a file where it is SQLite's.

@@ -118,7 +118,7 @@ class StoredText:
         return f"{_SUMMED}{_sum_up(text)}:{text}" if self._encryption is None else self.seal(text)
 
     def read(self, text: str) -> Any:
-        """Return the value of a stored text; also of one without a check sum, as the engine of durable runs has some."""
+        """Return the value of a stored text, which may have no check sum where the engine of durable runs wrote it."""
         try:
             return json.loads(self.read_text(text) if text.startswith(_SUMMED) else self.open(text))
         except ValueError as error:

@@ -36,6 +36,27 @@ from toolkit.settings import check_setting
 
 StoredEntry = tuple[str, Any]
 """The name and the value of an entry; where the value can't be read, a text or an error stands for it."""
+Cipher = Callable[[bytes], bytes]
+"""Encrypts or decrypts a stored value."""
+_VERSION = 2
+_BUSY_SECONDS = 30.0
+_TABLES = """
+    CREATE TABLE IF NOT EXISTS run (name TEXT PRIMARY KEY, run_id TEXT NOT NULL, began REAL NOT NULL) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS entry (
+        run_id TEXT, path TEXT, position INTEGER, name TEXT NOT NULL, value BLOB NOT NULL, seal BLOB NOT NULL,
+        PRIMARY KEY (run_id, path, position)
+    ) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS content (
+        run_id TEXT, digest TEXT, value BLOB NOT NULL, PRIMARY KEY (run_id, digest)
+    );
+"""
+_LISTED = """
+    SELECT run.name, run.run_id, run.began, count(entry.position),
+        (SELECT name FROM entry AS last WHERE last.run_id = run.run_id AND last.path = ''
+         ORDER BY position DESC LIMIT 1)
+    FROM run LEFT JOIN entry ON entry.run_id = run.run_id AND entry.path = ''
+    GROUP BY run.name, run.run_id, run.began ORDER BY run.began DESC, run.name
+"""
 
 
 class ReplayJournal(ABC):
@@ -181,29 +202,6 @@ def check_readable(name: str, stored: Any) -> JournalValue:
     if not is_object(stored):
         raise JournalError(f"the entry '{name}' of the log can't be read: it was changed, or encrypted otherwise")
     return dict(stored)
-
-
-Cipher = Callable[[bytes], bytes]
-"""Encrypts or decrypts a stored value."""
-_VERSION = 2
-_BUSY_SECONDS = 30.0
-_TABLES = """
-    CREATE TABLE IF NOT EXISTS run (name TEXT PRIMARY KEY, run_id TEXT NOT NULL, began REAL NOT NULL) WITHOUT ROWID;
-    CREATE TABLE IF NOT EXISTS entry (
-        run_id TEXT, path TEXT, position INTEGER, name TEXT NOT NULL, value BLOB NOT NULL, seal BLOB NOT NULL,
-        PRIMARY KEY (run_id, path, position)
-    ) WITHOUT ROWID;
-    CREATE TABLE IF NOT EXISTS content (
-        run_id TEXT, digest TEXT, value BLOB NOT NULL, PRIMARY KEY (run_id, digest)
-    );
-"""
-_LISTED = """
-    SELECT run.name, run.run_id, run.began, count(entry.position),
-        (SELECT name FROM entry AS last WHERE last.run_id = run.run_id AND last.path = ''
-         ORDER BY position DESC LIMIT 1)
-    FROM run LEFT JOIN entry ON entry.run_id = run.run_id AND entry.path = ''
-    GROUP BY run.name, run.run_id, run.began ORDER BY run.began DESC, run.name
-"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,8 @@ SLICE = 500
 
 _AGES: Mapping[str, float] = {"1m": 60.0, "10m": 600.0, "1h": 3_600.0, "1d": 86_400.0, "7d": 604_800.0}
 _logger = logging.getLogger("toolkit.durable")
+_watched: list[WatchedWorker] = []  # a process has one worker
+_measured: set[object] = set()  # the meter providers that have the gauges
 
 
 class RunFilters(TypedDict, total=False):
@@ -253,10 +255,6 @@ class WatchedWorker:
     lag: Callable[[], float]
     moving: Callable[[], int]
     taken_over: Callable[[], int]
-
-
-_watched: list[WatchedWorker] = []  # a process has one worker
-_measured: set[object] = set()  # the meter providers that have the gauges
 
 
 def watch_worker(worker: WatchedWorker, meter_provider: Any) -> None:

@@ -54,6 +54,15 @@ _EMPTY: dict[str, Callable[[Any], Any]] = {
 }
 _LAST_WORDS = re.compile(r"\S{0,400}[ \t]?\S{0,100}$")  # a name such as "password:" and what follows it
 _OPEN_KEY = re.compile(r"PRIVATE KEY-----(?!.*-----END)", re.DOTALL)
+RUN_LOG_VERSION = 1
+"""The version of the lines; the first line of each run states it."""
+RECORDS = frozenset(
+    {"run_opened", "loop_opened", "request_made", "question_asked", "question_answered", "entries_dropped", "run_ended"}
+)
+"""The entries that are no events of a loop."""
+RunState: TypeAlias = Literal["running", "ended", "failed", "cut off", "unreadable"]
+"""``cut off`` is a run whose process was killed: no end was written."""
+_LONGEST_PROMPT = 200
 
 
 class EntryCleaner:
@@ -219,18 +228,6 @@ class ReplyText:
             return ""
         piece, self._shown = clean[len(self._shown) :], clean
         return piece
-
-
-RUN_LOG_VERSION = 1
-"""The version of the lines; the first line of each run states it."""
-
-RECORDS = frozenset(
-    {"run_opened", "loop_opened", "request_made", "question_asked", "question_answered", "entries_dropped", "run_ended"}
-)
-"""The entries that are no events of a loop."""
-RunState: TypeAlias = Literal["running", "ended", "failed", "cut off", "unreadable"]
-"""``cut off`` is a run whose process was killed: no end was written."""
-_LONGEST_PROMPT = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,6 +63,12 @@ _BEAT_SECONDS = 5.0
 _LINGER_SECONDS = 2.0
 _EXIT_SECONDS = 3.0
 _writers: WeakSet[RunWriter] = WeakSet()
+_DATABASE_ENDINGS = (".db", ".sqlite", ".sqlite3")
+_GONE_SECONDS = 15.0
+"""A run whose writer gave no sign of life for so long was cut off: a writer gives one every 5 s."""
+_FOLLOW_SECONDS = 0.2
+QuestionAnswer: TypeAlias = Literal["approve", "deny"]
+_ANSWER_POLL_SECONDS = 0.25
 
 
 class RunRecorder(Middleware[object]):
@@ -334,15 +340,6 @@ class RunWriter:
 def _flush_writers() -> None:
     for writer in list(_writers):
         writer.flush()
-
-
-_DATABASE_ENDINGS = (".db", ".sqlite", ".sqlite3")
-_GONE_SECONDS = 15.0
-"""A run whose writer gave no sign of life for so long was cut off: a writer gives one every 5 s."""
-
-_FOLLOW_SECONDS = 0.2
-QuestionAnswer: TypeAlias = Literal["approve", "deny"]
-_ANSWER_POLL_SECONDS = 0.25
 
 
 class RunLog(Middleware[object]):

@@ -73,7 +73,7 @@ class RunStore(Protocol):
     """Stores runs as lines, each appended whole and never changed."""
 
     def append(self, run_id: str, lines: bytes) -> None:
-        """Write lines at the end of a run; the first ones make it."""
+        """Write lines at the end of a run, which the first ones begin; raise `OSError`, and write none, if it fails."""
         ...
 
     def touch(self, run_ids: Iterable[str]) -> None:
