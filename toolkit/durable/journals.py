@@ -38,17 +38,35 @@ StoredEntry = tuple[str, Any]
 """The name and the value of an entry; where the value can't be read, a text or an error stands for it."""
 Cipher = Callable[[bytes], bytes]
 """Encrypts or decrypts a stored value."""
-_VERSION = 2
+_VERSION = 3
 _BUSY_SECONDS = 30.0
-_TABLES = """
-    CREATE TABLE IF NOT EXISTS run (name TEXT PRIMARY KEY, run_id TEXT NOT NULL, began REAL NOT NULL) WITHOUT ROWID;
+_TABLES = (
+    """
+    CREATE TABLE IF NOT EXISTS run (
+        name TEXT PRIMARY KEY, run_id TEXT NOT NULL, began REAL NOT NULL, entries INTEGER NOT NULL DEFAULT 0
+    ) WITHOUT ROWID
+    """,
+    """
     CREATE TABLE IF NOT EXISTS entry (
         run_id TEXT, path TEXT, position INTEGER, name TEXT NOT NULL, value BLOB NOT NULL, seal BLOB NOT NULL,
         PRIMARY KEY (run_id, path, position)
-    ) WITHOUT ROWID;
-    CREATE TABLE IF NOT EXISTS content (
-        run_id TEXT, digest TEXT, value BLOB NOT NULL, PRIMARY KEY (run_id, digest)
-    );
+    ) WITHOUT ROWID
+    """,
+    "CREATE TABLE IF NOT EXISTS content (run_id TEXT, digest TEXT, value BLOB NOT NULL, PRIMARY KEY (run_id, digest))",
+    "CREATE INDEX IF NOT EXISTS run_by_id ON run (run_id)",
+    """
+    CREATE TRIGGER IF NOT EXISTS counted AFTER INSERT ON entry BEGIN
+        UPDATE run SET entries = entries + 1 WHERE run_id = new.run_id;
+    END
+    """,
+)
+_COUNT_ENTRIES = """
+    ALTER TABLE run ADD COLUMN entries INTEGER NOT NULL DEFAULT 0;
+    UPDATE run SET entries = (SELECT count(*) FROM entry WHERE entry.run_id = run.run_id);
+"""
+"""Adds to a file of version 2 the number of entries that were written, which shows that the last ones are missing."""
+_MISSING = """
+    SELECT coalesce(max(entries), 0) - (SELECT count(*) FROM entry WHERE entry.run_id = ?1) FROM run WHERE run_id = ?1
 """
 _LISTED = """
     SELECT run.name, run.run_id, run.began, count(entry.position),
@@ -414,13 +432,17 @@ class SqliteLog:
     def _find_run(self) -> str:
         assert self._connection is not None
         made = (self._name, uuid.uuid4().hex, time.time())
-        self._connection.execute("INSERT INTO run VALUES (?, ?, ?) ON CONFLICT DO NOTHING", made)
+        self._connection.execute("INSERT INTO run (name, run_id, began) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", made)
         row = self._connection.execute("SELECT run_id FROM run WHERE name = ?", (self._name,)).fetchone()
         return str(row[0])
 
     def read_entries(self, path: str) -> dict[int, tuple[str, JournalValue]]:
         """Return the entries of the run or of one inside of it, by position."""
         with self._lock:
+            [missing] = self._use_database().execute(_MISSING, (self.run_id,)).fetchone()
+            if missing > 0:
+                count = f"{missing} of its entries {'is' if missing == 1 else 'are'}"
+                raise JournalError(f"the log of the run '{self._name}' was cut: {count} missing")
             rows = self._use_database().execute(
                 "SELECT position, name, value, seal FROM entry WHERE run_id = ? AND path = ?", (self.run_id, path)
             )
@@ -498,9 +520,11 @@ class SqliteLog:
     def delete_entry(self, path: str, position: int) -> None:
         """Delete an entry."""
         with self._lock:
-            self._use_database().execute(
-                "DELETE FROM entry WHERE run_id = ? AND path = ? AND position = ?", (self.run_id, path, position)
-            )
+            connection, which = self._use_database(), (self.run_id, path, position)
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("DELETE FROM entry WHERE run_id = ? AND path = ? AND position = ?", which)
+            connection.execute("UPDATE run SET entries = entries - 1 WHERE run_id = ?", which[:1])
+            connection.execute("COMMIT")
 
     def delete_run(self) -> None:
         """Delete the run, and all runs inside of it."""
@@ -541,7 +565,7 @@ def _open_database(file: Path, *, is_synced: bool = False) -> sqlite3.Connection
         make_private(file, "-wal", "-shm", "-journal")
     connection = sqlite3.connect(file, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     try:
-        if connection.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
+        if _read_version(connection) != _VERSION:
             _prepare_tables(file, connection)
         connection.execute(f"PRAGMA synchronous = {'FULL' if is_synced else 'NORMAL'}")
     except BaseException:
@@ -551,16 +575,31 @@ def _open_database(file: Path, *, is_synced: bool = False) -> sqlite3.Connection
 
 
 def _prepare_tables(file: Path, connection: sqlite3.Connection) -> None:
-    """Make the tables of a new file; where another process does, wait for that."""
+    """Make the tables of a new file, or migrate those of version 2; where another process does, wait for that."""
     has_tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-    version = connection.execute("PRAGMA user_version").fetchone()[0]  # asked last: others set both at once
-    if version or has_tables:
-        if version == _VERSION:
-            return
+    version = _read_version(connection)  # asked last: others set both at once
+    if has_tables and version not in (2, _VERSION):
         kind = f"of version {version}, and this library reads {_VERSION}" if version else "no journal"
         raise ConfigurationError(f"the file '{file}' is {kind}: give another one")
+    if version == _VERSION:
+        return
     write_ahead(connection, _BUSY_SECONDS)
-    connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {_VERSION}; COMMIT;")
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        if _read_version(connection) == 2:
+            for statement in _COUNT_ENTRIES.split(";"):
+                connection.execute(statement)
+        for statement in _TABLES:
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {_VERSION}")
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.rollback()
+        raise
+
+
+def _read_version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def _find_lock(file: Path, run_id: str) -> Path:
