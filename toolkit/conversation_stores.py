@@ -496,7 +496,8 @@ class SqlStore:
         """See `ConversationStore`."""
         table = self._tables.conversations
         columns = [table.c[name] for name in ("id", "version", "length", "created", "updated")]
-        found = self._sa.select(*columns).where(table.c.id.startswith(prefix, autoescape=True))
+        # Not LIKE, for which SQLite's letters have no case: it would list the conversations of "Ada" to "ada".
+        found = self._sa.select(*columns).where(self._sa.func.substr(table.c.id, 1, len(prefix)) == prefix)
         if before is not None:
             place = self._sa.tuple_(self._sa.literal(before.updated), self._sa.literal(before.id))
             found = found.where(self._sa.tuple_(table.c.updated, table.c.id) < place)
@@ -725,8 +726,9 @@ class RedisStore:
     # the server
 
     def _name_keys(self, conversation_id: str) -> list[str]:
-        head = f"{self._prefix}{conversation_id}"
-        return [head, f"{head}:messages", f"{head}:queue", f"{self._prefix}index"]
+        # The kind stands before the id, which may have any text: no key is that of another conversation.
+        kinds = ("conversation", "messages", "queue")
+        return [*(f"{self._prefix}{kind}:{conversation_id}" for kind in kinds), f"{self._prefix}index"]
 
     async def _run_script(self, name: str, conversation_id: str, *arguments: object) -> Any:
         return await self._ask_server(
