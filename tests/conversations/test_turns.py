@@ -285,7 +285,7 @@ async def test_a_question_in_line_is_answered_by_the_turn_that_is_under_way(stor
                 stream = turn.stream(ScriptedProvider([]), NOTHING, "two")
                 assert [each async for each in stream] == []
                 assert turn.is_queued
-                with pytest.raises(LoopUsageError, match="in line"):
+                with pytest.raises(LoopUsageError, match="was queued"):
                     _ = stream.result
             async with Conversations(store).turn("ada", when_busy="queue") as turn:
                 async for _ in turn.stream(ScriptedProvider([]), NOTHING, "three"):
@@ -651,7 +651,7 @@ async def test_a_holder_that_was_frozen_can_write_nothing_late(anyio_backend: st
         return ToolCall("c1", "act", "{}")
 
     async with frozen.turn("ada") as turn:
-        with pytest.raises(ConversationChangedError, match="lease ran out") as raised:
+        with pytest.raises(ConversationChangedError, match="lease expired") as raised:
             await turn.run(FunctionProvider(answer), ToolRegistry([act]), "question")
     assert ran == []
     assert raised.value.messages[0].text == "question"
