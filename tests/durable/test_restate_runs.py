@@ -138,6 +138,8 @@ def test_what_is_said_is_read_once_the_run_has_come_to_its_end(fleet: RestateFle
         fleet.server.call("/desk/spoken/say", {"message": {"role": "tool"}})
     with pytest.raises(RestateError, match="400: the message can't be read"):
         fleet.server.call("/desk/spoken/say", {})
+    with pytest.raises(RestateError, match="400: the message can't be read: the message to a durable run is empty"):
+        fleet.server.call("/desk/spoken/say", {"message": " "})
 
 
 @pytest.mark.real

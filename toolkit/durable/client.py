@@ -18,7 +18,7 @@ import anyio
 from anyio import to_thread
 
 from toolkit.calls.approval import Approval
-from toolkit.chat import AssistantMessage, Message, UserMessage, validate_transcript
+from toolkit.chat import AssistantMessage, Message, UserMessage
 from toolkit.chat.messages import messages_to_plain
 from toolkit.dataclass import dataclass
 from toolkit.durable.contents import check_json, check_number, check_storable_text
@@ -33,6 +33,7 @@ from toolkit.durable.rests import (
     read_answer,
     seal_item,
     write_decision,
+    write_message,
     write_prompt,
 )
 from toolkit.durable.rows import RunRow, RunRows, RunSchedule, decision_key
@@ -365,7 +366,7 @@ class DurableRuns:
             new_run_id: The id of the new run; None makes one up.
 
         Raises:
-            DurableError: The run has not come to rest, or has no such turn.
+            DurableError: The run has not come to rest, or has no such turn, or the new id is taken.
         """
         row = await self._ask_database(lambda: self._rows.read(run_id))
         rest = await self._ask_database(lambda: self._rows.read_rest(row))
@@ -375,7 +376,7 @@ class DurableRuns:
         begin += [UserMessage(prompt)] if isinstance(prompt, str) else list(prompt)
         forked = replace(row, run_id=_check_run_id(new_run_id or uuid.uuid4().hex))
         plain = {"prompt": messages_to_plain(begin), "trace": {}, "forked": {"run_id": run_id, "turn": turn}}
-        await self._ask_database(lambda: self._rows.start(forked, plain))
+        await self._ask_database(lambda: self._rows.start(forked, plain, is_new=True))
         return DurableRun(self._open_storage, self._watch, forked.run_id, signing_key=self._signing_key)
 
     async def delete(self, run_id: str) -> None:
@@ -663,7 +664,7 @@ class DurableRun(Generic[Out]):
 
         Raises:
             TranscriptError: It is no message of its own, such as a result without its call.
-            ConfigurationError: As for `decide`.
+            ConfigurationError: It is empty; or as for `decide`.
         """
         await self._put_message("steer", message)
 
@@ -674,14 +675,12 @@ class DurableRun(Generic[Out]):
 
         Raises:
             TranscriptError: As for `steer`.
-            ConfigurationError: As for `decide`.
+            ConfigurationError: As for `steer`.
         """
         await self._put_message("say", message)
 
     async def _put_message(self, kind: str, message: str | Message) -> None:
-        sent = UserMessage(message) if isinstance(message, str) else message
-        validate_transcript([sent])
-        body = {"message": messages_to_plain([sent])[0]}
+        body = {"message": write_message(message)}
         await self._storage.ask(lambda: self._put_item(kind, body))
 
     async def cancel(self, reason: str | None = None) -> None:

@@ -29,8 +29,7 @@ from restate import (
 from restate.exceptions import SuspendedException
 from restate.serde import BytesSerde, JsonSerde
 
-from toolkit.chat import Message, UserMessage, validate_transcript
-from toolkit.chat.messages import messages_to_plain
+from toolkit.chat import Message
 from toolkit.dataclass import dataclass
 from toolkit.durable.journals import ReplayJournal, StoredEntry, is_inside
 from toolkit.durable.loops import DurableLoop, LoopQueue, RunPlace
@@ -40,6 +39,7 @@ from toolkit.durable.rests import (
     RunSegment,
     read_messages,
     read_rest,
+    write_message,
     write_prompt,
 )
 from toolkit.errors import ConfigurationError, JournalError, LoopUsageError, ToolkitError
@@ -275,9 +275,7 @@ def _read_message(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return the message of a request, as it is stored."""
     message: Any = request.get("message")
     try:
-        sent = UserMessage(message) if isinstance(message, str) else read_messages([message])[0]
-        validate_transcript([sent])
-        return messages_to_plain([sent])[0]
+        return write_message(message if isinstance(message, str) else read_messages([message])[0])
     except (ToolkitError, ValueError, TypeError) as error:
         raise TerminalError(f"the message can't be read: {error}", 400) from error
 

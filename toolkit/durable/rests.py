@@ -175,6 +175,15 @@ def write_prompt(prompt: str | Sequence[Message], system_prompt: SystemPrompt[An
         raise DurableError(f"the prompt of the run can't be stored: {error}") from error
 
 
+def write_message(message: str | Message) -> dict[str, Any]:
+    """Return a message to a run as JSON values; raise `ToolkitError` for one that can't be sent."""
+    if isinstance(message, str) and not message.strip():
+        raise ConfigurationError("the message to a durable run is empty, and the model would be asked nothing")
+    sent = UserMessage(message) if isinstance(message, str) else message
+    validate_transcript([sent])
+    return messages_to_plain([sent])[0]
+
+
 def read_rest(output: object) -> Rest:
     """Return the rest that a segment left, from its JSON value."""
     left = cast("dict[str, Any]", output) if isinstance(output, dict) else {}

@@ -166,8 +166,8 @@ class RunRows:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
-    def start(self, row: RunRow, begin: Mapping[str, Any]) -> RunRow:
-        """Begin a run, or return the one that has its id."""
+    def start(self, row: RunRow, begin: Mapping[str, Any], *, is_new: bool = False) -> RunRow:
+        """Start a run, or return the one that has its id; with `is_new` raise `DurableError` if there is one."""
         now = time.time()
         check_json("metadata", row.metadata)
         try:
@@ -185,7 +185,8 @@ class RunRows:
                 store_contents(connection, beside)
                 self._enqueue_segment(connection, row, 1, {**begin, "prompt": prompt})
         except IntegrityError:
-            return self.read(row.run_id)
+            if is_new:
+                raise DurableError(f"there is a run '{row.run_id}' already: give another id") from None
         return self.read(row.run_id)
 
     def read(self, run_id: str) -> RunRow:
