@@ -18,10 +18,10 @@ MOST_CHARACTERS = 16_000
 """A longer text inside of a value is a content of its own."""
 
 BESIDE = "$beside"
-"""The one member of an object that stands for a value with contents beside it."""
+"""The only key of an object that replaces a value with contents beside it."""
 
 _CONTENT = "$content"
-"""The one member of an object that stands for a text, whose digest it has; or for the user's object with that key."""
+"""The only key of an object that replaces a text, with its digest; or the user's object with that key."""
 _MOST_CHARACTERS = 500
 _MOST_NUMBER = 2**31 - 1
 _PLAIN_TYPES = (str, int, float, bool, type(None))
@@ -30,12 +30,12 @@ ContentRow: TypeAlias = Mapping[str, str]
 
 
 def set_aside(value: Any, text: str, run_id: str) -> tuple[Any, dict[str, str]]:
-    """Return a value without its large texts, and these by their digests; a small value as it is.
+    """Return a value without its large texts, and these by their digests; a small value unchanged.
 
     Args:
         value: JSON.
         text: The same, written.
-        run_id: The run, of which the digests are: those of two runs are not the same.
+        run_id: The run; the digests of two runs differ.
     """
     is_escaped = has_contents(value)
     if len(text) <= MOST_CHARACTERS and not is_escaped:
@@ -43,7 +43,7 @@ def set_aside(value: Any, text: str, run_id: str) -> tuple[Any, dict[str, str]]:
     contents: dict[str, str] = {}
     try:
         small = _replace_texts(value, run_id, contents)
-    except RecursionError:  # deeper than can be walked: stored whole
+    except RecursionError:  # too deep to be walked: stored whole
         return value, {}
     return ({BESIDE: small}, contents) if contents or is_escaped else (value, {})
 
@@ -91,13 +91,13 @@ def _walk_digests(value: Any) -> Iterator[str]:
 
 
 def _unescape_members(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the members of an object, also of the user's that has our key."""
+    """Return the members of an object, also of the user's object with our key."""
     members: Mapping[str, Any] = value.get(_CONTENT, value)
     return members
 
 
 def put_back(value: Any, find: Callable[[str], str]) -> Any:
-    """Return the value that `set_aside` was given.
+    """Return the value that was passed to `set_aside`.
 
     Args:
         value: A stored value.

@@ -1,10 +1,10 @@
-"""The database of durable runs: its tables and their migrations, values with their large contents, and the connections.
+"""The database of durable runs: its tables and migrations, its connections, and values with large contents.
 
-The engine's tables have the segments, the worker that moves each, and the rests that they leave. The truth of a run is
-the log of its active segment, which is here, or the output of the last one.
+The engine's tables have the segments, their workers and their rests. The state of a run is defined by the log of its
+active segment, which is in these tables, or by the output of the last one.
 
-A migration only adds, so that workers of the release before continue beside it; what they leave out is filled in later.
-It is one transaction, of a worker or of ``toolkit runs migrate``.
+A migration only adds, so that workers of the previous release continue beside it; what they leave out is filled in
+later. A worker or ``toolkit runs migrate`` makes it in one transaction.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ TABLES_VERSION = 5
 UNDESCRIBED = sa.text("described < 0 OR (described <> segment AND state IN ('cancelled', 'done', 'failed', 'waiting'))")
 """The runs whose endings, errors or labels an earlier release has left out."""
 _BYTES = "text_pattern_ops"
-"""Has an index of Postgres be in the order of bytes, as SQLite's are: what begins with a text is a range of it."""
+"""Orders an index of Postgres by bytes, as SQLite does: all texts with one beginning are a range of it."""
 schema = sa.MetaData()
 """The tables."""
 versions = sa.Table("toolkit_versions", schema, sa.Column("version", sa.Integer, primary_key=True))
@@ -209,21 +209,21 @@ _MIGRATIONS: Mapping[int, str] = {
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Return whether a database has refused a value, however often it is asked."""
+    """Return whether a database refuses a value, so that a repetition is of no use."""
     if isinstance(error, (DataError, OverflowError, UnicodeEncodeError, sqlite3.DataError)):
         return True
     return _find_code(error).startswith(_REFUSALS)
 
 
 def is_away(error: BaseException) -> bool:
-    """Return whether a database is away, full or busy, or ended the session: it may accept the same later."""
+    """Return whether a database is unavailable, full or busy, or ended the session: it may accept the same later."""
     if isinstance(error, DBAPIError) and (error.connection_invalidated or _find_code(error) in _ENDED_SESSIONS):
         return True
     return isinstance(error, (OperationalError, InterfaceError, PoolTimeoutError)) and not is_refusal(error)
 
 
 def _find_code(error: BaseException) -> str:
-    """Return Postgres's code of an error; nothing if it has none."""
+    """Return Postgres's code of an error, or an empty text."""
     code: object = getattr(error.orig, "sqlstate", None) if isinstance(error, DBAPIError) else None
     return code if isinstance(code, str) else ""
 
@@ -298,14 +298,14 @@ def restore_value(connection: sa.Connection, stored: StoredText, run_id: str, va
 
 
 def find_executor(connection: sa.Connection, workflow_id: str) -> str | None:
-    """Return the worker to which the engine has given a workflow."""
+    """Return the worker to which the engine has assigned a workflow."""
     table = _engine_table(connection, "workflow_status")
     query = sa.select(table.c.executor_id).where(table.c.workflow_uuid == workflow_id)
     return connection.scalar(query)
 
 
 def delete_workflows(connection: sa.Connection, workflow_ids: Sequence[str]) -> None:
-    """Delete workflows of the engine in a transaction of ours; it would do so in one of its own."""
+    """Delete workflows of the engine in this transaction; the engine would use one of its own."""
     for first in range(0, len(workflow_ids), _MOST_AT_ONCE):
         ids = workflow_ids[first : first + _MOST_AT_ONCE]
         for name in ("workflow_input", "workflow_output", "operation_outputs", "workflow_status"):
@@ -327,7 +327,7 @@ class _JsonSerializer(Serializer):
     def serialize(self, data: Any) -> str:
         if isinstance(data, BaseException):
             data = _write_error(data)
-        elif is_object(data) and "args" in data:  # the engine gives a time to the work of a schedule
+        elif is_object(data) and "args" in data:  # the engine passes a time to the work of a schedule
             data = {**data, "args": [_write_time(each) for each in data["args"]]}
         return self._text.write(data)
 
@@ -387,7 +387,7 @@ class Storage:
 
     @property
     def is_postgres(self) -> bool:
-        """True where several machines can share it."""
+        """True if several machines can share it."""
         return self.engine.dialect.name == "postgresql"
 
     @contextmanager
@@ -414,9 +414,9 @@ class Storage:
             return await to_thread.run_sync(work)
 
     async def insist(self, work: Callable[[], _Returned]) -> _Returned:
-        """Run a blocking function on a worker thread, again and again while the database is away or full.
+        """Run a blocking function on a worker thread, repeatedly while the database is unavailable or full.
 
-        Nothing that a run has learned is lost by that. The work may have been done where its answer was lost.
+        The work may have been done before, if its reply was lost.
         """
         pause = _FIRST_PAUSE
         while True:
@@ -426,15 +426,15 @@ class Storage:
                 if not is_away(error):
                     raise
                 cause = error.orig if isinstance(error, DBAPIError) else error
-                _logger.warning("the database of durable runs at %s is waited for: %s", self.url, cause)
+                _logger.warning("waiting for the database of durable runs at %s: %s", self.url, cause)
             await anyio.sleep(pause)
             pause = min(_LONGEST_PAUSE, pause * 2)
 
     def close(self) -> None:
-        """Close all connections, those that threads still have when they return them."""
+        """Close all connections; those that threads still use when they are returned."""
         self.client.destroy()
         event.listen(self.engine.pool, "checkin", _close_connection)
-        self.engine.dispose()  # another pool takes its place, for readers that outlive the client
+        self.engine.dispose()  # a new pool replaces it, for readers that outlive the client
 
 
 class DatabaseThread:
@@ -443,7 +443,7 @@ class DatabaseThread:
     Args:
         name: The part of the worker or client that it is.
         work: A round; returns the seconds until the next one, or None to wait for `wake`.
-        again: The seconds after which a round that raised is tried again, whatever the database does.
+        again: Seconds after which a round that raised is repeated.
     """
 
     def __init__(self, name: str, work: Callable[[], float | None], *, again: float = 0.5) -> None:
@@ -456,27 +456,27 @@ class DatabaseThread:
 
     @property
     def is_ending(self) -> bool:
-        """True in the last round."""
+        """True during the last round."""
         return self._ending.is_set()
 
     def start(self) -> None:
-        """Begin with the first round."""
+        """Start with the first round."""
         self._thread.start()
 
     def wake(self) -> None:
-        """Have a round at once."""
+        """Start a round at once."""
         if not self._news.is_set():
             self._news.set()
 
     def stop(self) -> None:
-        """Have a last round, and wait at most five seconds for its end."""
+        """Make a last round, and wait at most five seconds for its end."""
         self._ending.set()
         self._news.set()
         if self._thread.is_alive():
             self._thread.join(5)
 
     def ends_within(self, seconds: float) -> bool:
-        """Wait inside of a round; return whether the thread is stopped meanwhile."""
+        """Wait inside a round; return whether the thread was stopped meanwhile."""
         return self._ending.wait(seconds)
 
     def _run_rounds(self) -> None:
@@ -488,8 +488,8 @@ class DatabaseThread:
             is_last = self.is_ending
             try:
                 pause = self._work()
-            except Exception as error:  # noqa: BLE001 - whatever a database does, runs go on, and it is tried again
-                _logger.warning("the %s of durable runs failed, and is tried again: %s", self._name, error)
+            except Exception as error:  # noqa: BLE001 - whatever a database does, the round is repeated
+                _logger.warning("the %s thread of durable runs failed, and tries again: %s", self._name, error)
                 self._ending.wait(self._again)
                 pause = 0.0
 
@@ -551,7 +551,7 @@ def _execute_each(
 
 
 def _close_connection(connection: object, record: ConnectionPoolEntry) -> None:
-    """Close a connection that is returned, and have the pool make another one when it is asked."""
+    """Close a returned connection; the pool opens another one when needed."""
     if connection is not None:
         record.invalidate()
 
@@ -561,7 +561,7 @@ def _add_clock(connection: sqlite3.Connection, record: object) -> None:  # noqa:
 
 
 def _read_clock(unit: str) -> float:
-    """Return the seconds since 1970, for an engine that takes SQLite for newer than it is: an older one gives NULL."""
+    """Return the seconds since 1970; the engine expects this function of newer versions of SQLite."""
     if unit != "subsec":
         raise ValueError(f"unixepoch({unit!r}) is none of the engine's")
     return time.time()
@@ -575,7 +575,7 @@ def _wait_for_space(context: sa.engine.ExceptionContext) -> None:
 
 
 def prepare_tables(url: sa.URL, engine: sa.Engine, *, may_migrate: bool) -> None:
-    """Make the engine's tables and ours where they are not there; migrate ours where they are of an earlier version.
+    """Create missing tables of the engine and ours, and migrate ours from an earlier version.
 
     Args:
         url: The database.
