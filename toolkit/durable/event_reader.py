@@ -260,9 +260,9 @@ class DurableStore:
     def close_run(self, run_id: str) -> None:
         """Do nothing."""
 
-    def list_runs(self) -> list[StoredRun]:
+    def list_runs(self, limit: int | None = None) -> list[StoredRun]:
         """Return the runs that have events, newest first."""
-        return self._select_runs(_LISTED.order_by(runs.c.created.desc()))
+        return self._select_runs(_LISTED.order_by(runs.c.created.desc()).limit(limit))
 
     def find_run(self, run_id: str) -> StoredRun | None:
         """Return one run as it is now."""
