@@ -285,14 +285,8 @@ class RunRows:
             moved = moved.where(runs.c.state.in_(RESTING))
             if connection.execute(moved.values(updated=database_now(self._storage.engine))).rowcount == 0:
                 return False
-            items = self._read_items(connection, run_id)
-            kinds = TAKEN_AT_REST[rest.state] if rest.is_read else {"retry"}
-            wanted = [item for item in items if item.kind in kinds]
-            stopped = self._find_last_cancel(connection, run_id)
-            void = [item.id for item in items if item.kind in VOID_AT_REST[rest.state]]
-            if void:
-                connection.execute(inbox.update().where(inbox.c.id.in_(void)).values(segment=_VOID))
-            if all(item.kind in MESSAGES and item.id < stopped for item in wanted):
+            wanted = self._choose_items(connection, run_id, rest)
+            if not wanted:
                 return False
             following = row.segment + 1
             values = {"segment": following, "state": "queued", "attempts": 0, "attempt": None, "due": None}
@@ -308,9 +302,17 @@ class RunRows:
             self._enqueue_segment(connection, row, following, begin)
         return True
 
-    def _find_last_cancel(self, connection: sa.Connection, run_id: str) -> int:
-        query = sa.select(sa.func.max(inbox.c.id)).where(inbox.c.run_id == run_id, inbox.c.kind == "cancel")
-        return connection.scalar(query) or 0
+    def _choose_items(self, connection: sa.Connection, run_id: str, rest: Rest) -> list[InboxItem]:
+        """Return the items that resume a run, if there are any, and mark those that never will."""
+        items = self._read_items(connection, run_id)
+        void = [item.id for item in items if item.kind in VOID_AT_REST[rest.state]]
+        if void:
+            connection.execute(inbox.update().where(inbox.c.id.in_(void)).values(segment=_VOID))
+        kinds = TAKEN_AT_REST[rest.state] if rest.is_read else {"retry"}
+        wanted = [item for item in items if item.kind in kinds]
+        cancels = sa.select(sa.func.max(inbox.c.id)).where(inbox.c.run_id == run_id, inbox.c.kind == "cancel")
+        last_cancel = connection.scalar(cancels) or 0
+        return [] if all(item.kind in MESSAGES and item.id < last_cancel for item in wanted) else wanted
 
     def _write_items(self, run_id: str, items: Sequence[InboxItem]) -> list[dict[str, Any]]:
         """Return items as the engine stores them; the rows of the inbox have their large contents."""
