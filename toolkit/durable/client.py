@@ -62,6 +62,7 @@ _SLOW_SECONDS = 0.25
 _SLOWER = 1.3
 _PATIENCE = 70
 _UNSEEN_SECONDS = 10.0
+_ROW_FACTS = ("run_id", "loop", "tenant", "created", "updated", "attempts", "last_seq", "metadata", "begins")
 _SCHEDULE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
@@ -157,12 +158,6 @@ class DurableRuns:
             tenant=tenant,
             priority=priority,
             metadata=metadata or {},
-            state="queued",
-            segment=1,
-            attempts=0,
-            last_seq=0,
-            created=0.0,
-            updated=0.0,
             begins=None if at is None else to_epoch_seconds(at),
         )
         found = await self._ask_database(lambda: self._rows.start(row, begin))
@@ -473,22 +468,9 @@ class DurableStatus:
     @classmethod
     def of_row(cls, row: RunRow, rest: Rest | None = None, pending: Sequence[DurablePending] = ()) -> DurableStatus:
         """Return the status of a row and a rest."""
-        state: Any = row.state if rest is None else rest.state
-        return cls(
-            run_id=row.run_id,
-            loop=row.loop,
-            tenant=row.tenant,
-            state=state,
-            created=row.created,
-            updated=row.updated,
-            attempts=row.attempts,
-            last_seq=row.last_seq,
-            ending=row.ending if rest is None else rest.ending,
-            error=row.error if rest is None else rest.error,
-            pending=pending,
-            metadata=row.metadata,
-            begins=row.begins,
-        )
+        facts = {name: getattr(row, name) for name in _ROW_FACTS}
+        last: Any = row if rest is None else rest
+        return cls(**facts, state=last.state, ending=last.ending, error=last.error, pending=pending)
 
     @property
     def is_at_rest(self) -> bool:

@@ -110,12 +110,12 @@ class RunRow:
     tenant: str
     priority: int
     metadata: Mapping[str, Any]
-    state: str
-    segment: int
-    attempts: int
-    last_seq: int
-    created: float
-    updated: float
+    state: str = "queued"
+    segment: int = 1
+    attempts: int = 0
+    last_seq: int = 0
+    created: float = 0.0
+    updated: float = 0.0
     begins: float | None = None
     ending: str = ""
     error: str = ""
@@ -175,9 +175,9 @@ class RunRows:
             prompt, beside = split_value(self._storage.text, row.run_id, begin["prompt"])
         except (TypeError, ValueError, RecursionError) as error:
             raise UnstorableValueError(f"what run '{row.run_id}' begins with", f"it is no JSON: {error}") from error
-        values = {name: getattr(row, name) for name in ("run_id", "loop", "tenant", "priority")}
+        values = {name: getattr(row, name) for name in ("run_id", "loop", "tenant", "priority", "begins")}
         values |= {"metadata": metadata, "state": "queued", "segment": 1, "attempts": 0, "last_seq": 0}
-        values |= {"lost": 0, "ended": 0, "begins": row.begins, "described": 0}
+        values |= {"lost": 0, "ended": 0, "described": 0}
         try:
             with self._storage.engine.begin() as connection:
                 connection.execute(runs.insert().values(**values, created=now, updated=now))
@@ -505,9 +505,7 @@ class RunRows:
         """Start the run of a schedule for a time in ISO 8601, unless it exists; return its id."""
         due = datetime.fromisoformat(at).astimezone(UTC)
         run_id = f"{context['name']}-{due:%Y%m%dT%H%M%SZ}"
-        values: dict[str, Any] = {"state": "queued", "segment": 1, "attempts": 0, "last_seq": 0}
-        values |= {**context["row"], "run_id": run_id, "created": 0.0, "updated": 0.0}
-        self.start(RunRow(**values), context["begin"])
+        self.start(RunRow(**context["row"], run_id=run_id), context["begin"])
         return run_id
 
     def delete_fired(self) -> None:
