@@ -10,11 +10,12 @@ import os
 import re
 import unicodedata
 from base64 import b64decode, b64encode, urlsafe_b64encode
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
+from itertools import pairwise
 from json import JSONDecoder, dumps, loads
 from pathlib import PurePath
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeAlias, cast
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit, urlunsplit
 
 MASK = "***"
@@ -23,11 +24,16 @@ MASK = "***"
 Redact = Callable[[str], str]
 """Returns a text without secrets."""
 
+_Path: TypeAlias = tuple[str | int, ...]
+
 # Names are compared in lower case, their words joined by "_".
 _TELLING_NAME = re.compile(
-    r"auth|key|token|secret|cookie|session|passw|passphrase|pass_?(?:code|key)|credential|signature|bearer|csrf|xsrf"
-    r"|mnemonic|seed_phrase|conn(?:ection)?_str|(?:recovery|access|backup|verification|security|one_time)_code"
-    r"|(?<![a-z])(?:pass$|pwd?|sig|pin|jwt|t?otp|mfa|cvv|cvc|psk|creds?|dsn)(?![a-z])"
+    r"auth|key|token|secret|cookie|session|sessid|passw|pass_?(?:word|phrase|code|key)|credential|signature|bearer"
+    r"|csrf|xsrf|hmac|mnemonic|(?:seed|recovery|backup)_?(?:phrase|word)|conn(?:ection)?_str|client_?assertion"
+    r"|saml_?response|code_?verifier|id_(?:rsa|dsa|ecdsa|ed25519)|(?:access|activation|backup|factor|login|one_time|pin"
+    r"|recovery|reset|security|sms|unlock|verification|2fa)_?code|security_?answer|(?:pass|pw)(?![a-z_])"
+    r"|(?<![a-z])(?:pwd?s?|sig|pins?|jwts?|t?otps?|mfa|cvv|cvc|psk|creds?|dsn|pem|pat)(?![a-z])"
+    r"|(?<![a-z_])(?:connect_)?sid(?![a-z_])"
 )
 # Names that contain a secret-sounding word but are not secrets.
 _HARMLESS_NAME = re.compile(
@@ -36,7 +42,9 @@ _HARMLESS_NAME = re.compile(
     r"|(\w*cache|idempotency|primary|foreign|sort|partition|public|group|issue|project|object|item|entry|row|record"
     r"|file|board|epic|space|parent|attribute|field|label|tag|property|lookup)_?keys?|keys|secretar\w+"
     r"|tokens?_(count|limit|budget|usage|type)s?|\w*(page|continuation|sync)_?token"
+    r"|\w*(by|com|over|sur|tres|under)pass"
 )
+_COUNTS = "tokens"  # a field of that name is a secret, if it is no number
 _SETTING_WORDS = frozenset(
     {"true", "false", "none", "null", "default", "auto", "basic", "bearer", "disabled", "enabled", "http", "https"}
     | {"json", "text", "html", "stream", "stdio"}
@@ -219,11 +227,16 @@ _SHORTEST_STRUCK = 4
 _SHORTEST_WITHIN = 6  # shorter secrets are only redacted as separate words
 _SHORTEST_ENCODED = 8  # the Base64 of less, cut at its ends, would be found in other words
 _FIELDS = re.compile(r"[;,\s]+")  # between the fields of a cookie, or of some schemes' credentials
-_NAMING_FIELDS = frozenset({"name", "key", "field", "header", "variable", "parameter", "option", "property", "label"})
-_VALUED_FIELDS = frozenset({"value", "content", "val"})
+_NAMING_FIELDS = frozenset(
+    {"name", "key", "field", "header", "variable", "parameter", "option", "property", "label", "selector", "element"}
+)
+_VALUED_FIELDS = frozenset({"value", "content", "val", "text", "answer"})
 _LONGEST_NAME = 60
 _LONGEST_HEAD = 1_000
 _CARRIERS = re.compile(r"\w*(headers|query|cookies)", re.IGNORECASE)
+_CARRIED = re.compile(r"(?:headers|query|cookies)\"\s*:\s*[\[{]", re.IGNORECASE)
+_OPTION = re.compile(r"--?[A-Za-z][\w.-]{1,60}")
+_ONE_NAME = re.compile(r"[A-Za-z]+(?:[_-][A-Za-z]+)*")
 _NAMED = re.compile(r"(--?[\w.-]+|[\w.-]+)(=|:\s+)(.*)", re.DOTALL)
 _HEADER_OPTIONS = ("-H", "--header", "--headers")
 _PROCESS_KEY = os.urandom(32)
@@ -248,12 +261,14 @@ def is_secret_field(name: str) -> bool:
 
     A lone ``key`` does not: it finds an entry, where a header or an option of that name opens a door.
     """
-    return is_secret_name(name) and name.lower() != "key"
+    return (is_secret_name(name) and name.lower() != "key") or name.lower() == _COUNTS
 
 
 def may_name_secrets(text: str) -> bool:
     """Return whether a JSON text may have a field whose name indicates a secret; most have none."""
-    return "\\u" in text or _TELLING_NAME.search(_WORD_BREAK.sub("_", text).lower()) is not None
+    if "\\u" in text or _CARRIED.search(text) is not None:
+        return True
+    return _TELLING_NAME.search(_WORD_BREAK.sub("_", text).lower()) is not None
 
 
 def secrets_of(values: Mapping[str, str]) -> list[str]:
@@ -489,39 +504,94 @@ def cut_causes(error: BaseException, redact: Redact) -> None:
 def replace_fields(plain: object, replace: Callable[[Any], Any], *, words: Collection[str] = ()) -> Any:
     """Return JSON values with those of telling names replaced, each with all below it; the original is not changed.
 
-    In headers, queries and cookies all but the words of the protocol are replaced, and in an object that gives a
-    telling ``name``, ``key`` or the like, its ``value`` or ``content``.
-
     Args:
         plain: Options of a request, say.
         replace: Returns the replacement for a secret.
         words: More words that indicate a secret in the name of a field, in lower case.
     """
-    match plain:
+
+    def judge(name: object, path: object, item: object) -> bool | None:
+        del path, item
+        is_secret = isinstance(name, str) and (is_secret_field(name) or any(word in name.lower() for word in words))
+        return False if is_secret else None
+
+    def put(secret: object, path: object, is_marked: object) -> Any:
+        del path, is_marked
+        return replace(secret)
+
+    return replace_secrets(plain, judge, put)
+
+
+def replace_secrets(
+    value: Any,
+    judge: Callable[[Any, _Path, Any], bool | None],
+    replace: Callable[[Any, _Path, bool], Any],
+    path: _Path = (),
+) -> Any:
+    """Return JSON values with the secrets replaced, each with all below it; the original is not changed.
+
+    In headers, queries and cookies all but the words of the protocol are replaced; in an object that gives a telling
+    ``name``, ``key`` or the like, its ``value`` or ``content``; in a list, what follows a telling option or header.
+
+    Args:
+        value: JSON values.
+        judge: Takes the name of a field or the index in a list, the path of what has it, and its value; returns whether
+            it is marked as a secret (True) or sounds like one (False), and None where it is none.
+        replace: Returns the replacement for a secret at a path, by whether it is marked.
+        path: Where the value stands.
+    """
+    match value:
         case dict():
-            fields = cast("Mapping[str, object]", plain)
-            replaced: dict[str, Any] = {
-                name: _replace_field(str(name), value, replace, words) for name, value in fields.items()
-            }
-            return replaced | {name: replace(value) for name, value in find_named_values(fields).items()}
+            fields = cast("Mapping[str, Any]", value)
+            told = _find_carried(fields, path) | find_named_values(fields)
+            items: Iterable[tuple[Any, Any]] = fields.items()
         case list() | tuple():
-            return [replace_fields(item, replace, words=words) for item in cast("Sequence[object]", plain)]
+            told = _find_listed(cast("Sequence[Any]", value))
+            items = enumerate(cast("Sequence[Any]", value))
         case _:
-            return plain
+            return value
+    replaced: dict[Any, Any] = {}
+    for key, item in items:
+        inside, is_marked = (*path, key), judge(key, path, item)
+        if is_marked is None and key in told:
+            is_marked = False
+        is_secret = is_marked is not None and (item is not None if is_marked else holds_secret(item, str(key)))
+        replaced[key] = (
+            replace(item, inside, bool(is_marked)) if is_secret else replace_secrets(item, judge, replace, inside)
+        )
+    return replaced if isinstance(value, dict) else list(replaced.values())
 
 
-def find_named_values(fields: Mapping[str, Any]) -> dict[str, Any]:
+def find_named_values(fields: Mapping[str, Any]) -> Set[str]:
     """Return the fields of an object that have the value of a secret which another of its fields names."""
     names = [value for name, value in fields.items() if str(name).lower() in _NAMING_FIELDS and isinstance(value, str)]
     if not any(len(name) <= _LONGEST_NAME and is_secret_name(name) for name in names):
-        return {}
-    return {
-        name: value for name, value in fields.items() if str(name).lower() in _VALUED_FIELDS and holds_secret(value)
-    }
+        return frozenset()
+    return {name for name in fields if str(name).lower() in _VALUED_FIELDS}
 
 
-def holds_secret(value: object) -> bool:
-    """Return whether a value below a telling name may be a secret: nothing, and a truth value, are none."""
+def _find_carried(fields: Mapping[str, Any], path: Sequence[str | int]) -> set[str]:
+    """Return the names of headers, or of values of a query, that are not words of the protocol."""
+    if not (path and isinstance(path[-1], str) and _CARRIERS.fullmatch(path[-1])):
+        return set()
+    return {name for name, value in fields.items() if str(value) in secrets_in_headers({str(name): str(value)})}
+
+
+def _find_listed(items: Sequence[Any]) -> set[int]:
+    """Return the places in a list of what follows a telling option, or is the second of a pair with a telling name."""
+    found: set[int] = set()
+    for place, (name, value) in enumerate(pairwise(items), 1):
+        if isinstance(name, str) and isinstance(value, str) and is_secret_name(name[:_LONGEST_NAME]):
+            is_pair = len(items) == len(("name", "value")) and not _ONE_NAME.fullmatch(value)
+            if is_pair or (_OPTION.fullmatch(name) and not value.startswith("-")):
+                found.add(place)
+    return found
+
+
+def holds_secret(value: object, name: str = "") -> bool:
+    """Return whether a value below a telling name may be a secret: nothing, a truth value and a count are none."""
+    if name.lower() == _COUNTS and str(value).replace(".", "", 1).isdecimal():
+        return False
     return not (value is None or isinstance(value, bool) or value in ("", [], {}, ()))
 
 
@@ -533,20 +603,6 @@ def program_name(command: str, arguments: Sequence[str]) -> str:
         if _PROGRAM_NAME.fullmatch(first):
             return PurePath(first).name
     return program
-
-
-def _replace_field(name: str, value: object, replace: Callable[[Any], Any], words: Collection[str]) -> Any:
-    if is_secret_field(name) or any(word in name.lower() for word in words):
-        return replace(value) if holds_secret(value) else value
-    match value:
-        case dict() if _CARRIERS.fullmatch(name):
-            carried = cast("Mapping[str, object]", value)
-            return {
-                key: replace(one) if holds_secret(one) and str(one) in secrets_in_headers({str(key): str(one)}) else one
-                for key, one in carried.items()
-            }
-        case _:
-            return replace_fields(value, replace, words=words)
 
 
 def _is_opaque(argument: str) -> bool:
@@ -578,13 +634,15 @@ def _mask_written(found: re.Match[str]) -> str:
     if not is_secret_field(found["name"]):
         return found[0]
     quote_sign = found["open"] or found["quote"]
-    is_empty = found["value"] == quote_sign * 2
-    return found[0] if is_empty else f"{found['before']}{quote_sign}{MASK}{quote_sign}"
+    is_secret = found["value"] != quote_sign * 2 and holds_secret(found["value"], found["name"])
+    return f"{found['before']}{quote_sign}{MASK}{quote_sign}" if is_secret else found[0]
 
 
 def _mask_given(found: re.Match[str]) -> str:
     name, value = found["name"], found["value"]
-    is_secret = (not name or is_secret_field(name)) and value.lower() not in _SETTING_WORDS
+    is_secret = (
+        (not name or is_secret_field(name)) and value.lower() not in _SETTING_WORDS and holds_secret(value, name)
+    )
     return found["before"] + MASK if is_secret and not value.startswith("$") else found[0]
 
 
@@ -602,7 +660,9 @@ def _mask_columns(text: str) -> str:
     for number, line in enumerate(lines[1:], 1):
         cells = line.split(separator)
         if len(cells) == len(names) and set(line) - set("|-: "):
-            lines[number] = separator.join(MASK if place in columns else cell for place, cell in enumerate(cells))
+            for place in columns:
+                cells[place] = MASK if holds_secret(cells[place], names[place]) else cells[place]
+            lines[number] = separator.join(cells)
     return "\n".join(lines)
 
 
@@ -861,7 +921,8 @@ def mask_leaves(value: Any) -> Any:
     """Return a secret with nothing of it left but its form, so that a schema may still accept it."""
     match value:
         case dict():
-            return {name: mask_leaves(item) for name, item in cast("Mapping[str, Any]", value).items()}
+            fields = cast("Mapping[str, Any]", value)
+            return {MASK if _OPAQUE.fullmatch(name) else name: mask_leaves(item) for name, item in fields.items()}
         case list():
             return [mask_leaves(item) for item in cast("Sequence[Any]", value)]
         case int() | float() if not isinstance(value, bool):
