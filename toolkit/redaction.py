@@ -263,6 +263,10 @@ _NAMING_FIELDS = frozenset(
 _VALUED_FIELDS = frozenset({"value", "content", "val", "text", "answer"})
 _LONGEST_NAME = 60
 _LONGEST_HEAD = 1_000
+_SHOWN_VALUES = frozenset({"default", "example", "examples"})
+_SAME_VALUE = frozenset(
+    {"items", "prefixItems", "anyOf", "oneOf", "allOf", "additionalProperties", "patternProperties"}
+)
 _CARRIERS = re.compile(r"\w*(headers|query|cookies)", re.IGNORECASE)
 _CARRIED = re.compile(r"(?:headers|query|cookies)\\{0,15}[\"']?\s{0,4}:\s{0,4}[\[{]", re.IGNORECASE)
 _OPTION = re.compile(r"--?[A-Za-z][\w.-]{1,60}")
@@ -996,6 +1000,8 @@ class Scrubber:
         match fields:
             case {"type": "call", "name": str(name), "arguments": str(arguments)}:
                 return {**fields, "arguments": self.mask_arguments(name, arguments)}
+            case {"name": str(), "description": str(), "parameters": dict(schema)}:
+                return {**fields, "parameters": mask_schema(cast("Mapping[str, Any]", schema))}
             case _:
                 pass
         if _NAMED_FIELDS.isdisjoint(fields):
@@ -1067,6 +1073,33 @@ def is_replaced(value: object) -> bool:
 
 def _mask_value(value: Any) -> Any:
     return value if is_replaced(value) else MASK
+
+
+def mask_schema(schema: Any, *, is_secret: bool = False) -> Any:
+    """Return a JSON Schema without the defaults and examples of secrets.
+
+    Args:
+        schema: A schema, or a list or an object of some.
+        is_secret: True where the name of the field says that its value is a secret.
+    """
+    if isinstance(schema, list):
+        return [mask_schema(each, is_secret=is_secret) for each in cast("Sequence[Any]", schema)]
+    if not isinstance(schema, dict):
+        return schema
+    node = cast("Mapping[str, Any]", schema)
+    is_secret = is_secret or node.get("writeOnly") is True or node.get("format") == "password"
+    masked: dict[str, Any] = {}
+    for keyword, value in node.items():
+        if keyword in _SHOWN_VALUES:
+            masked[keyword] = (
+                mask_leaves(value) if is_secret and holds_secret(value) else replace_fields(value, _mask_value)
+            )
+        elif keyword == "properties" and isinstance(value, dict):
+            members = cast("Mapping[str, Any]", value)
+            masked[keyword] = {name: mask_schema(one, is_secret=is_secret_field(name)) for name, one in members.items()}
+        else:
+            masked[keyword] = mask_schema(value, is_secret=is_secret and keyword in _SAME_VALUE)
+    return masked
 
 
 def mask_leaves(value: Any) -> Any:

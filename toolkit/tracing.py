@@ -430,7 +430,7 @@ class _TracedRun(Middleware[object]):
         self._requests = self._calls = 0
         self._count_written = 0  # of messages, in the last request, where only what is new is written
         self._last_written: Message | None = None
-        self._scrubber = Scrubber()
+        self._scrubber = Scrubber(is_learning=True)
         self._known_tools: Sequence[ToolDefinition] | None = None
         self._answered: dict[str, AttributeValue] = {}  # who gave the last answer, which wrappers do not show
         self._agent = run.agent or tracing.agent
@@ -448,7 +448,7 @@ class _TracedRun(Middleware[object]):
         try:
             result = await proceed()
         except BaseException as error:
-            _record_error(span, error)
+            _record_error(span, error, self._scrubber)
             self._end_run(span, None, _classify_error(error))
             raise
         else:
@@ -604,10 +604,10 @@ class _TracedRun(Middleware[object]):
                 if output.is_error:
                     attributes[ERROR_TYPE] = "tool_error"
                     span.set_attribute(ERROR_TYPE, "tool_error")
-                    words = describe_text(output.text)[:_MOST_CHARACTERS] if has_content else None
+                    words = self._scrubber(output.text)[:_MOST_CHARACTERS] if has_content else None
                     span.set_status(Status(StatusCode.ERROR, words))
                 if has_content:
-                    span.set_attribute(TOOL_RESULT, describe_text(output.text))
+                    span.set_attribute(TOOL_RESULT, self._scrubber(output.text))
                 return output
         except BaseException as error:
             attributes[ERROR_TYPE] = _classify_error(error)
@@ -626,7 +626,7 @@ class _TracedRun(Middleware[object]):
         try:
             yield span
         except BaseException as error:
-            _record_error(span, error, shows_words=shows_words)
+            _record_error(span, error, self._scrubber, shows_words=shows_words)
             raise
         finally:
             contexts.detach(token)
@@ -673,7 +673,7 @@ class _TracedRun(Middleware[object]):
             **_identify_call(event),
         }
         if self._tracing.content != "none":
-            attributes[TOOL_RESULT] = describe_text(event.result.text)
+            attributes[TOOL_RESULT] = self._scrubber(event.result.text)
         now = time.time_ns()
         name = describe_text(event.tool_name)
         span = self._tracing.tracer.start_span(
@@ -704,13 +704,13 @@ def _qualify_name(kind: type[BaseException]) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _record_error(span: Span, error: BaseException, *, shows_words: bool = True) -> None:
+def _record_error(span: Span, error: BaseException, scrubber: Scrubber, *, shows_words: bool = True) -> None:
     """Record an error on a span, without secrets, and without the traceback, whose lines may hold some."""
     name = _classify_error(error)
     span.set_attribute(ERROR_TYPE, name)
     event = {"exception.type": _qualify_name(type(error))}
     if shows_words:
-        text = describe_text(error.message if isinstance(error, ToolError) else str(error))
+        text = scrubber.clean_text(error.message if isinstance(error, ToolError) else str(error))
         event["exception.message"] = text
         name = f"{name}: {text}"[:_MOST_CHARACTERS] if text else name
     span.add_event("exception", event)
