@@ -52,7 +52,8 @@ def cassette_target() -> Callable[[bytes], None]:
         for content in (data, b'{"cassette": 1}\n' + data):
             file.write_bytes(content)
             with suppress(error):
-                hold_loop(lambda: cassettes.read_exchanges(file))
+                for exchange in hold_loop(lambda: cassettes.read_exchanges(file)):
+                    exchange.read_answer()
 
     return test
 
