@@ -580,7 +580,7 @@ def replace_secrets(
     match value:
         case dict():
             fields = cast("Mapping[str, Any]", value)
-            told = _find_carried(fields, path) | find_named_values(fields)
+            told: Set[Any] = _find_carried(fields, path) | find_named_values(fields)
             items: Iterable[tuple[Any, Any]] = fields.items()
         case list() | tuple():
             told = _find_listed(cast("Sequence[Any]", value))

@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequen
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import unified_diff
-from functools import partial
+from functools import cached_property, partial
 from io import FileIO
 from pathlib import Path
 from threading import Lock
@@ -229,7 +229,7 @@ class ReplayProvider:
             raise ConfigurationError(self._explain_mismatch(compared))
         self._unplayed.pop(place, None)
         exchange = self._exchanges[place]
-        await anyio.to_thread.run_sync(exchange.read_answer)
+        await anyio.to_thread.run_sync(getattr, exchange, "answer")
         return exchange
 
     def _find_places(self, request: ChatRequest, method: Method) -> tuple[CassetteJson, Sequence[int]]:
@@ -316,7 +316,7 @@ if sys.platform != "win32":  # there only the threads of one process take turns
     import fcntl
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RecordedExchange:
     """One request and its outcome, which is read when it is needed.
 
@@ -349,28 +349,20 @@ class RecordedExchange:
     @property
     def events(self) -> Sequence[StreamEvent]:
         """The events of the stream; else those that a stream of the answer would have."""
-        return self.read_answer()[0]
+        return self.answer[0]
 
     @property
     def response(self) -> ChatResponse | None:
         """The whole answer, if it came."""
-        return self.read_answer()[1]
+        return self.answer[1]
 
-    def read_answer(self) -> tuple[Sequence[StreamEvent], ChatResponse | None]:
-        """Return the events and the answer.
-
-        Raises:
-            ConfigurationError: They can't be read; it names the line.
-        """
-        if self._answer is None:
-            try:
-                self._answer = _read_answer(self.plain)
-            except _UNREADABLE as error:
-                raise _explain_line(self.path, self.line, error) from error
-        return self._answer
-
-    def __post_init__(self) -> None:
-        self._answer: tuple[Sequence[StreamEvent], ChatResponse | None] | None = None
+    @cached_property
+    def answer(self) -> tuple[Sequence[StreamEvent], ChatResponse | None]:
+        """The events and the response; to read them raises a ConfigurationError if they are not as they should be."""
+        try:
+            return _read_answer(self.plain)
+        except _UNREADABLE as error:
+            raise _explain_line(self.path, self.line, error) from error
 
 
 def prepare_file(path: Path) -> None:
