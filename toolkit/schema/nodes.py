@@ -303,28 +303,19 @@ class Nodes:
         """Return whether a field, or one above it, is secret."""
         return any(self._find_hidden(name, is_root=not place) is not None for place, name in enumerate(path))
 
-    def replace_secrets(self, value: Any, replace: ReplaceSecret, path: JsonPath = ()) -> Any:
-        """Return a copy of a value with its secrets replaced, each with all below it."""
-        if is_array(value):
-            return [self.replace_secrets(item, replace, (*path, index)) for index, item in enumerate(value)]
-        if not is_object(value):
-            return value if value is None or not self._is_of_holder(path) else replace(value, path, True)
-        from toolkit.redaction import find_named_values, holds_secret  # noqa: PLC0415 - as in `_find_secrets`
+    def replace_secrets(self, value: Any, replace: ReplaceSecret) -> Any:
+        """Return a value of the schema with its secrets replaced, each with all below it; the original stays."""
+        from toolkit.redaction import replace_secrets  # noqa: PLC0415 - as in `_find_secrets`
 
-        replaced: dict[str, Any] = {}
-        for name, item in value.items():
-            inside = (*path, name)
-            is_marked = self._find_hidden(name, is_root=not path)
-            if is_marked is None or not (item is not None if is_marked else holds_secret(item)):
-                replaced[name] = self.replace_secrets(item, replace, inside)
-            else:
-                replaced[name] = replace(item, inside, is_marked)
-        replaced |= {name: replace(item, (*path, name), False) for name, item in find_named_values(value).items()}
-        return replaced
+        return replace_secrets(value, self._judge_field, replace)
 
-    def _is_of_holder(self, path: JsonPath) -> bool:
-        """Return whether the last name of a path is a field that contains secrets."""
-        return next((name in self.secrets.holders for name in reversed(path) if isinstance(name, str)), False)
+    def _judge_field(self, name: str | int, path: JsonPath, item: Any) -> bool | None:
+        """Return as `_find_hidden` does; True too where an object or a list with secrets inside is something else."""
+        is_marked = self._find_hidden(name, is_root=not path)
+        if is_marked is None and not isinstance(item, dict | list | None):
+            owner = next((each for each in reversed((*path, name)) if isinstance(each, str)), None)
+            return True if owner in self.secrets.holders else None
+        return is_marked
 
     def _find_hidden(self, name: str | int, *, is_root: bool) -> bool | None:
         """Return True for a field that the schema marks as secret, False for one by its name, None for others."""
