@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import math
 import os
 import re
 import shlex
@@ -21,18 +22,20 @@ from contextlib import (
     redirect_stdout,
     suppress,
 )
+from dataclasses import replace
 from functools import partial
 from inspect import isroutine
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, TypeGuard, cast
 
+import anyio
 import click
 
 from toolkit.calls.context import open_context
 from toolkit.calls.registration import Tool
 from toolkit.chat import Provider
-from toolkit.cli.screen import CommandError, ExitCode, Steps, Terminal
+from toolkit.cli.screen import CommandError, ExitCode, Screen, Steps, Terminal
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
 from toolkit.foreign_text import escape_in_text, strip_hidden
@@ -166,10 +169,58 @@ def run_with_tools(
                 steps.end()
                 assert registry is not None
                 label = "+".join([source.label for source in sources])
-                ctx = None if make_context is None else await _open_context(make_context, read.context, opened)
-                return await work(OpenedTools(registry=registry, own=own, label=label, steps=steps, ctx=ctx))
+                found = OpenedTools(registry=registry, own=own, label=label, steps=steps)
+                if make_context is None:
+                    return await work(found)
+                return await _work_in_context(make_context, read, found, work)
 
     return (terminal or Terminal()).run(main)
+
+
+async def _work_in_context(
+    make: Callable[[], object],
+    settings: SourceSettings,
+    tools: OpenedTools,
+    work: Callable[[OpenedTools], Awaitable[int]],
+) -> int:
+    """Do the work with the context that a function makes, and close the context.
+
+    Raises:
+        CommandError: It can't be made, or not in time.
+    """
+    code: int | None = None
+    # The scope is round the work too, since an open context manager may hold scopes of its own.
+    with anyio.move_on_after(settings.timeout) as opening:
+        try:
+            async with AsyncExitStack() as stack:
+                ctx = await _open_context(make, settings.context, stack)
+                opening.deadline = math.inf
+                code = await work(replace(tools, ctx=ctx))
+        except Exception as error:
+            if code is None:
+                raise
+            note = f"--ctx {settings.context} did not close its context: {type(error).__name__}: {error}"
+            Screen().note(note, "bad")
+            return code or ExitCode.FAILED
+        return code
+    raise CommandError(
+        f"--ctx {settings.context} made no context within {settings.timeout:g} s: --timeout gives it more time"
+    )
+
+
+async def _open_context(make: Callable[[], object], word: str, stack: AsyncExitStack) -> Any:
+    """Return the context.
+
+    Raises:
+        CommandError: It can't be made.
+    """
+    try:
+        ctx = await open_context(make(), stack)
+    except Exception as error:
+        raise CommandError(f"--ctx {word} made no context: {type(error).__name__}: {error}") from error
+    if ctx is None:
+        raise CommandError(f"--ctx {word} made no context: it returned None")
+    return ctx
 
 
 def _read_context(settings: SourceSettings, modules: Mapping[str, ModuleType]) -> Callable[[], object] | None:
@@ -201,18 +252,6 @@ def _read_context(settings: SourceSettings, modules: Mapping[str, ModuleType]) -
             ExitCode.MISUSED,
         )
     return cast("Callable[[], object]", function)
-
-
-async def _open_context(make: Callable[[], object], word: str, stack: AsyncExitStack) -> Any:
-    """Return the context, which is left when the command ends.
-
-    Raises:
-        CommandError: It can't be made.
-    """
-    try:
-        return await open_context(make(), stack)
-    except Exception as error:
-        raise CommandError(f"--ctx {word} made no context: {type(error).__name__}: {error}") from error
 
 
 def leave_out_unusable(tools: OpenedTools, note: Callable[[str], None]) -> ToolRegistry[Any]:
