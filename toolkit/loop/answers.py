@@ -634,11 +634,11 @@ def _compose_check(check: AnswerCheck, hint: Any) -> Callable[..., Any]:
 
 
 def _count_parameters(check: AnswerCheck) -> int:
-    """Return how many parameters a check is called with."""
+    """Return how many parameters a check is called with; 0 where it takes others, or shows none, as some builtins."""
     try:
         parameters = inspect.signature(check).parameters.values()
-    except (TypeError, ValueError):  # of a builtin
-        return 1
+    except (TypeError, ValueError):
+        return 0
     places = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
     needed = [each for each in places if each.default is each.empty]
     if any(each.kind is each.KEYWORD_ONLY and each.default is each.empty for each in parameters):
