@@ -493,7 +493,11 @@ def evaluate_tools(
     against: str,
     per_class: int | None,
     results: Path | None,
-    trial: dict[str, Any],
+    runs_tools: bool,
+    max_tokens: int,
+    max_turns: int,
+    task_timeout: float,
+    own_temperature: bool,
     output: OutputFormat,
     **settings: Any,
 ) -> int:
@@ -505,7 +509,14 @@ def evaluate_tools(
     candidates = _make_candidates(models, ways, url, SourceSettings(**settings).timeout, shown)
     base = find_candidate(candidates, against)
     stored = TrialFile(results)
-    how = TrialSettings(**trial)
+    how = TrialSettings(
+        runs_tools=runs_tools,
+        max_tokens=max_tokens,
+        max_turns=max_turns,
+        timeout=task_timeout,
+        temperature=None if own_temperature else 0,
+        seed=None if own_temperature else 1,
+    )
 
     def show_progress(candidate: Candidate, done: int, total: int) -> None:
         shown.begin(candidate.label, total=total)

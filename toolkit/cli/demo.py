@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -143,16 +143,17 @@ class _StepWitness:
         )
 
 
-def run_demo(write_report: Callable[[dict[str, Any]], None] | None = None) -> int:
+def run_demo(output: Literal["text", "json"] = "text") -> int:
     """Run the demonstration; return 0 where all three questions were answered rightly.
 
     Args:
-        write_report: Receives all steps, as JSON values, at the end; without it each step is printed.
+        output: ``text`` prints each step as it happens, ``json`` all of them in a document at the end.
     """
-    show = _print_text if write_report is None else _show_nothing
-    report = anyio.run(_ask_questions, show)
-    if write_report is not None:
-        write_report(report)
+    report = anyio.run(_ask_questions, _print_text if output == "text" else _show_nothing)
+    if output == "json":
+        from toolkit.cli.screen import Screen
+
+        Screen("json").document(report)
     return int(report["exit_code"])
 
 

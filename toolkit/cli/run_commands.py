@@ -239,47 +239,27 @@ def change_runs(
 ) -> int:
     """Cancel, retry or delete durable runs: those that are named, or all that fit the filters."""
     screen, terminal = Screen(output), Terminal()
+    arguments = (reason or None,) if change == "cancel" else ()
     if bool(run_ids) == any(filters.values()):
         raise CommandError(f"name the runs to {change}, or filters such as --state failed, not both", ExitCode.MISUSED)
 
     async def main() -> int:
         async with _open_durable_runs(_check_url(log), encryption) as runs:
             if run_ids:
-                count = await _change_each(runs, change, run_ids, reason)
+                for run_id in run_ids:
+                    run = await runs.get(run_id)
+                    await (runs.delete(run_id) if change == "delete" else getattr(run, change)(*arguments))
+                count = len(run_ids)
             else:
                 found = await runs.count(**filters)
                 screen.note(f"{change} of these: " + ", ".join(f"{number} {state}" for state, number in found.items()))
                 if not await _ask_consent(terminal, is_approved=is_approved):
                     return ExitCode.NOT_APPROVED
-                count = await _change_all(runs, change, reason, filters)
+                count = await getattr(runs, f"{change}_all")(*arguments, **filters)
         screen.document({change: count}) if screen.is_json else screen.say(f"{change}: {count} runs")
         return ExitCode.DONE
 
     return terminal.run(main)
-
-
-async def _change_each(runs: Any, change: str, run_ids: Sequence[str], reason: str) -> int:
-    for run_id in run_ids:
-        run = await runs.get(run_id)
-        match change:
-            case "cancel":
-                await run.cancel(reason or None)
-            case "retry":
-                await run.retry()
-            case _:
-                await runs.delete(run_id)
-    return len(run_ids)
-
-
-async def _change_all(runs: Any, change: str, reason: str, filters: dict[str, Any]) -> int:
-    match change:
-        case "cancel":
-            count: int = await runs.cancel_all(reason or None, **filters)
-        case "retry":
-            count = await runs.retry_all(**filters)
-        case _:
-            count = await runs.delete_all(**filters)
-    return count
 
 
 def migrate_tables(log: str, encryption: str, output: OutputFormat) -> int:

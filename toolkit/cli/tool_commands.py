@@ -395,7 +395,8 @@ def _read_typed_value(text: str, types: frozenset[str]) -> Any:
 def serve_tools(
     sources: Sequence[str],
     transport: Literal["stdio", "http"],
-    address: tuple[str, int],
+    host: str,
+    port: int,
     *,
     bearer_variable: str,
     allowed_hosts: Sequence[str],
@@ -420,9 +421,8 @@ def serve_tools(
             await _serve_editor(provider, registry, tools, sessions)
         elif transport == "http":
             token = read_variable(bearer_variable, "--bearer-env") if bearer_variable else None
-            await _serve_http(
-                registry, tools.ctx, screen, address, name=tools.label, auth=token, allowed_hosts=allowed_hosts
-            )
+            options: dict[str, Any] = {"name": tools.label, "auth": token, "allowed_hosts": allowed_hosts}
+            await _serve_http(registry, tools.ctx, screen, host=host, port=port, **options)
         else:
             from toolkit.serving.mcp import serve_mcp
 
@@ -444,7 +444,7 @@ async def _serve_editor(
 
 
 async def _serve_http(
-    registry: ToolRegistry[Any], ctx: Any, screen: Screen, address: tuple[str, int], **options: Any
+    registry: ToolRegistry[Any], ctx: Any, screen: Screen, host: str, port: int, **options: Any
 ) -> None:
     from toolkit.serving.mcp import serve_mcp_http
 
@@ -455,7 +455,6 @@ async def _serve_http(
                 screen.document({"url": value, "tools": len(registry)}, is_line=True)
             screen.note(f"serving {count_tools(len(registry))} over MCP; Ctrl-C ends it")
 
-    host, port = address
     try:
         await serve_mcp_http(registry, ctx, host=host, port=port, task_status=Announcement(), **options)
     except OSError as error:
