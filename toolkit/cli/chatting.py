@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager, redirect_stdout
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -493,30 +493,18 @@ def evaluate_tools(
     against: str,
     per_class: int | None,
     results: Path | None,
-    runs_tools: bool,
-    max_tokens: int,
-    max_turns: int,
-    task_timeout: float,
-    own_temperature: bool,
     output: OutputFormat,
-    **settings: Any,
+    **options: Any,
 ) -> int:
     """Run what is missing and write the figures, after Ctrl-C those so far; return 1 if a model was given up."""
     screen = Screen(output)
+    how, settings = _read_trial_settings(**options)
     loaded = load_tasks(tasks)
     loaded = loaded.sample(per_class) if per_class else loaded
     shown, outcomes = Steps(), list[CandidateTrials]()
     candidates = _make_candidates(models, ways, url, SourceSettings(**settings).timeout, shown)
     base = find_candidate(candidates, against)
     stored = TrialFile(results)
-    how = TrialSettings(
-        runs_tools=runs_tools,
-        max_tokens=max_tokens,
-        max_turns=max_turns,
-        timeout=task_timeout,
-        temperature=None if own_temperature else 0,
-        seed=None if own_temperature else 1,
-    )
 
     def show_progress(candidate: Candidate, done: int, total: int) -> None:
         shown.begin(candidate.label, total=total)
@@ -546,6 +534,14 @@ def evaluate_tools(
         raise
     _write_figures(screen, outcomes, base, loaded.kinds)
     return code
+
+
+def _read_trial_settings(
+    *, runs_tools: bool, max_tokens: int, max_turns: int, task_timeout: float, own_temperature: bool, **others: Any
+) -> tuple[TrialSettings, dict[str, Any]]:
+    """Return the settings of a trial, and the other options."""
+    how = TrialSettings(runs_tools=runs_tools, max_tokens=max_tokens, max_turns=max_turns, timeout=task_timeout)
+    return (replace(how, temperature=None, seed=None) if own_temperature else how), others
 
 
 def _make_candidates(
