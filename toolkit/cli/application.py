@@ -164,7 +164,7 @@ class _NoteHandler(logging.Handler):
         self.setFormatter(logging.Formatter("%(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        # The result of a tool that crashed says the same.
+        # A traceback is of a tool that crashed, whose result has the same message.
         if record.name.partition(".")[0] in _SILENT or (record.exc_info and not self._with_tracebacks):
             return
         from toolkit.foreign_text import strip_hidden
@@ -174,7 +174,7 @@ class _NoteHandler(logging.Handler):
 
 
 def _complete_source(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001 - as Click calls it
-    """Return the kinds of sources and the files that the word may become."""
+    """Return the kinds of sources and the files that complete the word."""
     kinds = [CompletionItem(kind) for kind in _OFFERED_KINDS if kind.startswith(incomplete)]
     kind, colon, rest = incomplete.partition(":")
     if colon and kind == "openapi":
@@ -183,7 +183,7 @@ def _complete_source(ctx: click.Context, parameter: click.Parameter, incomplete:
 
 
 def _complete_tool(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001 - as Click calls it
-    """Return the names of tools that are cheaply known: those of a Python file, which is read and not run."""
+    """Return the names of tools that need no import: those of a Python file, which is parsed and not run."""
     source = str(ctx.params.get("source") or "")
     is_coding = source.partition(":")[0] == "coding"
     names = _CODING_TOOLS if is_coding else _find_decorated(source.partition(".py")[0] + ".py")
@@ -203,7 +203,7 @@ def _find_decorated(file: str) -> list[str]:
 
 
 def _read_tool_names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
-    """Return the name of the tool that a function becomes, or nothing."""
+    """Return the name of the tool that a function is decorated as, in a list; an empty list if it is none."""
     for decorator in function.decorator_list:
         call = decorator if isinstance(decorator, ast.Call) else None
         called = call.func if call is not None else decorator
@@ -215,7 +215,7 @@ def _read_tool_names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[s
 
 
 class _Time(click.ParamType[float]):
-    """A time as seconds since 1970: ISO 8601, or how long ago it was."""
+    """A time in seconds since 1970, given as ISO 8601 or as a duration before now."""
 
     name = "time"
 
@@ -230,7 +230,7 @@ class _Time(click.ParamType[float]):
 
 
 def _read_metadata(ctx: click.Context, parameter: click.Parameter, pairs: Sequence[str]) -> dict[str, Any]:
-    """Return pairs of a name and a JSON value, or a text where it is none."""
+    """Return the pairs as a dict; a value that is no JSON is a text."""
     found: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -271,7 +271,7 @@ _sources_argument = click.argument(
 @click.group(context_settings=_CONTEXT, epilog=_EPILOG)
 @click.version_option(package_name="toolkit-sdk", message="toolkit %(version)s", help="Show the version.")
 def command_line() -> None:
-    """Tools for language models, from anywhere: list, check, call, talk with and serve them."""
+    """List, check, call and serve tools for language models, and chat with a model that has them."""
 
 
 @command_line.group("runs")

@@ -1,4 +1,4 @@
-"""The demonstration: a model on this machine is asked three questions, and needs a tool for each.
+"""The demonstration: a model on this machine answers three questions, with a tool for each.
 
 ``python -m toolkit demo`` runs it. `examples/quickstart.py` is the same without the printing of steps and the checks.
 """
@@ -32,7 +32,7 @@ _SCREEN_WIDTH = 79
 
 
 class _ShowText(Protocol):
-    """Shows a text, in no more than so many lines of the screen."""
+    """Shows a text, in at most so many lines of the screen."""
 
     def __call__(self, text: str, *, lines: int = 2) -> None: ...
 
@@ -170,7 +170,7 @@ async def _ask_questions(show: _ShowText) -> dict[str, Any]:
 
 
 async def _ask_question(provider: Provider, question: _Question, show: _ShowText) -> dict[str, Any]:
-    """Return the question, the calls, the answer, and True as ``is_right`` where it is the one that is expected."""
+    """Return the question, the calls, the answer, and ``is_right``."""
     began, answer, failure = perf_counter(), "", None
     witness = _StepWitness(show)
     show(f"\nuser     {question.text}")
@@ -190,7 +190,7 @@ async def _ask_question(provider: Provider, question: _Question, show: _ShowText
 
 @asynccontextmanager
 async def _open_model(show: _ShowText) -> AsyncGenerator[tuple[Provider, str]]:
-    """Yield a real model if there is one, else a script, and its name; show which."""
+    """Yield a real model if there is one, else a script, and its name."""
     began = perf_counter()
     try:
         from toolkit.providers.local import LocalProvider
@@ -203,7 +203,7 @@ async def _open_model(show: _ShowText) -> AsyncGenerator[tuple[Provider, str]]:
         yield _make_script(), "scripted"
         return
     async with local:
-        show(f"SmolLM2 135M, offline, in a process of its own, ready in {perf_counter() - began:.1f} s.")
+        show(f"SmolLM2 135M, offline, in a child process, ready in {perf_counter() - began:.1f} s.")
         yield local, "local:"
 
 
@@ -216,10 +216,10 @@ def _make_script() -> Provider:
 
 
 def _show_nothing(text: str, *, lines: int = 2) -> None:
-    """Leave the screen to a report."""
+    """Show nothing, since a report follows."""
 
 
 def _print_text(text: str, *, lines: int = 2) -> None:
-    """Print at once, in no more than so many lines of the screen."""
+    """Print a text at once, in at most so many lines of the screen."""
     room = _SCREEN_WIDTH * lines
     print(text if len(text) <= room else text[: room - 3] + "...", flush=True)

@@ -1,4 +1,4 @@
-"""The commands ``tools``, ``lint``, ``call``, ``serve`` and ``doctor``, which shows no key."""
+"""The commands ``tools``, ``lint``, ``pin``, ``call``, ``serve`` and ``doctor``."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def list_tools(source: str, name: str | None, output: OutputFormat, **settings: 
 
 
 def show_tools(screen: Screen, registry: ToolRegistry[Any]) -> None:
-    """Write the tools for a person; if that is no terminal, one a line: its name, a tab, and its summary."""
+    """Write the tools for a person; without a terminal, one per line: its name, a tab, and its summary."""
     for registration in registry.registrations.values():
         summary = (registration.definition.description.strip() or "(no description)").split("\n")[0]
         if not screen.is_terminal:
@@ -94,7 +94,7 @@ def show_tools(screen: Screen, registry: ToolRegistry[Any]) -> None:
 
 
 def count_tools(count: int) -> str:
-    """Return a number of tools in words."""
+    """Return a text such as "2 tools"."""
     return f"{count:,} tool{'' if count == 1 else 's'}"
 
 
@@ -131,7 +131,7 @@ def _write_tool(screen: Screen, registration: Registration[Any]) -> None:
 
 
 def _write_signature(registration: Registration[Any]) -> str:
-    """Return the parameters of a tool in brackets; the optional ones have a question mark."""
+    """Return the parameters of a tool in brackets; optional ones have a question mark."""
     parameters = registration.definition.parameters
     required = set(parameters.get("required", ()))
     names = [name if name in required else f"{name}?" for name in parameters.get("properties", {})]
@@ -139,7 +139,7 @@ def _write_signature(registration: Registration[Any]) -> str:
 
 
 def _write_marks(registration: Registration[Any]) -> str:
-    """Return the tags of a tool, and what it needs."""
+    """Return the tags of a tool, and whether it needs approval or a context."""
     marks = sorted(registration.options.tags)
     marks += ["needs approval"] if registration.options.requires_approval else []
     marks += ["needs a context"] if registration.needs_context is not None else []
@@ -147,7 +147,7 @@ def _write_marks(registration: Registration[Any]) -> str:
 
 
 def lint_tools(source: str, output: OutputFormat, **settings: Any) -> int:
-    """Write the findings, and return 1 where there are any, or a module of a package fails."""
+    """Write the findings; return 1 if there are any, or a module of a package fails."""
     screen = Screen(output)
     if source.replace(".", "").isidentifier() and not source.endswith((".py", ".yaml", ".yml")) and source != "coding":
         timeout = SourceSettings(**settings).timeout
@@ -167,7 +167,7 @@ def lint_tools(source: str, output: OutputFormat, **settings: Any) -> int:
 
 
 def pin_tools(sources: Sequence[str], output: OutputFormat, *, accept: bool, lock: str, **settings: Any) -> int:
-    """Pin the tools of sources, write what has changed, and return 1 where it is not accepted."""
+    """Pin the tools of sources and write the changes; return 1 if these are not accepted."""
     screen = Screen(output)
     changes: list[PinnedChange] = []
 
@@ -194,7 +194,7 @@ def pin_tools(sources: Sequence[str], output: OutputFormat, *, accept: bool, loc
 
 
 def _lint_package(screen: Screen, package: ModuleType, timeout: float) -> int:
-    """Check the tools of all modules of a package, those of each together; a tool counts where it is met first."""
+    """Check the tools of all modules of a package; a tool counts in the first module that has it."""
     findings: _Findings = []
     failures: dict[str, None] = {}
     met: set[int] = set()
@@ -281,7 +281,7 @@ def call_once(
 
 
 class _OneCall:
-    """Runs a call as a run of its own, in which the command line is the model."""
+    """Runs a call as a run in which the command line plays the model."""
 
     def __init__(self, screen: Screen, approver: Approver) -> None:
         self._screen, self._approver = screen, approver
@@ -476,7 +476,7 @@ _PACKAGE = "toolkit-sdk"
 _REQUIREMENT = re.compile(
     r"(?P<name>[\w.-]+)(?:\[[\w,.-]*\])?(?:>=(?P<least>[\d.]+))?.*extra == ['\"](?P<extra>[\w-]+)['\"]"
 )
-# The module whose import shows that the packages of an extra work here.
+# The module whose import shows that the packages of an extra work.
 _MODULES = {
     "anthropic": "toolkit.providers.anthropic",
     "cli": "rich.console",
@@ -513,7 +513,7 @@ class _Check:
 
 
 def examine_installation(models: tuple[str, ...], url: str, output: OutputFormat, *, is_probing: bool) -> int:
-    """Report what is installed, and return 1 if some of it does not work."""
+    """Check the installation; return 1 if a part that is installed does not work."""
     screen, checks = Screen(output), list[_Check]()
 
     def add(check: _Check) -> None:
@@ -557,7 +557,7 @@ def _check_place() -> Iterator[_Check]:
 
 
 def _list_extras() -> dict[str, list[tuple[str, str]]]:
-    """Return the packages that each extra needs, with the oldest version of each."""
+    """Return the packages of each extra, with the minimum version of each."""
     extras: dict[str, list[tuple[str, str]]] = {}
     for line in requires(_PACKAGE) or ():
         found = _REQUIREMENT.match(line)
@@ -607,7 +607,7 @@ def _check_surroundings() -> Iterator[_Check]:
 
 
 async def _check_model(name: str, url: str, *, is_wanted: bool) -> _Check:
-    """Ask a model for a word; the local one may be missing where nobody asked for it."""
+    """Ask a model for a word; the local one may be missing unless it was named."""
 
     async def ask() -> tuple[_State, str]:
         began = time.perf_counter()
@@ -623,7 +623,7 @@ async def _check_model(name: str, url: str, *, is_wanted: bool) -> _Check:
 
 
 async def _probe_model(name: str, url: str) -> tuple[_State, str]:
-    """Ask a model for a call in each way."""
+    """Ask a model for a call, in each way."""
     async with open_model(read_model(name, url, _ANSWER_TIME), Steps(is_shown=False)) as provider:
         probe = await probe_calling(provider, model=name)
     ways = {"native": probe.native, "text": probe.text, "guided": probe.guided}
@@ -643,7 +643,7 @@ async def _run_check(kind: str, name: str, examine: Callable[[], Awaitable[tuple
 
 
 def describe_advice(name: str) -> str:
-    """Return in a line how a model is best asked for calls, by its name or the metadata of its GGUF file.
+    """Describe in a line how a model is best asked for calls, by its name or the metadata of its GGUF file.
 
     Args:
         name: As in ``openai:qwen3:8b`` or ``local:model.gguf``.
