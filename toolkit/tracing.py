@@ -174,7 +174,7 @@ def describe_metadata(metadata: Mapping[str, Any]) -> dict[str, AttributeValue]:
 def describe_run(usage: Usage) -> dict[str, AttributeValue]:
     """Return the usage of a run, with that of the runs inside its tools.
 
-    The names are ours: the spans of its requests have those of the conventions, which Langfuse and others add up.
+    The spans of requests have the names of the conventions, which some backends add up over a trace: these are ours.
     """
     return _without_none(
         {
