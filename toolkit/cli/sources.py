@@ -27,7 +27,7 @@ from functools import partial
 from inspect import isroutine
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Any, TypeGuard, cast
+from typing import Any, TypeGuard, cast, get_origin
 
 import anyio
 import click
@@ -512,7 +512,8 @@ def _gather_named(found: object, source: str) -> ToolRegistry[Any]:
 
 
 def _is_tool(value: object) -> bool:
-    return not isinstance(value, type | ModuleType) and isinstance(value, Tool)
+    is_class = isinstance(value, type | ModuleType) or get_origin(value) is not None  # an alias shows its class
+    return not is_class and isinstance(value, Tool)
 
 
 def _is_registry(value: object) -> TypeGuard[ToolRegistry[Any]]:

@@ -169,6 +169,10 @@ def lint_tools(source: str, output: OutputFormat, **settings: Any) -> int:
 def pin_tools(sources: Sequence[str], output: OutputFormat, *, accept: bool, lock: str, **settings: Any) -> int:
     """Pin the tools of sources and write the changes; return 1 if these are not accepted."""
     screen = Screen(output)
+    others = [source for source in sources if source.partition(":")[0] not in ("mcp", "plugin")]
+    if others:
+        shown = escape_in_text(others[0])
+        raise CommandError(f"{shown} can't be pinned: pins are for MCP servers and plugins", ExitCode.MISUSED)
     changes: list[PinnedChange] = []
 
     def decide(change: PinnedChange) -> bool:
@@ -447,6 +451,12 @@ async def _serve_http(
     registry: ToolRegistry[Any], ctx: Any, screen: Screen, host: str, port: int, **options: Any
 ) -> None:
     from toolkit.serving.mcp import serve_mcp_http
+    from toolkit.serving.mcp.web import LOOPBACK
+
+    if host not in LOOPBACK and not (options["auth"] and options["allowed_hosts"]):
+        raise CommandError(
+            f"--host {host} lets the network call the tools: it needs --bearer-env and --allow-host", ExitCode.MISUSED
+        )
 
     class Announcement(TaskStatus[str]):
         def started(self, value: str | None = None) -> None:
