@@ -93,7 +93,7 @@ _SOURCE_OPTIONS = (
         default=30.0,
         show_default=True,
         metavar="SECONDS",
-        help="How long a source may take to open, and an OpenAPI server to answer.",
+        help="The time limit to open a source or make the context, and of an OpenAPI server.",
     ),
     click.option(
         "--env", "variables", multiple=True, metavar="NAME", help="Pass this environment variable on; may be repeated."
