@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*("?)|[\[\]{},]', re.DOTALL)
+_DEEPER = {"[": 1, "{": 1, "]": -1, "}": -1}
 _BEGINS = re.compile(r'[{\["]')
 _PARTS = 64
 _NOTHING = object()
@@ -133,27 +134,22 @@ def _cut_to_whole(text: str) -> tuple[str, bool]:
 
     For example, ``{"days": [{"n": 1}, {"n"`` becomes ``{"days": [{"n": 1}``.
     """
-    lists: list[int] = []  # the depths at which a list is open
-    depth = end = whole = 0
+    outer = depth = end = whole = 0  # `outer` is the depth of the outermost open list
     for token in _TOKEN.finditer(text):
         kind, end = token[0][0], token.end()
-        if kind in "[{":
-            depth += 1
-            if kind == "[":
-                lists.append(depth)
-                whole = end if len(lists) == 1 else whole
-        elif kind in "]}":
-            if lists and lists[-1] == depth:
-                lists.pop()
-            depth -= 1
-        elif kind == '"' and not token[1]:
+        if kind == '"' and not token[1]:
             is_value = not depth or text[: token.start()].rstrip().endswith(":")
-            return (text[:whole], False) if lists else (text, is_value)
-        if lists == [depth] and kind != "[":  # right behind an item of the outermost list, or its comma
+            return (text[:whole], False) if outer else (text, is_value)
+        if kind in "]}" and depth == outer:
+            outer = 0
+        depth += _DEEPER.get(kind, 0)
+        if kind == "[":
+            outer = outer or depth
+        if outer and depth == outer:  # behind an item of that list, or before a comma
             whole = token.start() if kind == "," else end
         if not depth:
             break
-    return text[: whole if lists else end], False
+    return text[: whole if outer else end], False
 
 
 def _mark_cut(data: Any) -> Any:
