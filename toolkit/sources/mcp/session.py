@@ -26,6 +26,7 @@ import mcp.types as wire
 from mcp import Client, MCPError
 from mcp.client import ClientRequestContext, IncomingMessage, Transport
 from mcp.client.auth import OAuthFlowError
+from mcp.client.extension import advertise
 from mcp.types import CONNECTION_CLOSED, METHOD_NOT_FOUND, REQUEST_TIMEOUT
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
@@ -39,6 +40,7 @@ from toolkit.runtime.backend import OwnerLoop
 from toolkit.schema.nodes import is_array, is_object
 from toolkit.sources import ServerLimits
 from toolkit.sources.mcp.servers import HttpFault, HttpServer, McpServer, faults_of_call
+from toolkit.sources.mcp.tasks import EXTENSION, mark_task
 
 _LONGEST_REASON = 600
 _LIMITS = ServerLimits()
@@ -569,6 +571,7 @@ class McpSession:
             message_handler=self._on_message,
             client_info=wire.Implementation(name="toolkit", version=version("toolkit-sdk")),
             cache=None,
+            extensions=[advertise(EXTENSION)],
         )
         return client
 
@@ -651,7 +654,7 @@ def _add_effect(failure: McpError, faults: Iterable[HttpFault], *, is_repeatable
 
 
 class WatchedTransport:
-    """A transport that reports its end, and keeps the schemas of tools from the SDK."""
+    """A transport that reports its end, and turns results into what the SDK can take."""
 
     def __init__(self, transport: Transport, ended: Callable[[], None]) -> None:
         self._transport = transport
@@ -678,7 +681,7 @@ class _WatchedStream:
         return getattr(self._stream, "last_context", None)
 
     async def receive(self) -> Any:
-        return _hide_schemas(await self._stream.receive())
+        return _adapt_message(await self._stream.receive())
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -688,7 +691,7 @@ class _WatchedStream:
 
     async def __anext__(self) -> Any:
         try:
-            return _hide_schemas(await self._stream.__anext__())
+            return _adapt_message(await self._stream.__anext__())
         except StopAsyncIteration:
             self._ended()
             raise
@@ -707,15 +710,22 @@ class _WatchedStream:
 _SCHEMAS = "toolkit/schemas"
 
 
-def _hide_schemas(received: Any) -> Any:
+def _adapt_message(received: Any) -> Any:
+    result: object = getattr(getattr(received, "message", None), "result", None)
+    if is_object(result):
+        _hide_schemas(result)
+        mark_task(result)
+    return received
+
+
+def _hide_schemas(result: dict[str, Any]) -> None:
     """Put the schemas of a list of tools where the SDK only passes them on; `list_server_tools` puts them back.
 
     The SDK checks results against the output schema by `jsonschema`, which has no bound on work and uses Python's
     regular expressions: a server could hold the process for hours. It walks through input schemas for
     ``x-mcp-header``, and is left those that name it.
     """
-    result: object = getattr(getattr(received, "message", None), "result", None)
-    listed: object = result.get("tools") if is_object(result) else None
+    listed: object = result.get("tools")
     for tool in listed if is_array(listed) else ():
         if not is_object(tool) or not is_object(tool.setdefault("_meta", {})):
             continue
@@ -725,7 +735,6 @@ def _hide_schemas(received: Any) -> Any:
         if "inputSchema" in hidden and "x-mcp-header" not in json.dumps(hidden["inputSchema"]):
             tool["inputSchema"] = {"type": "object"}
         tool["_meta"][_SCHEMAS] = hidden
-    return received
 
 
 def _restore_schemas(tool: wire.Tool) -> wire.Tool:
