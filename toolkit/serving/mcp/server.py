@@ -44,6 +44,7 @@ from toolkit.errors import ConfigurationError, SchemaError, ToolError
 from toolkit.runtime.backend import loop_waker, start_detached
 from toolkit.schema.arguments import TooMuchWorkError
 from toolkit.schema.raw_schema import RawSchema
+from toolkit.serving.mcp.tasks import TASKS_CAPABILITY, CallResult, CallTask, CallTasks, knows_tasks
 from toolkit.settings import check_setting, describe_value
 from toolkit.tools.registry import ToolRegistry
 
@@ -80,6 +81,7 @@ class McpServerKeywords(TypedDict, total=False):
     instructions: str | None
     crashes: CrashReport
     call_timeout: float | None
+    task_after: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,7 @@ class McpRequest:
     headers: Mapping[str, str] = field(repr=False)
     client: str
     _context: ServerRequestContext[Any, Any] = field(repr=False)
+    _task: CallTask | None = field(default=None, repr=False)
 
     @property
     def user(self) -> str | None:
@@ -111,18 +114,24 @@ class McpRequest:
         """Ask the client's user for the fields of a flat object schema; return them, or None if the user declines.
 
         Raises:
-            ToolError: The client can't ask its user. Since the revision of 2026 no server can, in the middle of a call:
-                tools that ask for approval work there, too.
+            ToolError: The client can't ask its user. Since the revision of 2026 this takes a client that knows tasks;
+                tools that ask for approval work with any client that can ask.
         """
-        session = self._context.session
+        session, task = self._context.session, self._task
         capabilities = session.client_capabilities
-        if not session.can_send_request or capabilities is None or capabilities.elicitation is None:
+        can_ask = task is not None or session.can_send_request
+        if not can_ask or capabilities is None or capabilities.elicitation is None:
             raise ToolError("This needs an answer of the user, and the client can't ask in the middle of a call.")
-        answer = await session.elicit_form(message, dict(schema), self._context.request_id)
+        if task is not None:
+            answer = await task.ask(message, dict(schema))
+        else:
+            answer = await session.elicit_form(message, dict(schema), self._context.request_id)
         return dict(answer.content or {}) if answer.action == "accept" else None
 
     async def log(self, text: str, level: wire.LoggingLevel = "info") -> None:
-        """Send a log message that belongs to this request; clients get the levels that they ask for."""
+        """Send a log message that belongs to this request; clients get the levels that they ask for, and tasks none."""
+        if self._task is not None and self._task.is_announced:
+            return
         least = _find_connection(self._context).state.get(_LOG_LEVEL, _LEVELS[0])
         if _LEVELS.index(level) < _LEVELS.index(least):
             return
@@ -157,6 +166,7 @@ def mcp_server(
     instructions: str | None = None,
     crashes: CrashReport = "reference",
     call_timeout: float | None = 600,
+    task_after: float | None = 10,
 ) -> Server[Any]:
     """Return the SDK's server for a registry, for a transport of your own; `serve_mcp` runs one.
 
@@ -177,9 +187,13 @@ def mcp_server(
             reference under which the log has the rest, as its text may hold paths, queries and keys; ``text`` gives
             all of it.
         call_timeout: Seconds for a call, after which it is cancelled; None for no limit. Tools may have shorter ones.
+        task_after: Seconds after which a call becomes a task that the client polls, where the client knows the
+            extension for tasks; clients of the revision of 2025-11-25 may ask for one with any call. None for no tasks.
+            A task lives in the process in which the call was made.
     """
+    check_setting("task_after", task_after, float, int, None)
     serving = RegistryServing(registry, ctx, context_for, tools_for, crashes, call_timeout)
-    return serving.make_server(name, instructions)
+    return serving.make_server(name, instructions, task_after)
 
 
 @overload
@@ -211,7 +225,7 @@ async def serve_mcp(registry: ToolRegistry[Any], ctx: Any = None, **options: Any
 
 
 class _RegistryServer(Server[Any]):
-    """Declares on every transport that its tools may change."""
+    """Declares on every transport that its tools may change, and for older revisions that their calls may be tasks."""
 
     def create_initialization_options(
         self,
@@ -220,7 +234,10 @@ class _RegistryServer(Server[Any]):
         extensions: dict[str, dict[str, Any]] | None = None,
     ) -> InitializationOptions:
         notification_options = notification_options or NotificationOptions(tools_changed=True)
-        return super().create_initialization_options(notification_options, experimental_capabilities, extensions)
+        options = super().create_initialization_options(notification_options, experimental_capabilities, extensions)
+        if self.get_request_handler("tasks/get") is not None:
+            options.capabilities.tasks = TASKS_CAPABILITY
+        return options
 
 
 class RegistryServing:
@@ -248,23 +265,40 @@ class RegistryServing:
         self._tools_for = tools_for
         self._crashes: CrashReport = crashes
         self._call_timeout = call_timeout
+        self._tasks: CallTasks | None = None
         self._bus = InMemorySubscriptionBus()
         self._older_connections: WeakSet[Connection] = WeakSet()
 
-    def make_server(self, name: str, instructions: str | None) -> Server[Any]:
+    def make_server(self, name: str, instructions: str | None, task_after: float | None) -> Server[Any]:
         """Return the SDK's server."""
+        tasks = self._tasks = None if task_after is None else CallTasks(self.call_tool, task_after)
+
+        async def call_tool(context: ServerRequestContext[Any, Any], params: wire.CallToolRequestParams) -> Any:
+            return await (self.call_tool if tasks is None or not knows_tasks(context) else tasks.call)(context, params)
+
+        @asynccontextmanager
+        async def live(server: object) -> AsyncGenerator[dict[str, Any]]:
+            try:
+                async with self.announce_changes(server) as state:
+                    yield state
+            finally:
+                if tasks is not None:
+                    tasks.close()
+
         server = _RegistryServer(
             name,
             version="1",
             instructions=instructions,
-            lifespan=self.announce_changes,
+            lifespan=live,
             on_list_tools=self._list_tools,
-            on_call_tool=self.call_tool,
+            on_call_tool=call_tool,
             on_subscriptions_listen=ListenHandler(self._bus),
         )
         server.add_request_handler("logging/setLevel", wire.SetLevelRequestParams, _set_log_level)
         # Binds a question about a call to its arguments and to the user who made it.
         server.middleware.append(RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=name))
+        if tasks is not None:
+            tasks.add_to(server)
         return server
 
     @asynccontextmanager
@@ -295,14 +329,14 @@ class RegistryServing:
 
     @asynccontextmanager
     async def enter_context(
-        self, context: ServerRequestContext[Any, Any]
+        self, context: ServerRequestContext[Any, Any], task: CallTask | None = None
     ) -> AsyncGenerator[tuple[ToolRegistry[Any], Any]]:
         """Make what a request's user has: the tools and the context."""
         if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             self._older_connections.add(_find_connection(context))
         async with AsyncExitStack() as stack:
             try:
-                ctx = await open_context(self._make_context(_read_request(context)), stack)
+                ctx = await open_context(self._make_context(_read_request(context, task)), stack)
                 tools = self._registry if self._tools_for is None else _check_tools(self._tools_for(ctx))
                 registry = tools.for_context(ctx)
             except ToolError as error:
@@ -320,18 +354,27 @@ class RegistryServing:
         params: wire.PaginatedRequestParams | None,  # noqa: ARG002 - as the SDK calls it
     ) -> wire.ListToolsResult:
         async with self.enter_context(context) as (registry, _):
-            return wire.ListToolsResult(tools=[to_wire_tool(tool) for tool in registry.registrations.values()])
+            tools = [to_wire_tool(tool) for tool in registry.registrations.values()]
+            for tool in tools if self._tasks is not None else ():
+                tool.execution = wire.ToolExecution(task_support="optional")
+            return wire.ListToolsResult(tools=tools)
 
     async def call_tool(
-        self, context: ServerRequestContext[Any, Any], params: wire.CallToolRequestParams
-    ) -> wire.CallToolResult | wire.InputRequiredResult:
-        """Run a call of a request, or return the question that its user is asked first."""
-        async with self.enter_context(context) as (registry, ctx):
+        self, context: ServerRequestContext[Any, Any], params: wire.CallToolRequestParams, task: CallTask | None = None
+    ) -> CallResult:
+        """Run a call of a request, or return the question that its user is asked first.
+
+        Args:
+            context: The request.
+            params: The call.
+            task: The task that the call is or may become; None where the client knows no tasks.
+        """
+        async with self.enter_context(context, task) as (registry, ctx):
             registration = registry.registrations.get(params.name)
             if registration is None:
                 raise MCPError(wire.INVALID_PARAMS, f"Unknown tool: {params.name}")
             with anyio.move_on_after(self._call_timeout):
-                return await self._run_call(context, params, registration, registry, ctx)
+                return await self._run_call(context, params, registration, registry, ctx, task)
         return _make_failure(f"The call took longer than {self._call_timeout:g} s, so it was cancelled.")
 
     async def _run_call(
@@ -341,17 +384,18 @@ class RegistryServing:
         registration: Registration[Any],
         registry: ToolRegistry[Any],
         ctx: Any,
-    ) -> wire.CallToolResult | wire.InputRequiredResult:
+        task: CallTask | None,
+    ) -> CallResult:
         call = ToolCall(str(context.request_id), params.name, json.dumps(params.arguments or {}))
-        approver = _Approver(context, params)
+        approver = _Approver(context, params, task)
         token = (context.meta or {}).get("progress_token")
         send, receive = anyio.create_memory_object_stream[str](_WAITING_REPORTS)
-        observer = _Reports(send, is_wanted=token is not None)
+        observer = _Reports(send, is_wanted=token is not None or task is not None)
         given: list[ToolResult] = []
         with receive:
             async with anyio.create_task_group() as tasks:
-                if token is not None:
-                    tasks.start_soon(_send_progress, context, token, receive)
+                if token is not None or task is not None:
+                    tasks.start_soon(_send_progress, context, token, task, receive)
                 with send:
                     given.append(await registry.execute(call, ctx, approve=approver.decide, observer=observer))
         if approver.question is not None:
@@ -372,7 +416,7 @@ async def _set_log_level(
     return wire.EmptyResult()
 
 
-def _read_request(context: ServerRequestContext[Any, Any]) -> McpRequest:
+def _read_request(context: ServerRequestContext[Any, Any], task: CallTask | None) -> McpRequest:
     info = None if context.session.client_params is None else context.session.client_params.client_info
     headers = {} if context.request is None else dict(cast("Mapping[str, str]", context.request.headers))
     user = None if context.request is None else context.request.scope.get("user")
@@ -381,6 +425,7 @@ def _read_request(context: ServerRequestContext[Any, Any]) -> McpRequest:
         headers=headers,
         client="" if info is None else f"{info.name} {info.version}",
         _context=context,
+        _task=task,
     )
 
 
@@ -426,10 +471,17 @@ def _write_report(event: ToolEvent) -> str | None:
 
 
 async def _send_progress(
-    context: ServerRequestContext[Any, Any], token: str | int, reports: MemoryObjectReceiveStream[str]
+    context: ServerRequestContext[Any, Any],
+    token: str | int | None,
+    task: CallTask | None,
+    reports: MemoryObjectReceiveStream[str],
 ) -> None:
     count = 0
     async for text in reports:
+        if task is not None:
+            task.note(text)
+        if token is None or (task is not None and task.is_announced):
+            continue
         count += 1
         note = wire.ProgressNotificationParams(progress_token=token, progress=count, message=text)
         await context.session.send_notification(
@@ -440,16 +492,19 @@ async def _send_progress(
 class _Approver:
     """Asks the client's user about a call that needs it.
 
-    Up to the revision of 2025 the server asks in the middle of the call. Later ones have no way to: there the call is
-    answered with the question, and repeated with the user's answer; the state that comes back with it is sealed.
+    Up to the revision of 2025, and in tasks, the server asks in the middle of the call. Otherwise the call is answered
+    with the question, and repeated with the user's answer; the state that comes back with it is sealed.
 
     Attributes:
         question: The answer to the call, where its user is to be asked first.
     """
 
-    def __init__(self, context: ServerRequestContext[Any, Any], params: wire.CallToolRequestParams) -> None:
+    def __init__(
+        self, context: ServerRequestContext[Any, Any], params: wire.CallToolRequestParams, task: CallTask | None
+    ) -> None:
         self._context = context
         self._params = params
+        self._task = task
         self.question: wire.InputRequiredResult | None = None
 
     async def decide(self, request: ApprovalRequest) -> Approval:
@@ -457,9 +512,13 @@ class _Approver:
         if not request.reason:
             return Approve()
         session, is_older = self._context.session, self._context.protocol_version not in MODERN_PROTOCOL_VERSIONS
+        is_task = self._task is not None and self._task.is_announced
+        can_ask = is_task or not is_older or session.can_send_request
         capabilities = session.client_capabilities
-        if capabilities is None or capabilities.elicitation is None or (is_older and not session.can_send_request):
+        if capabilities is None or capabilities.elicitation is None or not can_ask:
             return Deny(f"{request.reason} This client can't ask its user, so it was not run.")
+        if self._task is not None and is_task:
+            return _read_decision(await self._task.ask(*_write_question(request)))
         if is_older:
             question = _write_question(request)
             return _read_decision(await session.elicit_form(*question, self._context.request_id))
