@@ -110,6 +110,20 @@ def test_the_inspector_lists_and_calls_our_tools() -> None:
     assert called == {"content": content, "structuredContent": {"result": 42}, "isError": False}
 
 
+@pytest.mark.real
+def test_the_official_client_for_javascript_calls_our_tools_as_tasks() -> None:
+    modules = npm_packages("mcp-sdk", "@modelcontextprotocol/sdk@1.32.2")
+    script = str(Path(__file__).parent / "task_client.mjs")
+    done = run(node(20), script, str(modules / "@modelcontextprotocol/sdk"), sys.executable, SERVED)
+    assert done.returncode == 0, done.stderr
+    messages = [json.loads(line) for line in done.stdout.splitlines()]
+    last = {name: (kind, text) for name, kind, text in messages}
+    assert last["add"] == ("result", "42")
+    assert last["wipe"] == ("result", "/tmp/a is gone")
+    assert last["fail"][0] == "error"  # in this revision a failure is one of the task, whose result it does not read
+    assert last["hang"] == ("cancelled", "cancelled")
+
+
 @pytest.fixture(scope="module")
 def runner() -> list[str]:
     modules = npm_packages("mcp-conformance", "@modelcontextprotocol/conformance@0.1.16")
