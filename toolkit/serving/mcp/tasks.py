@@ -23,14 +23,16 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import principal_components
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.mcpserver.server import require_client_extension
+from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
 from mcp.shared.message import ServerMessageMetadata
+from mcp.types.jsonrpc import HEADER_MISMATCH
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 
 from toolkit.runtime.backend import start_detached
 
 _logger = logging.getLogger("toolkit.serving")
-_EXTENSION = "io.modelcontextprotocol/tasks"
+TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
 _RELATED_TASK = "io.modelcontextprotocol/related-task"
 _REVISION = "2025-11-25"
 _POLL_MILLISECONDS = 1_000
@@ -48,9 +50,8 @@ Context: TypeAlias = ServerRequestContext[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    key: str
     request: wire.ElicitRequest
-    answers: list[wire.ElicitResult] = field(default_factory=list[wire.ElicitResult])  # the first one counts
+    answers: list[wire.ElicitResult] = field(default_factory=list[wire.ElicitResult])
     answered: anyio.Event = field(default_factory=anyio.Event)
 
 
@@ -64,9 +65,8 @@ class CallTask:
         self.ended: float | None = None
         self._created = self._updated = _read_clock()
         self._message: str | None = None
-        self._question: _Question | None = None
+        self._questions: dict[str, _Question] = {}
         self._asked = 0
-        self._asking = anyio.Lock()
         self._outcome: CallResult | MCPError | None = None
         self._scope = anyio.CancelScope()
         self._changed = anyio.Event()
@@ -85,7 +85,8 @@ class CallTask:
             _logger.exception("a call failed")
             self._outcome = MCPError(wire.INTERNAL_ERROR, f"The call failed: {type(error).__name__}.")
         finally:
-            self.ended, self._question = time.monotonic(), None
+            self.ended = time.monotonic()
+            self._questions.clear()
             self._notify()
 
     def cancel(self) -> None:
@@ -98,31 +99,41 @@ class CallTask:
 
     async def ask(self, message: str, schema: dict[str, Any]) -> wire.ElicitResult:
         """Ask the client's user in the middle of the call, which thereby becomes a task."""
-        async with self._asking:
-            self._asked += 1
-            params = wire.ElicitRequestFormParams(message=message, requested_schema=schema)
-            params.meta = cast("Any", {_RELATED_TASK: {"taskId": self.id}})
-            question = _Question(f"question-{self._asked}", wire.ElicitRequest(params=params))
-            self._question = question
+        self._asked += 1
+        key = f"question-{self._asked}"
+        params = wire.ElicitRequestFormParams(message=message, requested_schema=schema)
+        params.meta = cast("Any", {_RELATED_TASK: {"taskId": self.id}})
+        question = self._questions[key] = _Question(wire.ElicitRequest(params=params))
+        self._notify()
+        try:
+            await question.answered.wait()
+        finally:
+            self._questions.pop(key, None)
             self._notify()
-            try:
-                await question.answered.wait()
-            finally:
-                self._question = None
-                self._notify()
-            return question.answers[0]
+        return question.answers[0]
 
-    def answer(self, key: str, answer: wire.ElicitResult) -> None:
-        """Take the answer to the open question; any other is ignored."""
-        if self._question is not None and key == self._question.key:
-            self._question.answers.append(answer)
-            self._question.answered.set()
+    def answer(self, key: str, given: object) -> None:
+        """Take the answer to an open question; any other is ignored.
 
-    async def wait_for_question(self) -> _Question | None:
-        """Wait until the call asks something, and return the question; None when it has ended."""
-        while self.ended is None and (self._question is None or self._question.answered.is_set()):
+        Raises:
+            MCPError: It is no answer.
+        """
+        if key not in self._questions:
+            return
+        try:
+            answer = wire.ElicitResult.model_validate(given, by_name=False)
+        except ValidationError as error:
+            raise MCPError(wire.INVALID_PARAMS, f"The response {key!r} is no answer to an elicitation.") from error
+        question = self._questions.pop(key)
+        question.answers.append(answer)
+        question.answered.set()
+        self._notify()
+
+    async def wait_for_question(self) -> tuple[str, wire.ElicitRequest] | None:
+        """Wait until the call asks something, and return the oldest open question; None when it has ended."""
+        while self.ended is None and not self._questions:
             await self._changed.wait()
-        return self._question if self.ended is None else None
+        return next(((key, question.request) for key, question in self._questions.items()), None)
 
     async def wait_for_end(self) -> None:
         """Wait until the call has ended."""
@@ -149,9 +160,9 @@ class CallTask:
         if self._message is not None:
             state["statusMessage"] = self._message
         if self.ended is None:
-            state["status"] = "working" if self._question is None else "input_required"
-            if is_modern and self._question is not None:
-                state["inputRequests"] = {self._question.key: _dump(self._question.request)}
+            state["status"] = "input_required" if self._questions else "working"
+            if is_modern and self._questions:
+                state["inputRequests"] = {key: _dump(each.request) for key, each in self._questions.items()}
         elif self._outcome is None:
             state["status"] = "cancelled"
         elif isinstance(self._outcome, MCPError):
@@ -183,7 +194,7 @@ TaskMaker: TypeAlias = Callable[[Context, wire.CallToolRequestParams, CallTask],
 
 class _TaskParams(wire.RequestParams):
     task_id: str
-    input_responses: dict[str, wire.ElicitResult] = Field(default_factory=dict[str, wire.ElicitResult])
+    input_responses: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
 class CallTasks:
@@ -203,7 +214,7 @@ class CallTasks:
 
     def add_to(self, server: Server[Any]) -> None:
         """Serve the requests about tasks."""
-        server.extensions[_EXTENSION] = {}
+        server.extensions[TASKS_EXTENSION] = {}
         server.middleware.append(self._create_task)
         handlers = {"get": self._get, "update": self._update, "cancel": self._cancel, "result": self._get_result}
         for name, handler in handlers.items():
@@ -264,7 +275,10 @@ class CallTasks:
 
     def _find(self, context: Context, params: _TaskParams) -> CallTask:
         if _is_modern(context):
-            require_client_extension(context, _EXTENSION)
+            require_client_extension(context, TASKS_EXTENSION)
+            named = None if context.request is None else context.request.headers.get(MCP_NAME_HEADER)
+            if named is not None and decode_header_value(named) != params.task_id:
+                raise MCPError(HEADER_MISMATCH, "The header Mcp-Name names another task than the request.")
         elif context.protocol_version != _REVISION:
             raise MCPError(wire.METHOD_NOT_FOUND, "Method not found", context.method)
         task = self._tasks.get(params.task_id)
@@ -297,9 +311,9 @@ class CallTasks:
             raise MCPError(wire.METHOD_NOT_FOUND, "Method not found", context.method)
         task = self._find(context, params)
         while (question := await task.wait_for_question()) is not None:
+            key, request = question
             metadata = ServerMessageMetadata(related_request_id=context.request_id)
-            answer = await context.session.send_request(question.request, wire.ElicitResult, metadata=metadata)
-            task.answer(question.key, answer)
+            task.answer(key, await context.session.send_request(request, wire.ElicitResult, metadata=metadata))
         result = _dump(task.read_outcome())
         return {**result, "_meta": {**result.get("_meta", {}), _RELATED_TASK: {"taskId": task.id}}}
 
@@ -307,7 +321,7 @@ class CallTasks:
 def knows_tasks(context: Context) -> bool:
     """Return whether the client of a request knows the extension, so that any call may become a task."""
     capabilities = context.session.client_capabilities
-    return _is_modern(context) and capabilities is not None and _EXTENSION in (capabilities.extensions or {})
+    return _is_modern(context) and capabilities is not None and TASKS_EXTENSION in (capabilities.extensions or {})
 
 
 def _is_modern(context: Context) -> bool:
