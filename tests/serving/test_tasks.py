@@ -23,7 +23,7 @@ from toolkit.serving.mcp import McpRequest, mcp_app, mcp_server
 from toolkit.sources import ServerLimits
 from toolkit.sources.mcp import Elicitation, mcp_tools
 from toolkit.sources.mcp.session import WatchedTransport
-from toolkit.sources.mcp.tasks import Task, TaskFollower, call_as_task, find_task
+from toolkit.sources.mcp.tasks import Task, TaskFollower, call_as_task, read_answer
 
 pytestmark = pytest.mark.anyio
 
@@ -89,8 +89,8 @@ async def connected(server: InMemory) -> AsyncGenerator[Client]:
 
 async def begin(client: Client, name: str, era: Era) -> Task:
     result = await (client.call_tool(name, {}) if era == "modern" else call_as_task(client, name, {}))
-    task = find_task(result)
-    assert task is not None
+    task = read_answer(result)
+    assert isinstance(task, Task)
     return task
 
 

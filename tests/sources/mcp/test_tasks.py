@@ -46,6 +46,8 @@ class TaskServer(MemoryServer):
     states: list[dict[str, Any]] = field(default_factory=lambda: [DONE])
     requests: list[tuple[str, str, Any]] = field(default_factory=list[tuple[str, str, Any]])
     on_poll: Callable[[], None] = lambda: None
+    task_id: Any = "task 1"
+    can_cancel: bool = True
 
     def _made(self) -> Server[Any]:
         server = super()._made()
@@ -53,7 +55,7 @@ class TaskServer(MemoryServer):
 
         def describe(state: dict[str, Any]) -> dict[str, Any]:
             times = {"createdAt": "2026-11-28T00:00:00Z", "lastUpdatedAt": "2026-11-28T00:00:00Z", "ttlMs": None}
-            return {"taskId": "task 1", **times, "pollIntervalMs": 1, **state}
+            return {"taskId": self.task_id, **times, "pollIntervalMs": 1, **state}
 
         async def answer(ctx: Any, call_next: Any) -> Any:
             if ctx.method != "tools/call":
@@ -76,6 +78,8 @@ class TaskServer(MemoryServer):
 
         server.middleware.append(answer)
         for name, handler in (("get", get), ("update", update), ("cancel", cancel)):
+            if name == "cancel" and not self.can_cancel:
+                continue
             server.add_request_handler(f"tasks/{name}", _TaskParams, handler)
         return server
 
@@ -178,6 +182,23 @@ async def test_a_call_that_takes_too_long_cancels_its_task() -> None:
     assert result.is_error
     assert server.names()[-1] == "cancel"
     assert server.names().count("cancel") == 1
+
+
+async def test_a_call_that_takes_too_long_is_one_though_its_task_can_not_be_cancelled() -> None:
+    server = make_server({"status": "working"})
+    server.can_cancel = False
+    async with mcp_tools(server, limits=ServerLimits(timeout=0.2)) as tools:
+        result = await call(tools)
+    assert "timed out" in result.text
+
+
+async def test_a_task_that_can_not_be_read_is_an_error() -> None:
+    server = make_server()
+    server.task_id = 7
+    async with mcp_tools(server) as tools:
+        result = await call(tools)
+    assert result.is_error
+    assert "is not MCP" in result.text
 
 
 async def test_a_task_is_followed_on_a_new_connection_where_the_old_one_is_lost() -> None:

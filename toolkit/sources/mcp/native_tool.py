@@ -36,7 +36,7 @@ from toolkit.schema.raw_schema import RawSchema
 from toolkit.sources import ServerLimits
 from toolkit.sources.mcp.servers import McpServer
 from toolkit.sources.mcp.session import McpSession
-from toolkit.sources.mcp.tasks import TaskFollower, call_as_task, find_task, takes_tasks
+from toolkit.sources.mcp.tasks import Task, TaskFollower, call_as_task, read_answer, takes_tasks
 
 _logger = logging.getLogger("toolkit.sources.mcp")
 _MOST_BLOCKS = 5_000
@@ -209,18 +209,17 @@ class ServerCalls:
             so_far = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
             report(redact(f"{so_far}: {message}") if message else so_far)
 
-        async def call(client: Client) -> wire.CallToolResult:
+        async def call(client: Client) -> wire.CallToolResult | Task:
             if self._is_task and takes_tasks(client):
-                return await call_as_task(client, self._name, arguments)
+                return read_answer(await call_as_task(client, self._name, arguments))
             # Asking for progress makes some servers send it; without an observer it is not requested.
             callback = progressed if context.is_observed else None
-            return await client.call_tool(self._name, arguments, progress_callback=callback)
+            return read_answer(await client.call_tool(self._name, arguments, progress_callback=callback))
 
-        result = await session.request(f"call '{self._name}'", call, is_repeatable=self._is_repeatable)
-        task = find_task(result)
-        if task is None:
-            return result
-        follower = TaskFollower(task, lambda text: report(redact(text)))
+        answer = await session.request(f"call '{self._name}'", call, is_repeatable=self._is_repeatable)
+        if not isinstance(answer, Task):
+            return answer
+        follower = TaskFollower(answer, lambda text: report(redact(text)))
         try:
             return await session.request(f"follow the task of '{self._name}'", follower.follow)
         except McpError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Literal
 
 import anyio
@@ -71,7 +72,7 @@ class _UpdateTask(wire.Request[_UpdateTaskParams, Literal["tasks/update"]]):
 
 
 def mark_task(result: dict[str, Any]) -> None:
-    """Turn the creation of a task into the result of a call, which `find_task` recognizes.
+    """Turn the creation of a task into the result of a call, which `read_answer` recognizes.
 
     The SDK accepts no other result of a call, in any revision.
     """
@@ -82,10 +83,14 @@ def mark_task(result: dict[str, Any]) -> None:
         result.update(marked)
 
 
-def find_task(result: wire.CallToolResult) -> Task | None:
-    """Return the task with which a server answered a call; None if it sent the result."""
+def read_answer(result: wire.CallToolResult) -> wire.CallToolResult | Task:
+    """Return the result of a call, or the task with which the server answered it.
+
+    Raises:
+        ValidationError: The server's description of the task can't be read.
+    """
     created: object = (result.meta or {}).get(_MARK)
-    return None if created is None else Task.model_validate(created, by_name=False)
+    return result if created is None else Task.model_validate(created, by_name=False)
 
 
 async def call_as_task(client: Client, name: str, arguments: dict[str, Any]) -> wire.CallToolResult:
@@ -124,7 +129,7 @@ class TaskFollower:
         try:
             return await self._poll(client)
         except (anyio.get_cancelled_exc_class(), _UnansweredError):
-            with anyio.CancelScope(shield=True), anyio.move_on_after(_CANCEL_SECONDS):
+            with anyio.CancelScope(shield=True), anyio.move_on_after(_CANCEL_SECONDS), suppress(Exception):
                 params = wire.CancelTaskRequestParams(task_id=self._task.task_id)
                 await client.session.send_request(_CancelTask(params=params), wire.Result)
             raise
