@@ -39,7 +39,7 @@ from toolkit.redaction import cut_causes
 from toolkit.runtime.backend import OwnerLoop
 from toolkit.schema.nodes import is_array, is_object
 from toolkit.sources import ServerLimits
-from toolkit.sources.mcp.servers import HttpFault, HttpServer, McpServer, faults_of_call
+from toolkit.sources.mcp.servers import NOT_MCP, HttpFault, HttpServer, McpServer, faults_of_call
 from toolkit.sources.mcp.tasks import EXTENSION, mark_task
 
 _LONGEST_REASON = 600
@@ -144,7 +144,7 @@ def _explain_error(error: BaseException, faults: list[HttpFault], seconds: float
     if isinstance(error, MCPError):
         return _explain_protocol_error(error)
     if isinstance(error, ValidationError):
-        return McpError, f"what it answered is not MCP ({error.error_count()} problems); is it an MCP server?"
+        return McpError, f"{NOT_MCP} ({error.error_count()} problems); is it an MCP server?"
     if isinstance(error, OSError):
         return _explain_os_error(error)
     return McpError, f"{type(error).__name__}: {_shorten_text(str(error))}"
@@ -181,6 +181,8 @@ def _explain_protocol_error(error: MCPError) -> tuple[type[McpError], str]:
         return McpConnectionError, f"no answer came in time ({message})"
     if error.code == METHOD_NOT_FOUND:
         return McpNotFoundError, f"it does not know this ({message}); is it an MCP server that offers it?"
+    if message.startswith((NOT_MCP, "Failed to parse")):
+        return McpError, f"{message if message.startswith(NOT_MCP) else NOT_MCP}; is it an MCP server?"
     if "content type" in message:
         return McpError, f"{message}; is it an MCP server, and is this its whole URL?"
     return McpError, f"{message} (code {error.code})"
@@ -648,9 +650,9 @@ def _has_failed_inside(faults: Iterable[HttpFault]) -> bool:
 
 def _add_effect(failure: McpError, faults: Iterable[HttpFault], *, is_repeatable: bool) -> McpError:
     """Return a failure that says whether the request may have taken effect: a refusal has none."""
-    if is_repeatable or not _has_failed_inside(faults):
+    if is_repeatable or not (_has_failed_inside(faults) or NOT_MCP in str(failure)):
         return failure
-    return type(failure)(f"{failure}. It may have taken effect.")
+    return type(failure)(f"{failure}{'' if str(failure).endswith('?') else '.'} It may have taken effect.")
 
 
 class WatchedTransport:
