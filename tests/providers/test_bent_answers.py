@@ -18,11 +18,11 @@ from tests.testing.wires.openai_responses import ResponsesWire
 from toolkit import ProviderError
 from toolkit.chat import ChatResponse, ReasoningBlock, ResponseDone, StreamEvent, TextBlock, TextDelta
 from toolkit.providers.adapter import Decoder, ServerEventReader
-from toolkit.providers.anthropic.client import AnthropicStreamDecoder, decode_message
+from toolkit.providers.anthropic.client import AnthropicReading, AnthropicStreamDecoder, decode_message
 from toolkit.providers.failures import Failures
 from toolkit.providers.google.client import GeminiStreamDecoder, decode_answer
 from toolkit.providers.openai.chat import ChatReading, ChatStreamDecoder, decode_completion
-from toolkit.providers.openai.responses import ResponsesStreamDecoder, decode_response
+from toolkit.providers.openai.responses import ResponsesReading, ResponsesStreamDecoder, decode_response
 from toolkit.testing.conformance import ADD, ADD_MORE, Wire, response_of
 
 ODD: tuple[Any, ...] = (None, -1, 1.5, 10**400, float("nan"), "x", True, [], ["x"], {}, {"a": 1})
@@ -47,10 +47,14 @@ FORMATS = {
         lambda body: decode_completion(body, failures, ChatReading()),
     ),
     "responses": Format(
-        ResponsesWire(), lambda: ResponsesStreamDecoder(failures, {}), lambda body: decode_response(body, failures, {})
+        ResponsesWire(),
+        lambda: ResponsesStreamDecoder(failures, ResponsesReading()),
+        lambda body: decode_response(body, failures, ResponsesReading()),
     ),
     "messages": Format(
-        MessagesWire(), lambda: AnthropicStreamDecoder(failures, {}), lambda body: decode_message(body, failures, {})
+        MessagesWire(),
+        lambda: AnthropicStreamDecoder(failures, AnthropicReading()),
+        lambda body: decode_message(body, failures, AnthropicReading()),
     ),
     "generate": Format(
         GenerateWire(), lambda: GeminiStreamDecoder(failures, {}), lambda body: decode_answer(body, failures, {})

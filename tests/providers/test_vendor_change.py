@@ -13,13 +13,13 @@ from pydantic import TypeAdapter
 from tests.providers.vendor_answers import anthropic_message, gemini_answer
 from toolkit import AssistantMessage, ChatRequest, Message, ToolResult, UserMessage
 from toolkit.chat import dump_messages, load_messages
-from toolkit.providers.anthropic.client import decode_message
+from toolkit.providers.anthropic.client import AnthropicReading, decode_message
 from toolkit.providers.anthropic.encode import MessagesEncoder
 from toolkit.providers.failures import Failures
 from toolkit.providers.google.client import decode_answer
 from toolkit.providers.google.encode import GenerateEncoder
 from toolkit.providers.openai.chat import ChatEncoder, ChatReading, decode_completion
-from toolkit.providers.openai.responses import ResponsesEncoder, decode_response
+from toolkit.providers.openai.responses import ResponsesEncoder, ResponsesReading, decode_response
 from toolkit.providers.servers import OPENAI_CHAT
 
 CALL = {"name": "f", "arguments": '{"a": 1}'}
@@ -45,7 +45,7 @@ ANTHROPIC = decode_message(
         stop_reason="tool_use",
     ),
     failures,
-    {},
+    AnthropicReading(),
 )
 GOOGLE = decode_answer(
     gemini_answer(
@@ -68,7 +68,7 @@ RESPONSES = decode_response(
         ]
     },
     failures,
-    {},
+    ResponsesReading(),
 )
 CHAT = decode_completion(
     {

@@ -43,6 +43,7 @@ from toolkit.chat import (
     ToolDefinition,
     ToolResult,
     UserMessage,
+    VendorTool,
 )
 from toolkit.errors import ConfigurationError, SchemaError
 from toolkit.json_text import write_json
@@ -510,6 +511,20 @@ def checked_choice(choice: str, tools: Sequence[ToolDefinition]) -> Choice:
             f"tool_choice is '{choice}', which is not 'auto', 'none', 'required' or one of: {', '.join(names)}"
         )
     return "one"
+
+
+def list_native_tools(tools: Iterable[ToolDefinition]) -> Mapping[VendorTool, ToolDefinition]:
+    """Return the tools that implement a vendor's own, by their kind; mostly empty.
+
+    Raises:
+        ConfigurationError: Two are of one kind.
+    """
+    found: dict[VendorTool, ToolDefinition] = {}
+    for tool in tools:
+        kind = None if tool.hints is None else tool.hints.native_as
+        if kind is not None and found.setdefault(kind, tool) is not tool:
+            raise ConfigurationError(f"'{found[kind].name}' and '{tool.name}' are both native_as='{kind}': offer one")
+    return found
 
 
 @dataclass(frozen=True, slots=True)

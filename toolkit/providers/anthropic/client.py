@@ -70,7 +70,13 @@ from toolkit.providers.adapter import (
     key_for,
     withheld_headers,
 )
-from toolkit.providers.anthropic.encode import ANTHROPIC_DIALECT, ANTHROPIC_SEAL, CacheTime, MessagesEncoder
+from toolkit.providers.anthropic.encode import (
+    ANTHROPIC_SEAL,
+    ANTHROPIC_TOOLS,
+    AnthropicReading,
+    CacheTime,
+    MessagesEncoder,
+)
 from toolkit.providers.encoding import as_count, as_items, as_key, as_mapping, as_text, sealed, usage_details
 from toolkit.providers.failures import NO_KEY, Failures
 from toolkit.redaction import without_credentials
@@ -86,6 +92,7 @@ _ANTHROPIC_STOP_REASONS: Mapping[str, StopReason] = {
 }
 _ANTHROPIC_SERVER_BLOCKS = frozenset({"server_tool_use", "mcp_tool_use"})
 _SAID = frozenset({"text", "thinking", "tool_use"})
+OWN_NAMES = frozenset(own["name"] for own in ANTHROPIC_TOOLS.values() if "name" in own)
 _ANTHROPIC_CALL_FIELDS = frozenset({"type", "id", "name", "input"})
 _ANTHROPIC_METADATA = ("id", "stop_sequence", "stop_details", "container", "diagnostics")
 _USAGE_METADATA = ("service_tier", "server_tool_use", "speed", "inference_geo")
@@ -124,7 +131,7 @@ def _add_counts(earlier: object, later: object) -> Mapping[str, int]:
 def decode_message(
     answer: Mapping[str, Any],
     failures: Callable[[], Failures],
-    names: Mapping[str, str],
+    reading: AnthropicReading,
     *,
     request_id: str | None = None,
 ) -> ChatResponse:
@@ -133,7 +140,7 @@ def decode_message(
     Args:
         answer: The reply of the server.
         failures: Makes errors.
-        names: The tools' own names by those on the wire, where they differ.
+        reading: The parts of the request that decide how the answer is read.
         request_id: From the headers; else the message's own id is taken.
 
     Raises:
@@ -144,7 +151,7 @@ def decode_message(
         raise failures().reported(error, request_id=request_id)
     if not isinstance(answer.get("content"), list):
         raise failures().empty("content", request_id=request_id)
-    reply = _AnthropicReply(names)
+    reply = _AnthropicReply(reading)
     reply.learn(answer)
     for index, block in enumerate(as_items(answer.get("content"))):
         for _ in reply.begin(index, block):
@@ -157,16 +164,16 @@ class AnthropicStreamDecoder:
 
     Args:
         failures: Makes errors.
-        names: The tools' own names by those on the wire, where they differ.
+        reading: The parts of the request that decide how the answer is read.
         request_id: From the headers; else the message's own id is taken.
     """
 
     def __init__(
-        self, failures: Callable[[], Failures], names: Mapping[str, str], *, request_id: str | None = None
+        self, failures: Callable[[], Failures], reading: AnthropicReading, *, request_id: str | None = None
     ) -> None:
         self._failures = failures
         self._request_id = request_id
-        self._reply = _AnthropicReply(names)
+        self._reply = _AnthropicReply(reading)
         self._is_complete = False
 
     @property
@@ -235,15 +242,33 @@ def decode_anthropic_usage(usage: object) -> Usage:
 class _Block:
     """A block as far as it has come: how it began, and the pieces since."""
 
-    __slots__ = ("began", "citations", "kind", "number", "pieces", "signature")
+    __slots__ = ("began", "citations", "kind", "number", "pieces", "signature", "toolset")
 
     def __init__(self, began: Mapping[str, Any], number: int) -> None:
         self.began = began
         self.kind = as_text(began.get("type"))
+        self.toolset = as_text(began.get("toolset_name")) if self.kind == "tool_use" else ""
         self.number = number
         self.pieces: list[str] = []
         self.signature = [as_text(began.get("signature"))]
         self.citations: list[Any] = list(as_items(began.get("citations")))
+
+    @property
+    def input(self) -> object:
+        """The input of a call of a set of tools; the text itself where that is no JSON."""
+        text = "".join(self.pieces) or "{}"
+        try:
+            return from_json(text)
+        except ValueError:
+            return text
+
+    @property
+    def arguments(self) -> str:
+        """The arguments of a call: of a set of tools the action, by its name, in a list."""
+        if not self.toolset:
+            return "".join(self.pieces) or "{}"
+        action = {"type": as_text(self.began.get("name")), **as_mapping(self.input)}
+        return json.dumps({"actions": [action]}, ensure_ascii=False)
 
     @property
     def is_incomplete(self) -> bool:
@@ -260,8 +285,8 @@ class _Block:
 class _AnthropicReply:
     """An answer as far as it has come. A whole message is read as blocks that are complete when they begin."""
 
-    def __init__(self, names: Mapping[str, str]) -> None:
-        self._names = names
+    def __init__(self, reading: AnthropicReading) -> None:
+        self._reading = reading
         self._blocks: dict[int | str | None, _Block] = {}
         self._calls = 0
         self._has_text = False
@@ -275,6 +300,8 @@ class _AnthropicReply:
 
     def begin(self, index: int | str | None, began: Mapping[str, Any]) -> Iterator[StreamEvent]:
         block = self._blocks[index] = _Block(began, self._calls)
+        if block.toolset and block.toolset not in self._reading.sets:
+            block.kind = f"{block.toolset}_tool_use"  # no tool of the application's
         match block.kind:
             case "text":
                 yield from self._add_text(block, TextDelta, began.get("text"))
@@ -283,7 +310,8 @@ class _AnthropicReply:
             case "tool_use":
                 self._calls += 1
                 arguments = began.get("input")
-                yield self._add_arguments(block, json.dumps(arguments, ensure_ascii=False) if arguments else "")
+                block.pieces.append(json.dumps(arguments, ensure_ascii=False) if arguments else "")
+                yield self._make_delta(block, "" if block.toolset else block.pieces[-1])
             case _:
                 pass
 
@@ -295,7 +323,9 @@ class _AnthropicReply:
             case "text_delta":
                 yield from self._add_text(block, TextDelta, delta.get("text"))
             case "input_json_delta" if block.kind == "tool_use":
-                yield self._add_arguments(block, as_text(delta.get("partial_json")))
+                block.pieces.append(as_text(delta.get("partial_json")))
+                if not block.toolset:
+                    yield self._make_delta(block, block.pieces[-1])
             case "input_json_delta":
                 block.pieces.append(as_text(delta.get("partial_json")))
             case "thinking_delta":
@@ -308,10 +338,10 @@ class _AnthropicReply:
                 pass
 
     def end(self, index: int | str | None) -> Iterator[StreamEvent]:
-        """Complete a call for which the server sent no arguments with empty ones."""
+        """Complete a call: of a set of tools, or one for which the server sent no arguments, with empty ones."""
         block = self._blocks.get(index)
-        if block is not None and block.kind == "tool_use" and not any(block.pieces):
-            yield self._add_arguments(block, "{}")
+        if block is not None and block.kind == "tool_use" and (block.toolset or not any(block.pieces)):
+            yield self._make_delta(block, block.arguments)
 
     def explain(self) -> Iterator[StreamEvent]:
         """Give the reason of a refusal if the model gave none itself."""
@@ -365,13 +395,12 @@ class _AnthropicReply:
             self._has_text = self._has_text or block.kind == "text"
             yield event(text)
 
-    def _add_arguments(self, block: _Block, text: str) -> ArgumentsDelta:
-        block.pieces.append(text)
+    def _make_delta(self, block: _Block, text: str) -> ArgumentsDelta:
         return ArgumentsDelta(block.number, as_text(block.began.get("id")), self._find_own_name(block), text)
 
     def _find_own_name(self, block: _Block) -> str:
         name = as_text(block.began.get("name"))
-        return self._names.get(name, name)
+        return self._reading.sets[block.toolset] if block.toolset else self._reading.names.get(name, name)
 
     def _find_explanation(self) -> str:
         return "" if self._has_text else as_text(as_mapping(self._metadata.get("stop_details")).get("explanation"))
@@ -384,8 +413,14 @@ class _AnthropicReply:
             case "tool_use":
                 data = {name: value for name, value in block.began.items() if name not in _ANTHROPIC_CALL_FIELDS}
                 data = {name: value for name, value in data.items() if value not in (None, {"type": "direct"})}
+                if block.toolset:
+                    data |= {"name": block.began.get("name"), "input": block.input}
+                elif (name := as_text(block.began.get("name"))) in OWN_NAMES and name in self._reading.names:
+                    data["name"] = name
                 extra = {ANTHROPIC_SEAL: data} if data else None
-                return ToolCall(as_text(block.began.get("id")), self._find_own_name(block), text or "{}", extra=extra)
+                return ToolCall(
+                    as_text(block.began.get("id")), self._find_own_name(block), block.arguments, extra=extra
+                )
             case _:
                 data = dict(block.began)
                 if text:
@@ -410,6 +445,7 @@ def _find_unanswered(blocks: Sequence[_Block]) -> tuple[UnansweredItem, ...]:
 _BETA_HEADER = "anthropic-beta"
 _TOOL_CHANGES_BETA = "inline-tools-2026-09-15"
 _TAKES_SYSTEM_MESSAGES = re.compile(r"claude-(opus-(4-8|5)|fable-5|mythos-5)")
+_OLD_MODELS = re.compile("claude-(instant|2|3)")
 _ANTHROPIC_URL = "https://api.anthropic.com"
 _VERSION_WITH_TEMPERATURE = "2023-06-01"
 _VERTEX_VERSION = "2026-10-21"
@@ -562,6 +598,7 @@ class AnthropicProvider(Adapter):
             cache=cache,
             takes_temperature=_takes_temperature(self._base_url, headers, is_on_cloud=make_client is not None),
             takes_system_messages=takes_system_messages,
+            has_own_tools=_OLD_MODELS.search(model) is None,
         )
 
     def _set_up_clients(self, make_client: MakeClient | None, *, is_given: bool) -> None:
@@ -579,17 +616,23 @@ class AnthropicProvider(Adapter):
         )
 
     def _list_capabilities(self, model: str) -> Capabilities:
-        is_old = re.search(r"claude-(instant|2|3)", model) is not None
+        is_old = _OLD_MODELS.search(model) is not None
         new: Support = "unused" if is_old else "native"
+        own: Support = "emulated" if is_old else "native"
         return Capabilities(
             sound="refused",
             media_in_results="native",
             files="native",
             cache_marks="native",
-            examples="emulated" if is_old else "native",
+            examples=own,
             eager_arguments=new,
             code_callers=new,
-            deferred_tools="emulated" if is_old else "native",
+            deferred_tools=own,
+            shell_tool=own,
+            editor_tool=own,
+            memory_tool=own,
+            computer_tool=own,
+            browser_tool=own,
             tool_changes="native" if self._takes_system_messages else "unused",
             source="https://platform.claude.com/docs/en/agents-and-tools/tool-use/overview",
         )
@@ -638,16 +681,14 @@ class AnthropicProvider(Adapter):
         return exchange, self._encoder.encode(request, streams=streams)
 
     def _decode_answer(self, answer: WholeAnswer, request: ChatRequest) -> ChatResponse:
-        names = ANTHROPIC_DIALECT.names_back(request.tools)
-        return decode_message(answer.json, self._make_failures, names, request_id=answer.request_id)
+        reading = self._encoder.reading_of(request)
+        return decode_message(answer.json, self._make_failures, reading, request_id=answer.request_id)
 
     def _read_usage(self, answer: Mapping[str, Any]) -> Usage:
         return decode_anthropic_usage(answer.get("usage"))
 
     def _make_decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:
-        return AnthropicStreamDecoder(
-            self._make_failures, ANTHROPIC_DIALECT.names_back(request.tools), request_id=request_id
-        )
+        return AnthropicStreamDecoder(self._make_failures, self._encoder.reading_of(request), request_id=request_id)
 
     def _find_vertex_path(self, client: AsyncAnthropicVertex, *, streams: bool) -> str:
         # Where the SDK makes the body itself, it reads model and stream out of it.

@@ -18,8 +18,8 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import itemgetter
 from types import MappingProxyType
@@ -86,12 +86,19 @@ from toolkit.providers.encoding import (
 )
 from toolkit.providers.failures import Failures
 from toolkit.providers.openai.client import KeySource, OpenAIClient
+from toolkit.providers.openai.own_tools import (
+    RESPONSES_SEAL,
+    answer_own_call,
+    find_openai_tool,
+    list_own_tools,
+    read_own_call,
+    sealed_item,
+)
 from toolkit.providers.servers import CompatibleServer
 from toolkit.schema import project_openai_strict
 from toolkit.settings import Duration
 
 _WITHOUT_REASONING = re.compile(r"(ft:)?(gpt-3|gpt-4|chatgpt|gpt-5(\.\d)?-chat)")
-RESPONSES_SEAL = "openai-responses"
 RESPONSES_DIALECT = Dialect(longest_call_id=64)
 _RESPONSES_LAID_OVER = ("reasoning", "text")
 MESSAGE_ITEMS = frozenset({"function_call", "image_generation_call", "message", "reasoning"})
@@ -200,25 +207,15 @@ class OpenAIResponsesProvider(OpenAIClient):
         return self._make_exchange(), self._encoder.encode(request, streams=streams)
 
     def _decode_answer(self, answer: WholeAnswer, request: ChatRequest) -> ChatResponse:
-        names = RESPONSES_DIALECT.names_back(request.tools)
-        return decode_response(
-            answer.json,
-            self._make_failures,
-            names,
-            freeform=find_freeform(request.tools),
-            request_id=answer.request_id,
-        )
+        reading = self._encoder.reading_of(request)
+        return decode_response(answer.json, self._make_failures, reading, request_id=answer.request_id)
 
     def _read_usage(self, answer: Mapping[str, Any]) -> Usage:
         return decode_responses_usage(answer)
 
     def _make_decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:
-        return ResponsesStreamDecoder(
-            self._make_failures,
-            RESPONSES_DIALECT.names_back(request.tools),
-            freeform=find_freeform(request.tools),
-            request_id=request_id,
-        )
+        reading = self._encoder.reading_of(request)
+        return ResponsesStreamDecoder(self._make_failures, reading, request_id=request_id)
 
     def _list_capabilities(self, model: str) -> Capabilities:
         new: Support = "native" if self._dialect.is_openai and not _WITHOUT_REASONING.match(model) else "unused"
@@ -229,6 +226,9 @@ class OpenAIResponsesProvider(OpenAIClient):
             output_schemas=new,
             code_callers=new,
             freeform_tools=other,
+            shell_tool=other,
+            patch_tool=other,
+            computer_tool=other,
             deferred_tools=other,
             tool_changes=new,
             source="https://platform.openai.com/docs/api-reference/responses",
@@ -236,6 +236,42 @@ class OpenAIResponsesProvider(OpenAIClient):
 
     def _find_azure_path(self, path: str) -> str:
         return path
+
+
+@dataclass(frozen=True, slots=True)
+class ResponsesReading:
+    """The parts of a request that its answer is read by.
+
+    Args:
+        names: The tools' own names by those on the wire, where they differ.
+        freeform: The parameters of the tools that take a text, by the tools' names on the wire.
+        own: The tools that are offered as OpenAI's own, by the items that call them.
+    """
+
+    names: Mapping[str, str] = field(default_factory=dict[str, str])
+    freeform: Mapping[str, str] = field(default_factory=dict[str, str])
+    own: Mapping[str, ToolDefinition] = field(default_factory=dict[str, ToolDefinition])
+
+    def is_call(self, item: Mapping[str, Any]) -> bool:
+        """Return whether an item calls a tool of the application."""
+        kind = as_text(item.get("type"))
+        if kind == "custom_tool_call":
+            return as_text(item.get("name")) in self.freeform
+        return kind == "function_call" or (kind in self.own and _is_waiting(item))
+
+    def read_call(self, item: Mapping[str, Any]) -> ToolCall:
+        """Return an item as a call; `is_call` must be true of it."""
+        kind, name = item["type"], as_text(item.get("name"))
+        if kind in self.own:
+            return read_own_call(item, self.own[kind])
+        call = _read_function_call(item, self.names)
+        if kind == "function_call":
+            return call
+        text = f"{_begin_text(self.freeform[name])}{_escape_text(as_text(item.get('input')))}{_END_OF_TEXT}"
+        return replace(call, arguments=text, extra={**(call.extra or {}), RESPONSES_SEAL: {"freeform": True}})
+
+
+_PLAIN = ResponsesReading()
 
 
 class ResponsesEncoder:
@@ -306,8 +342,16 @@ class ResponsesEncoder:
             members["tools"] = [*self._tools.all_of(tools), *offered]
         return assemble_body(body, members)
 
+    def reading_of(self, request: ChatRequest) -> ResponsesReading:
+        """Return the reader of the answer to a request."""
+        tools = request.tools or ()
+        names = RESPONSES_DIALECT.names_back(tools)
+        texts = {RESPONSES_DIALECT.tool_name_of(tool.name): tool.freeform for tool in tools}
+        freeform = {name: each.parameter for name, each in texts.items() if each is not None}
+        return ResponsesReading(names, freeform, list_own_tools(tools) if self._has_new_tools else {})
+
     def _join_items(self, messages: Sequence[Message]) -> list[bytes]:
-        """Return the items of each message; a result says what its call was: of a program, or of a freeform tool."""
+        """Return the items of each message; a result answers what its call was: an item of OpenAI's, a text, code."""
         encoded = self._messages.all_of(messages)
         calls: dict[str, ToolCall] = {}
         for place, message in enumerate(messages):
@@ -317,6 +361,10 @@ class ResponsesEncoder:
                         calls[block.id] = block
             elif calls and isinstance(message, ToolResult) and message.call_id in calls:
                 call = calls[message.call_id]
+                if item := sealed_item(call):
+                    answers = answer_own_call(item, RESPONSES_DIALECT.call_id_of(call.id), message)
+                    encoded[place] = to_bytes(answers, "a result")[1:-1]
+                    continue
                 if _is_freeform(call):
                     encoded[place] = encoded[place].replace(b'"function_call_output"', b'"custom_tool_call_output"', 1)
                 if caller := (call.extra or {}).get("caller"):
@@ -362,6 +410,11 @@ def encode_responses_tool(definition: ToolDefinition, *, has_new_tools: bool = T
     """
     name, freeform = RESPONSES_DIALECT.tool_name_of(definition.name), definition.freeform
     hints = _encode_hints(definition) if has_new_tools else {}
+    if has_new_tools and (own := find_openai_tool(definition)) is not None:
+        callers = (
+            {"allowed_callers": hints["allowed_callers"]} if own.has_callers and "allowed_callers" in hints else {}
+        )
+        return {**own.wire, **callers}
     if freeform is not None and has_new_tools:
         form = {"type": "grammar", "syntax": freeform.syntax, "definition": freeform.grammar}
         described = describe_with_hints(replace(definition, freeform=None))
@@ -410,11 +463,11 @@ def _encode_tool_settings(request: ChatRequest, *, has_new_tools: bool) -> JsonO
         return {}
     settings: JsonObject = {}
     if has_new_tools and choice in ("auto", "required") and any(each.removed for each in find_tool_changes(request)[1]):
-        allowed = [_name_tool(tool, find_freeform(tools)) for tool in tools]
+        allowed = [_name_tool(tool, has_new_tools=True) for tool in tools]
         settings["tool_choice"] = {"type": "allowed_tools", "mode": choice, "tools": allowed}
     elif choice == "one":
         chosen = next(tool for tool in tools if tool.name == request.tool_choice)
-        settings["tool_choice"] = _name_tool(chosen, find_freeform(tools) if has_new_tools else ())
+        settings["tool_choice"] = _name_tool(chosen, has_new_tools=has_new_tools)
     elif choice != "auto":
         settings["tool_choice"] = choice
     if request.parallel_tool_calls is not None:
@@ -422,9 +475,11 @@ def _encode_tool_settings(request: ChatRequest, *, has_new_tools: bool) -> JsonO
     return settings
 
 
-def _name_tool(tool: ToolDefinition, freeform: Container[str]) -> JsonObject:
-    name = RESPONSES_DIALECT.tool_name_of(tool.name)
-    return {"type": "custom" if name in freeform else "function", "name": name}
+def _name_tool(tool: ToolDefinition, *, has_new_tools: bool) -> JsonObject:
+    if has_new_tools and (own := find_openai_tool(tool)) is not None:
+        return {"type": own.wire["type"]}
+    kind = "custom" if has_new_tools and tool.freeform is not None else "function"
+    return {"type": kind, "name": RESPONSES_DIALECT.tool_name_of(tool.name)}
 
 
 def _add_options(body: JsonObject, options: Mapping[str, Any]) -> None:
@@ -518,25 +573,21 @@ def _encode_responses_assistant(message: AssistantMessage, *, sends_open_reasoni
 
 
 def _encode_responses_call(call: ToolCall) -> JsonObject:
+    if item := sealed_item(call):
+        return {**item, "call_id": RESPONSES_DIALECT.call_id_of(call.id)}
     wire: JsonObject = {
         **extra_without(call, "anthropic", "extra_content", RESPONSES_SEAL),
         "type": "custom_tool_call" if _is_freeform(call) else "function_call",
         "call_id": RESPONSES_DIALECT.call_id_of(call.id),
         "name": RESPONSES_DIALECT.tool_name_of(call.name),
     }
-    if _is_freeform(call):
+    if wire["type"] == "custom_tool_call":
         return {**wire, "input": as_text(next(iter(arguments_object(call.arguments).values()), ""))}
     return {**wire, "arguments": arguments_text(call.arguments)}
 
 
 def _is_freeform(call: ToolCall) -> bool:
     return bool(as_mapping((call.extra or {}).get(RESPONSES_SEAL)).get("freeform"))
-
-
-def find_freeform(tools: Sequence[ToolDefinition] | None) -> Mapping[str, str]:
-    """Return the parameters of the tools that take a text, by the tools' names on the wire; mostly empty."""
-    found = [tool for tool in tools or () if tool.freeform is not None]
-    return {RESPONSES_DIALECT.tool_name_of(each.name): each.freeform.parameter for each in found if each.freeform}
 
 
 def _encode_responses_reasoning(block: ReasoningBlock, *, is_open_sent: bool) -> JsonObject | None:
@@ -554,13 +605,15 @@ def _encode_responses_reasoning(block: ReasoningBlock, *, is_open_sent: bool) ->
     return None
 
 
-def find_unanswered(items: Sequence[Mapping[str, Any]], freeform: Container[str] = ()) -> tuple[UnansweredItem, ...]:
+def find_unanswered(
+    items: Sequence[Mapping[str, Any]], reading: ResponsesReading = _PLAIN
+) -> tuple[UnansweredItem, ...]:
     """Return the items that wait for an answer, in order.
 
     A program waits for nobody while calls of its own are answered. What is not known yet waits where it can be
     answered: where it has a ``call_id`` or is a request, and no answer stands beside it.
     """
-    waiting = [item for item in items if _is_waiting(item) and not _is_text_call(item, freeform)]
+    waiting = [item for item in items if _is_waiting(item) and not reading.is_call(item)]
     if not waiting:
         return ()
     answered = {name for item in items for name in _list_answered(item)}
@@ -571,10 +624,6 @@ def find_unanswered(items: Sequence[Mapping[str, Any]], freeform: Container[str]
             if _find_item_id(item) not in answered
         ]
     )
-
-
-def _is_text_call(item: Mapping[str, Any], freeform: Container[str]) -> bool:
-    return item.get("type") == "custom_tool_call" and as_text(item.get("name")) in freeform
 
 
 def _is_waiting(item: Mapping[str, Any]) -> bool:
@@ -600,16 +649,15 @@ def _list_answered(item: Mapping[str, Any]) -> Iterator[str]:
         yield as_text(item.get("call_id"))
     if request := as_text(item.get("approval_request_id")):
         yield request
-    if item.get("type") in ("function_call", "custom_tool_call"):
-        yield as_text(as_mapping(item.get("caller")).get("caller_id"))
+    if caller := as_text(as_mapping(item.get("caller")).get("caller_id")):
+        yield caller
 
 
 def decode_response(
     answer: Mapping[str, Any],
     failures: Callable[[], Failures],
-    names: Mapping[str, str],
+    reading: ResponsesReading,
     *,
-    freeform: Mapping[str, str] = MappingProxyType({}),
     request_id: str | None = None,
 ) -> ChatResponse:
     """Return a response as an answer.
@@ -617,8 +665,7 @@ def decode_response(
     Args:
         answer: The reply of the server.
         failures: Makes errors.
-        names: The tools' own names by those on the wire, where they differ.
-        freeform: The parameters of the tools that take a text, by the tools' names on the wire.
+        reading: The parts of the request that decide how the answer is read.
         request_id: From the headers; else the response's own id is taken.
 
     Raises:
@@ -633,24 +680,25 @@ def decode_response(
     if not isinstance(answer.get("output"), list):
         raise failures().empty("output", request_id=request_id)
     items = as_items(answer.get("output"))
-    content = [block for item in items for block in _read_item(item, names, freeform)]
+    content = [block for item in items for block in _read_item(item, reading)]
     is_refusal = any(part.get("type") == "refusal" for item in items for part in _list_message_parts(item))
     metadata = {name: answer[name] for name in _RESPONSES_METADATA if answer.get(name)}
     message = AssistantMessage(content)
     return ChatResponse(
         message=message,
         usage=decode_responses_usage(answer),
-        stop_reason=_find_response_stop(answer, items, freeform, is_refusal=is_refusal),
+        stop_reason=_find_response_stop(answer, items, reading, is_refusal=is_refusal),
         model=as_text(answer.get("model")),
         request_id=request_id or as_text(answer.get("id")) or None,
         metadata=metadata,
-        unanswered=find_unanswered(items, freeform),
+        unanswered=find_unanswered(items, reading),
     )
 
 
-def _read_item(
-    item: Mapping[str, Any], names: Mapping[str, str], freeform: Mapping[str, str]
-) -> Iterator[AssistantContent]:
+def _read_item(item: Mapping[str, Any], reading: ResponsesReading) -> Iterator[AssistantContent]:
+    if reading.is_call(item):
+        yield reading.read_call(item)
+        return
     match item.get("type"):
         case "message":
             if phase := item.get("phase"):
@@ -660,12 +708,6 @@ def _read_item(
                     yield TextBlock(text)
         case "reasoning":
             yield _read_reasoning(item)
-        case "function_call":
-            yield _read_function_call(item, names)
-        case "custom_tool_call" if item.get("name") in freeform:
-            text = write_text_argument(freeform[item["name"]], as_text(item.get("input")))
-            call = _read_function_call({**item, "arguments": text}, names)
-            yield replace(call, extra={**(call.extra or {}), RESPONSES_SEAL: {"freeform": True}})
         case "image_generation_call" if item.get("result"):
             yield _read_drawn_image(item)
         case _:
@@ -674,11 +716,6 @@ def _read_item(
 
 def _list_message_parts(item: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return as_items(item.get("content")) if item.get("type") == "message" else ()
-
-
-def write_text_argument(parameter: str, text: str) -> str:
-    """Return arguments of one text as JSON, of which each piece of the text is a piece."""
-    return f"{_begin_text(parameter)}{_escape_text(text)}{_END_OF_TEXT}"
 
 
 def _begin_text(parameter: str) -> str:
@@ -694,22 +731,15 @@ class ResponsesStreamDecoder:
 
     Args:
         failures: Makes errors.
-        names: The tools' own names by those on the wire, where they differ.
-        freeform: The parameters of the tools that take a text, by the tools' names on the wire.
+        reading: The parts of the request that decide how the answer is read.
         request_id: From the headers; else the response's own id is taken.
     """
 
     def __init__(
-        self,
-        failures: Callable[[], Failures],
-        names: Mapping[str, str],
-        *,
-        freeform: Mapping[str, str] = MappingProxyType({}),
-        request_id: str | None = None,
+        self, failures: Callable[[], Failures], reading: ResponsesReading, *, request_id: str | None = None
     ) -> None:
         self._failures = failures
-        self._names = names
-        self._freeform = freeform
+        self._reading = reading
         self._request_id = request_id
         self._items: list[tuple[int, Mapping[str, Any]]] = []
         self._calls: dict[int | str | None, _ResponsesCall] = {}
@@ -761,16 +791,13 @@ class ResponsesStreamDecoder:
 
     def _begin_call(self, event: Mapping[str, Any]) -> Iterator[StreamEvent]:
         item = as_mapping(event.get("item"))
-        name = as_text(item.get("name"))
-        if item.get("type") == "function_call" or _is_text_call(item, self._freeform):
-            call = _ResponsesCall(len(self._calls), as_text(item.get("call_id")), self._names.get(name, name))
-            self._calls[_find_item_key(event)] = call
-            if item.get("type") == "function_call":
-                yield call.more(as_text(item.get("arguments")))
-                return
-            yield ArgumentsDelta(call.number, call.id, call.name, _begin_text(self._freeform[name]))
-            if text := as_text(item.get("input")):
-                yield call.more(_escape_text(text))
+        if self._reading.is_call(item):
+            read = self._reading.read_call(item)
+            call = self._calls[_find_item_key(event)] = _ResponsesCall(len(self._calls), read.id, read.name)
+            kind = item["type"]
+            # An item of OpenAI's own is read when it is whole; of a text the end of the JSON is still missing.
+            text = "" if kind in self._reading.own else read.arguments
+            yield call.more(text.removesuffix(_END_OF_TEXT) if kind == "custom_tool_call" else text)
 
     def _continue_call(self, event: Mapping[str, Any], text: str) -> Iterator[StreamEvent]:
         call = self._calls.get(_find_item_key(event))
@@ -781,19 +808,11 @@ class ResponsesStreamDecoder:
         item = as_mapping(event.get("item"))
         index = event.get("output_index")
         self._items.append((index if isinstance(index, int) else len(self._items), item))
-        if item.get("type") == "function_call":
-            call = self._calls.get(_find_item_key(event))
-            if call is None:
+        if self._reading.is_call(item):
+            if _find_item_key(event) not in self._calls:
                 yield from self._begin_call(event)
-            elif not call.has_arguments:
-                # Some servers send the arguments only whole.
-                yield from self._continue_call(event, as_text(item.get("arguments")))
-        elif _is_text_call(item, self._freeform):
-            if self._calls.get(_find_item_key(event)) is None:
-                yield from self._begin_call(event)
-            elif not self._calls[_find_item_key(event)].has_arguments:
-                yield from self._continue_call(event, _escape_text(as_text(item.get("input"))))
-            yield from self._continue_call(event, _END_OF_TEXT)
+            # Some servers send the arguments only whole.
+            yield from self._calls[_find_item_key(event)].finish(self._reading.read_call(item).arguments)
 
     def _end_response(self, answer: Mapping[str, Any], *, is_cut: bool) -> None:
         self._ended = answer
@@ -801,23 +820,27 @@ class ResponsesStreamDecoder:
         whole: dict[str, Any] = {**answer, "output": output}
         if is_cut:
             whole["status"] = "incomplete"
-        self._response = decode_response(
-            whole, self._failures, self._names, freeform=self._freeform, request_id=self._request_id
-        )
+        self._response = decode_response(whole, self._failures, self._reading, request_id=self._request_id)
 
 
 class _ResponsesCall:
-    __slots__ = ("has_arguments", "id", "name", "number")
+    __slots__ = ("_pieces", "id", "name", "number")
 
     def __init__(self, number: int, call_id: str, name: str) -> None:
         self.number = number
         self.id = call_id
         self.name = name
-        self.has_arguments = False
+        self._pieces: list[str] = []
 
     def more(self, text: str) -> ArgumentsDelta:
-        self.has_arguments = self.has_arguments or bool(text)
+        self._pieces.append(text)
         return ArgumentsDelta(self.number, self.id, self.name, text)
+
+    def finish(self, arguments: str) -> Iterator[ArgumentsDelta]:
+        """Yield the part of the arguments that has not come yet."""
+        came = "".join(self._pieces)
+        if arguments != came and arguments.startswith(came):
+            yield self.more(arguments[len(came) :])
 
 
 def decode_responses_usage(answer: Mapping[str, Any]) -> Usage:
@@ -847,12 +870,12 @@ def _is_page_view(item: Mapping[str, Any]) -> bool:
 
 
 def _find_response_stop(
-    answer: Mapping[str, Any], items: Sequence[Mapping[str, Any]], freeform: Container[str], *, is_refusal: bool
+    answer: Mapping[str, Any], items: Sequence[Mapping[str, Any]], reading: ResponsesReading, *, is_refusal: bool
 ) -> StopReason:
     details = as_mapping(answer.get("incomplete_details"))
     if details.get("reason") == "content_filter":
         return "content_filter"
-    calls = [item for item in items if item.get("type") == "function_call" or _is_text_call(item, freeform)]
+    calls = [item for item in items if reading.is_call(item)]
     is_cut = answer.get("status") == "incomplete" or any(call.get("status") == "incomplete" for call in calls)
     if is_cut or details:
         # Other reasons to stop early, such as a word of the user, cut nothing off but a call.
@@ -874,7 +897,7 @@ def _read_reasoning(item: Mapping[str, Any]) -> ReasoningBlock:
 
 def _read_function_call(item: Mapping[str, Any], names: Mapping[str, str]) -> ToolCall:
     name = as_text(item.get("name"))
-    extra = {field: value for field, value in item.items() if field not in _RESPONSES_CALL_FIELDS and value is not None}
+    extra = {key: value for key, value in item.items() if key not in _RESPONSES_CALL_FIELDS and value is not None}
     return ToolCall(
         as_text(item.get("call_id")), names.get(name, name), as_text(item.get("arguments")), extra=extra or None
     )
