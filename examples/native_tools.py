@@ -68,7 +68,7 @@ if __name__ == "__main__":
         place = Path(folder)
         (place / "notes.txt").write_text("tea and")
         if "OPENAI_API_KEY" in os.environ and "ANTHROPIC_API_KEY" in os.environ:
-            anyio.run(main, place, {}, {})
+            anyio.run(main, place, dict[str, Any](), dict[str, Any]())
         else:
             patch = {"type": "update_file", "path": "notes.txt", "diff": "-tea and\n+tea and biscuits"}
             note = {"command": "create", "path": "/memories/tea.md", "file_text": "Ann likes tea."}

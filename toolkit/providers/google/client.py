@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -62,7 +64,7 @@ from toolkit.providers.adapter import (
 )
 from toolkit.providers.encoding import as_bytes, as_count, as_items, as_mapping, as_text, sealed, usage_details
 from toolkit.providers.failures import Failures
-from toolkit.providers.google.encode import GEMINI_DIALECT, GEMINI_SEAL, GenerateEncoder
+from toolkit.providers.google.encode import GEMINI_DIALECT, GEMINI_SEAL, GenerateEncoder, is_new_gemini
 from toolkit.redaction import without_credentials
 from toolkit.runtime.backend import LoopLocal
 from toolkit.settings import Duration
@@ -85,6 +87,9 @@ _UNUSABLE_NOW = frozenset(
 )
 _UNUSABLE = _UNUSABLE_NOW | {"MISSING_THOUGHT_SIGNATURE", "PUP_LIMITED_DISABLED"}
 _GEMINI_SERVER_PARTS = frozenset({"toolCall"})  # sent back with its response; not answered here
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[['\"]([^'\"]*)['\"]\]")
+_PATH = re.compile(rf"\$(?:{_STEP.pattern})+")
+_QUOTE = '"'
 _GEMINI_METADATA = ("citationMetadata", "finishMessage", "groundingMetadata", "safetyRatings", "urlContextMetadata")
 
 
@@ -191,6 +196,108 @@ def _count_modality(modality: str, *lists: object) -> int:
     return sum([as_count(each.get("tokenCount")) or 0 for each in counts])
 
 
+class PartialCall:
+    """A call whose arguments may come in pieces."""
+
+    def __init__(self, number: int, call: ToolCall) -> None:
+        self.arguments = PartialArguments()
+        self._number = number
+        self._call = call
+        self._pieces: list[str] = []
+
+    def more(self, text: str) -> ArgumentsDelta:
+        """Return the event of some more of the arguments."""
+        self._pieces.append(text)
+        return ArgumentsDelta(self._number, self._call.id, self._call.name, text)
+
+    def make_call(self) -> ToolCall:
+        """Return the call with the arguments that have come."""
+        return replace(self._call, arguments="".join(self._pieces))
+
+
+class PartialArguments:
+    """Writes arguments as JSON while their values come, each with its path: ``$.places[0].name``.
+
+    Values come in the order of the text: what an object or a list holds comes together.
+    """
+
+    def __init__(self) -> None:
+        self._path: tuple[str | int, ...] = ()
+        self._written: set[tuple[str | int, ...]] = set()
+        self._is_text_open = False
+
+    @property
+    def has_begun(self) -> bool:
+        """True where a value has come."""
+        return bool(self._path)
+
+    def write(self, piece: Mapping[str, Any]) -> str:
+        """Return the JSON of a piece, which goes on where the one before ended.
+
+        Raises:
+            ValueError: It names no path, or one to which the text can't go back.
+        """
+        path = _read_path(as_text(piece.get("jsonPath")))
+        text = piece.get("stringValue")
+        goes_on = self._is_text_open and path == self._path
+        begun = "" if goes_on else self._close_text() + self._move(path)
+        if not isinstance(text, str):
+            self._is_text_open = False
+            value = next((piece[name] for name in ("numberValue", "boolValue") if name in piece), None)
+            return begun + ("" if goes_on else json.dumps(value))
+        escaped = json.dumps(text, ensure_ascii=False)[1:-1]
+        self._is_text_open = bool(piece.get("willContinue"))
+        return f"{begun}{'' if goes_on else _QUOTE}{escaped}{'' if self._is_text_open else _QUOTE}"
+
+    def finish(self) -> str:
+        """Return the end of the JSON."""
+        if not self._path:
+            return "{}"
+        return self._close_text() + _close_containers(self._path, 0)
+
+    def _close_text(self) -> str:
+        was_open, self._is_text_open = self._is_text_open, False
+        return _QUOTE if was_open else ""
+
+    def _move(self, path: tuple[str | int, ...]) -> str:
+        """Return what stands between the last value and one at a path."""
+        before, self._path = self._path, path
+        shared = 0
+        while shared < min(len(before), len(path)) and before[shared] == path[shared]:
+            shared += 1
+        started = [path[: end + 1] for end in range(shared, len(path))]
+        is_inside = bool(before) and shared == len(before)
+        if not started or is_inside or started[0] in self._written or not _is_next(before[shared:], path[shared:]):
+            raise ValueError(f"the arguments of a call are out of order at {path}")
+        self._written.update(started)
+        pieces = [_close_containers(before, shared + 1), ", "] if before else ["{"]
+        for depth, name in enumerate(path[shared:]):
+            if depth:
+                pieces.append("[" if isinstance(name, int) else "{")
+            if isinstance(name, str):
+                pieces += [json.dumps(name, ensure_ascii=False), ": "]
+        return "".join(pieces)
+
+
+def _read_path(text: str) -> tuple[str | int, ...]:
+    if not _PATH.fullmatch(text):
+        raise ValueError(f"'{text}' is no path of an argument")
+    steps = _STEP.findall(text)
+    return tuple([int(index) if index else plain or quoted for plain, index, quoted in steps])
+
+
+def _is_next(before: Sequence[str | int], path: Sequence[str | int]) -> bool:
+    """Return whether the items of lists follow one another on the way to a path, the first of them by those before."""
+    if before and isinstance(before[0], int) != isinstance(path[0], int):
+        return False
+    counts = [before[0] + 1 if before and isinstance(before[0], int) else 0, *[0] * len(path)]
+    return all(isinstance(name, str) or name == count for name, count in zip(path, counts, strict=False))
+
+
+def _close_containers(path: Sequence[str | int], start: int) -> str:
+    return "".join(["]" if isinstance(name, int) else "}" for name in reversed(path[start:])])
+
+
 class _GeminiReply:
     """An answer as far as it has come. A whole answer is read as one large piece."""
 
@@ -204,6 +311,7 @@ class _GeminiReply:
         self._spoken: list[str] = []
         self._is_thought = False
         self._calls = 0
+        self._open: PartialCall | None = None  # the call whose arguments come in pieces
         self._other: list[tuple[str, Mapping[str, Any]]] = []  # parts without a counterpart here
 
     def read(self, piece: Mapping[str, Any]) -> Iterator[StreamEvent]:
@@ -221,6 +329,9 @@ class _GeminiReply:
     def finish(self) -> ChatResponse:
         self._end_text()
         reason = as_text(self.candidate.get("finishReason"))
+        if self._open is not None:  # the end of its arguments never came
+            self._content.append(self._open.make_call())
+            reason = "MAX_TOKENS"
         metadata = {name: self.candidate[name] for name in _GEMINI_METADATA if self.candidate.get(name)}
         if tier := as_text(as_mapping(self.answer.get("usageMetadata")).get("trafficType")):
             metadata["service_tier"] = tier.lower().removeprefix("on_demand_")
@@ -273,7 +384,7 @@ class _GeminiReply:
         signature = as_text(part.get("thoughtSignature"))
         if "functionCall" in part:
             self._end_text()
-            yield self._read_call(as_mapping(part["functionCall"]), signature)
+            yield from self._read_call(as_mapping(part["functionCall"]), signature)
             return
         if isinstance(part.get("text"), str):
             yield from self._add_text(part["text"], is_thought=bool(part.get("thought")))
@@ -295,22 +406,24 @@ class _GeminiReply:
             self._end_text()
             self._content.append(ReasoningBlock(encrypted=_seal_part(thoughtSignature=signature)))
 
-    def _read_call(self, call: Mapping[str, Any], signature: str) -> ArgumentsDelta:
-        if "partialArgs" in call or call.get("willContinue"):
-            raise BadResponseError(
-                self._failures().provider,
-                "the arguments of a call came in pieces, which is only understood of whole ones: leave "
-                "stream_function_call_arguments out of the options",
-                request_id=self._request_id,
-            )
-        name = as_text(call.get("name"))
-        arguments = json.dumps(as_mapping(call.get("args")), ensure_ascii=False)
-        # As in Google's endpoint for chat completions, so that a transcript may continue there.
-        extra = {"extra_content": {GEMINI_SEAL: {"thought_signature": signature}}} if signature else None
-        made = ToolCall(as_text(call.get("id")), self._names.get(name, name), arguments, extra=extra)
-        self._content.append(made)
-        self._calls += 1
-        return ArgumentsDelta(self._calls - 1, made.id, made.name, arguments)
+    def _read_call(self, call: Mapping[str, Any], signature: str) -> Iterator[StreamEvent]:
+        opened = self._open
+        if opened is None:
+            name = as_text(call.get("name"))
+            # As in Google's endpoint for chat completions, so that a transcript may continue there.
+            extra = {"extra_content": {GEMINI_SEAL: {"thought_signature": signature}}} if signature else None
+            made = ToolCall(as_text(call.get("id")), self._names.get(name, name), "", extra=extra)
+            opened = self._open = PartialCall(self._calls, made)
+            self._calls += 1
+        for piece in as_items(call.get("partialArgs")):
+            yield opened.more(opened.arguments.write(piece))
+        if call.get("willContinue"):
+            return
+        whole = as_mapping(call.get("args"))
+        is_whole = whole and not opened.arguments.has_begun
+        yield opened.more(json.dumps(whole, ensure_ascii=False) if is_whole else opened.arguments.finish())
+        self._content.append(opened.make_call())
+        self._open = None
 
     def _add_text(self, text: str, *, is_thought: bool) -> Iterator[StreamEvent]:
         if not text:
@@ -443,7 +556,7 @@ class GoogleProvider(Adapter):
             )
         self._api_key = None if key is None else checked_key(key, name)
         self._given_client = http_client
-        self._encoder = GenerateEncoder(model=model, defaults=options or {})
+        self._encoder = GenerateEncoder(model=model, defaults=options or {}, is_vertex=self._is_vertex)
         self._drafts = self._make_drafts(
             api_version, {"project": project, "location": location, "credentials": credentials}
         )
@@ -483,8 +596,9 @@ class GoogleProvider(Adapter):
     def _make_decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:
         return GeminiStreamDecoder(self._make_failures, GEMINI_DIALECT.names_back(request.tools), request_id=request_id)
 
-    def _list_capabilities(self, model: str) -> Capabilities:  # noqa: ARG002 - all models alike
+    def _list_capabilities(self, model: str) -> Capabilities:
         return Capabilities(
+            media_in_results="native" if is_new_gemini(model) else "emulated",
             one_call_at_a_time="emulated",
             sound="native",
             files="native",
