@@ -447,6 +447,16 @@ class WholeAnswer:
     size: int = 0
 
 
+class Pieces(Protocol):
+    """An answer in pieces, for the data of the events that came together, and the server's name for the request."""
+
+    request_id: str | None
+
+    def __aiter__(self) -> AsyncIterator[list[bytes]]:
+        """Return the pieces."""
+        ...
+
+
 class AnswerPieces:
     """An answer in pieces: iterate it once, for the data of the events that came together.
 
@@ -463,7 +473,7 @@ class AnswerPieces:
         deadline: float | None,
         reader: EventReader,
     ) -> None:
-        self.request_id = request_id
+        self.request_id: str | None = request_id
         self._pieces = pieces
         self._content_type = content_type
         self._deadline = deadline
@@ -471,7 +481,7 @@ class AnswerPieces:
         self._surrogates = SurrogateMender()
         self._before_events: bytes | None = b""
 
-    def __aiter__(self) -> AnswerPieces:
+    def __aiter__(self) -> AsyncIterator[list[bytes]]:
         return self
 
     async def __anext__(self) -> list[bytes]:
@@ -576,7 +586,7 @@ class Exchange:
             return WholeAnswer(json=cast("dict[str, Any]", found), request_id=request_id, size=len(content))
 
     @asynccontextmanager
-    async def listen(self, body: bytes, *, timeout: float | None) -> AsyncGenerator[AnswerPieces]:
+    async def listen(self, body: bytes, *, timeout: float | None) -> AsyncGenerator[Pieces]:
         """Give the answer in pieces; leaving the block closes the connection.
 
         A `ValueError` that the block raises for a piece that is not JSON is reported as a bad answer.

@@ -240,7 +240,7 @@ class PartialArguments:
         path = _read_path(as_text(piece.get("jsonPath")))
         text = piece.get("stringValue")
         goes_on = self._is_text_open and path == self._path
-        begun = "" if goes_on else self._close_text() + self._move(path)
+        begun = "" if goes_on else self._close_text() + self._move_to_path(path)
         if not isinstance(text, str):
             self._is_text_open = False
             value = next((piece[name] for name in ("numberValue", "boolValue") if name in piece), None)
@@ -259,7 +259,7 @@ class PartialArguments:
         was_open, self._is_text_open = self._is_text_open, False
         return _QUOTE if was_open else ""
 
-    def _move(self, path: tuple[str | int, ...]) -> str:
+    def _move_to_path(self, path: tuple[str | int, ...]) -> str:
         """Return what stands between the last value and one at a path."""
         before, self._path = self._path, path
         shared = 0

@@ -70,9 +70,11 @@ class ResponsesOptions(_Options, total=False):
     ``reasoning`` and ``text`` override the request's own fields: ``{"reasoning": {"summary": "auto"}}`` keeps
     the effort of the request; ``include`` is added to the provider's own. ``tools`` are those that run
     at OpenAI, such as ``{"type": "web_search"}``, offered beside the request's own; what they did goes back with the
-    transcript. With ``previous_response_id`` the server has the history: send only what is new.
+    transcript. With ``previous_response_id`` the server has the history: send only what is new. ``background`` makes
+    the response in the background: see `OpenAIResponsesProvider`.
     """
 
+    background: bool
     context_management: list[dict[str, Any]]
     conversation: str | dict[str, Any]
     include: list[str]
@@ -167,22 +169,26 @@ class OpenAIClient(Adapter):
     def _get_client(self) -> AsyncOpenAI:
         return self._given_client or self._clients.get()
 
-    async def _post_body(self, body: bytes, *, streams: bool, timeout: float | None) -> httpx2.Response:  # noqa: ARG002 - the body says it
+    async def _post_body(
+        self,
+        body: bytes,
+        *,
+        streams: bool,  # noqa: ARG002 - the body says it
+        timeout: float | None,
+        method: Literal["get", "post"] = "post",
+        below: str = "",
+    ) -> httpx2.Response:
         client = self._get_client()
-        path = self._path
+        path = self._path + below
         if isinstance(client, AsyncAzureOpenAI) and "/deployments" not in client.base_url.path:
             path = self._find_azure_path(path)
         # The loop retries, and a redirect would take key and prompt elsewhere.
         options: RequestOptions = {"headers": self._request_headers, "max_retries": 0, "follow_redirects": False}
         if timeout is not None:
             options["timeout"] = timeout
-        response = await client.post(
-            path,
-            cast_to=httpx2.Response,
-            content=body,
-            options=options,
-            stream=True,
-            stream_cls=AsyncStream[object],
+        send = client.get if method == "get" else partial(client.post, content=body)
+        response = await send(
+            path, cast_to=httpx2.Response, options=options, stream=True, stream_cls=AsyncStream[object]
         )
         return cast("httpx2.Response", response)  # as asked for by cast_to; the SDK's own stream is never made
 

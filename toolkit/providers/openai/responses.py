@@ -18,14 +18,14 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import itemgetter
 from types import MappingProxyType
-from typing import Any, assert_never, cast
+from typing import Any, Literal, assert_never, cast
 
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, OpenAIError
 from pydantic_core import from_json
 
 from toolkit.chat import (
@@ -85,6 +85,7 @@ from toolkit.providers.encoding import (
     usage_details,
 )
 from toolkit.providers.failures import Failures
+from toolkit.providers.openai.background import BackgroundExchange
 from toolkit.providers.openai.client import KeySource, OpenAIClient
 from toolkit.providers.openai.own_tools import (
     RESPONSES_SEAL,
@@ -156,6 +157,10 @@ class OpenAIResponsesProvider(OpenAIClient):
         options: Fields for each request, such as `ResponsesOptions`; `ChatRequest.options` go over them.
         seals_reasoning: True to ask for sealed reasoning; None means yes, but for the models of OpenAI that don't
             reason, which refuse to be asked.
+        background: True to have OpenAI make the responses in the background, which it stores while they are made: they
+            are polled, or streamed over as many connections as it takes, and cancelled with the run. A mapping, such as
+            one of `shelve`, holds the ids of responses that are not done, so that a request that is made again after a
+            restart goes on with its response; it is used on the event loop. None leaves it to `options`.
         max_connections: The most connections of one event loop; more requests wait for one.
         name: The name in errors; None means that of the server.
         server: A server that speaks this format, such as ``SERVERS["azure"]``; None means OpenAI, or `base_url`.
@@ -180,6 +185,7 @@ class OpenAIResponsesProvider(OpenAIClient):
         headers: Mapping[str, str] | None = None,
         options: Mapping[str, Any] | None = None,
         seals_reasoning: bool | None = None,
+        background: bool | MutableMapping[str, str] | None = None,
         max_connections: int = MOST_CONNECTIONS,
         name: str | None = None,
         server: CompatibleServer | None = None,
@@ -199,12 +205,38 @@ class OpenAIResponsesProvider(OpenAIClient):
         defaults: dict[str, Any] = {"store": False}
         if seals_reasoning or (seals_reasoning is None and not _WITHOUT_REASONING.match(model)):
             defaults["include"] = ["reasoning.encrypted_content"]
+        self._started = background if isinstance(background, MutableMapping) else dict[str, str]()
+        self._under_way = set[str]()
+        if background is not None:
+            defaults["background"] = background is not False
         self._encoder = ResponsesEncoder(
             model=model, defaults=defaults, options=options or {}, is_openai=self._dialect.is_openai
         )
 
     async def _encode_request(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:
-        return self._make_exchange(), self._encoder.encode(request, streams=streams)
+        exchange, body = self._make_exchange(), self._encoder.encode(request, streams=streams)
+        if not self._encoder.is_background(request):
+            return exchange, body
+        background = BackgroundExchange(
+            send=exchange.send,
+            failures=exchange.failures,
+            raised=exchange.raised,
+            follow=self._follow_response,
+            cancel=lambda response_id: self._make_exchange_below(f"/{response_id}/cancel").ask(b"{}", timeout=None),
+            started=self._started,
+            under_way=self._under_way,
+        )
+        return background, body
+
+    def _follow_response(self, response_id: str, after: int | None) -> Exchange:
+        """Return the exchange that asks for a response: whole, or its events after a number; -1 is all of them."""
+        stream = "" if after is None else "?stream=true"
+        stream += f"&starting_after={after}" if after is not None and after >= 0 else ""
+        return self._make_exchange_below(f"/{response_id}{stream}", method="get")
+
+    def _make_exchange_below(self, below: str, method: Literal["get", "post"] = "post") -> Exchange:
+        send = partial(self._post_body, method=method, below=below)
+        return Exchange(send=send, failures=self._make_failures, raised=OpenAIError)
 
     def _decode_answer(self, answer: WholeAnswer, request: ChatRequest) -> ChatResponse:
         reading = self._encoder.reading_of(request)
@@ -231,6 +263,7 @@ class OpenAIResponsesProvider(OpenAIClient):
             computer_tool=other,
             deferred_tools=other,
             tool_changes=new,
+            background="native",
             source="https://platform.openai.com/docs/api-reference/responses",
         )
 
@@ -327,6 +360,8 @@ class ResponsesEncoder:
         }
         body |= {name: value for name, value in settings.items() if value is not None}
         _add_options(body, request.options)
+        if body.get("background"):
+            body["store"] = True  # it can't be asked for otherwise
         tools, changes = find_tool_changes(request) if self._has_new_tools else (request.tools or (), ())
         items, known = self._join_items(request.messages), {tool.name for tool in tools}
         for shift, change in enumerate(changes):
@@ -341,6 +376,10 @@ class ResponsesEncoder:
             offered = [to_bytes(tool, "a tool of the options") for tool in given]
             members["tools"] = [*self._tools.all_of(tools), *offered]
         return assemble_body(body, members)
+
+    def is_background(self, request: ChatRequest) -> bool:
+        """Return whether the response to a request is made in the background."""
+        return bool(request.options.get("background", self._defaults.get("background")))
 
     def reading_of(self, request: ChatRequest) -> ResponsesReading:
         """Return the reader of the answer to a request."""
@@ -675,7 +714,7 @@ def decode_response(
     if error := answer.get("error"):
         raise failures().reported(error, request_id=request_id)
     if (status := answer.get("status")) in _UNFINISHED:
-        problem = f"the response is '{status}' and has no answer: leave `background` out, it is not waited for"
+        problem = f"the response is '{status}' and has no answer: ask again"
         raise failures().reported({"message": problem, "type": "invalid_request_error"}, request_id=request_id)
     if not isinstance(answer.get("output"), list):
         raise failures().empty("output", request_id=request_id)
