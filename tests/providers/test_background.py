@@ -150,8 +150,7 @@ async def test_a_run_that_is_cancelled_cancels_the_response(server: Server, stre
             handle.cancel()
 
         group.start_soon(cancel)
-        result = await handle.run()
-    assert isinstance(result.reason, Cancelled)
+        assert isinstance((await handle.run()).reason, Cancelled)
     assert server.paths[-1] == "/v1/responses/resp_1/cancel"
 
 
@@ -188,9 +187,9 @@ async def test_a_response_that_failed_is_an_error(server: Server) -> None:
 
 
 async def test_equal_requests_at_one_time_are_two_responses(server: Server) -> None:
-    server.answers[:] = [response("queued"), response("queued", name="resp_2")]
-    server.answers += [response("completed", TEXT)]
-    async with made(server) as provider, anyio.create_task_group() as group:
-        group.start_soon(provider.generate, REQUEST)
-        group.start_soon(provider.generate, REQUEST)
-    assert sorted(server.paths) == ["/v1/responses"] * 2 + ["/v1/responses/resp_1", "/v1/responses/resp_2"]
+    server.answers[:] = [Hang(events(*TOLD[:2])), Answer(pieces=events(*TOLD)), response("cancelled")]
+    async with made(server) as provider, closing(provider.stream(REQUEST)) as first:
+        await anext(first)
+        async with closing(provider.stream(REQUEST)) as second:
+            assert response_of([event async for event in second]).text == "Hello."
+    assert server.paths == ["/v1/responses"] * 2 + ["/v1/responses/resp_1/cancel"]
