@@ -194,6 +194,7 @@ class Capabilities:
         browser_tool: A tool with ``native_as="browser"``.
         deferred_tools: Tools that the model searches for.
         tool_changes: Tools that change in mid-conversation without a loss of the vendor's cache.
+        compaction: Long transcripts that are shortened: natively by `compact_on_server`, else by a compaction of ours.
         background: Answers that the vendor makes while nobody is connected.
         source: The page of the vendor's documentation.
     """
@@ -222,6 +223,7 @@ class Capabilities:
     browser_tool: Support = "emulated"
     deferred_tools: Support = "emulated"
     tool_changes: Support = "unused"
+    compaction: Support = "emulated"
     background: Support = "refused"
     source: str = ""
 

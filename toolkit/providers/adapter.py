@@ -37,7 +37,16 @@ from anyio import to_thread
 from anyio.lowlevel import checkpoint
 from pydantic_core import from_json
 
-from toolkit.chat import ChatRequest, ChatResponse, ResponseDone, StreamEvent, Usage
+from toolkit.chat import (
+    ChatRequest,
+    ChatResponse,
+    Message,
+    ResponseDone,
+    StreamEvent,
+    SystemMessage,
+    Usage,
+    UserMessage,
+)
 from toolkit.chat.request import Capabilities
 from toolkit.errors import ConfigurationError, ProviderAuthError, ProviderError
 from toolkit.http_replies import (
@@ -281,6 +290,15 @@ class Adapter(ABC):
     @abstractmethod
     def _make_decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:
         """Return the reader of a streamed answer."""
+
+
+def split_compacted(messages: Sequence[Message]) -> tuple[list[Message], list[Message], list[Message]]:
+    """Return the instructions of a transcript, the messages that a vendor may compact, and the user's newest ones."""
+    start = next((place for place, each in enumerate(messages) if not isinstance(each, SystemMessage)), len(messages))
+    end = len(messages)
+    while end > start and isinstance(messages[end - 1], UserMessage):
+        end -= 1
+    return list(messages[:start]), list(messages[start:end]), list(messages[end:])
 
 
 def key_for(

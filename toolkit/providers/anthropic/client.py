@@ -36,6 +36,7 @@ from anthropic.types import (
     ThinkingConfigParam,
     ToolUnionParam,
 )
+from anthropic.types.beta import BetaContextManagementConfigParam
 from pydantic_core import from_json
 
 from toolkit.chat import (
@@ -44,6 +45,7 @@ from toolkit.chat import (
     AssistantMessage,
     ChatRequest,
     ChatResponse,
+    Message,
     ReasoningBlock,
     ReasoningDelta,
     ResponseDone,
@@ -68,6 +70,7 @@ from toolkit.providers.adapter import (
     checked_key,
     is_of,
     key_for,
+    split_compacted,
     withheld_headers,
 )
 from toolkit.providers.anthropic.encode import (
@@ -77,7 +80,7 @@ from toolkit.providers.anthropic.encode import (
     CacheTime,
     MessagesEncoder,
 )
-from toolkit.providers.encoding import as_count, as_items, as_key, as_mapping, as_text, sealed, usage_details
+from toolkit.providers.encoding import as_count, as_items, as_key, as_mapping, as_text, sealed, unsealed, usage_details
 from toolkit.providers.failures import NO_KEY, Failures
 from toolkit.redaction import without_credentials
 from toolkit.runtime.backend import LoopLocal
@@ -94,13 +97,14 @@ _ANTHROPIC_SERVER_BLOCKS = frozenset({"server_tool_use", "mcp_tool_use"})
 _SAID = frozenset({"text", "thinking", "tool_use"})
 OWN_NAMES = frozenset(own["name"] for own in ANTHROPIC_TOOLS.values() if "name" in own)
 _ANTHROPIC_CALL_FIELDS = frozenset({"type", "id", "name", "input"})
-_ANTHROPIC_METADATA = ("id", "stop_sequence", "stop_details", "container", "diagnostics")
+_ANTHROPIC_METADATA = ("id", "stop_sequence", "stop_details", "container", "diagnostics", "context_management")
 _USAGE_METADATA = ("service_tier", "server_tool_use", "speed", "inference_geo")
 
 
 def continue_request(request: ChatRequest, response: ChatResponse) -> ChatRequest | None:
     """Return the request that continues a paused turn; None if the turn is over, or waits for results."""
-    if response.metadata.get("stop_reason") not in PAUSED or response.tool_calls or response.unanswered:
+    is_paused = response.metadata.get("stop_reason") in PAUSED and not request.options.get("compaction")
+    if not is_paused or response.tool_calls or response.unanswered:
         return None
     options = dict(request.options)
     if container := as_mapping(response.metadata.get("container")).get("id"):
@@ -332,6 +336,8 @@ class _AnthropicReply:
                 yield from self._add_text(block, ReasoningDelta, delta.get("thinking"))
             case "signature_delta":
                 block.signature.append(as_text(delta.get("signature")))
+            case "compaction_delta":
+                block.began = {**block.began, **{name: value for name, value in delta.items() if name != "type"}}
             case "citations_delta":
                 block.citations.append(delta.get("citation"))
             case _:
@@ -443,7 +449,6 @@ def _find_unanswered(blocks: Sequence[_Block]) -> tuple[UnansweredItem, ...]:
 
 
 _BETA_HEADER = "anthropic-beta"
-_TOOL_CHANGES_BETA = "inline-tools-2026-09-15"
 _TAKES_SYSTEM_MESSAGES = re.compile(r"claude-(opus-(4-8|5)|fable-5|mythos-5)")
 _OLD_MODELS = re.compile("claude-(instant|2|3)")
 _ANTHROPIC_URL = "https://api.anthropic.com"
@@ -460,11 +465,14 @@ class AnthropicOptions(TypedDict, total=False):
     ``thinking`` asks for reasoning, as in ``{"thinking": {"type": "adaptive", "display": "summarized"}}``.
     ``output_config`` overrides the request's own fields. ``tools`` are those that run at Anthropic's, such as
     ``{"type": "web_search_20260209", "name": "web_search"}``; they stand before the request's own.
+    ``context_management`` has Anthropic clear old results or thoughts, or compact the beginning, as in ``{"edits":
+    [{"type": "clear_tool_uses_20250919"}]}``; what it did is in the metadata of the answer.
     """
 
     cache_control: CacheControlEphemeralParam
     container: str | dict[str, Any]
     inference_geo: str
+    context_management: BetaContextManagementConfigParam
     metadata: MetadataParam
     output_config: OutputConfigParam
     service_tier: Literal["auto", "standard_only"]
@@ -633,6 +641,7 @@ class AnthropicProvider(Adapter):
             memory_tool=own,
             computer_tool=own,
             browser_tool=own,
+            compaction="native",
             tool_changes="native" if self._takes_system_messages else "unused",
             source="https://platform.claude.com/docs/en/agents-and-tools/tool-use/overview",
         )
@@ -675,8 +684,25 @@ class AnthropicProvider(Adapter):
         if answer is not None:
             yield ResponseDone(answer)
 
+    async def compact(self, messages: Sequence[Message]) -> list[Message]:
+        """Return a transcript that begins with Anthropic's summary of another; see `compact_on_server`.
+
+        Raises:
+            ProviderError: Or a subclass.
+        """
+        head, rest, newest = split_compacted(messages)
+        if not rest:
+            return list(messages)
+        request = ChatRequest(messages=[*head, *rest], options={"compaction": {"type": "summarize"}})
+        response = await super().generate(request)
+        sealed_blocks = [block for block in response.message.content if isinstance(block, ReasoningBlock)]
+        summaries = [unsealed(ANTHROPIC_SEAL, block.encrypted or "") for block in sealed_blocks]
+        if not any(data and data.get("content") for data in summaries):
+            return list(messages)  # the block says so where no summary could be made
+        return [*head, response.message, *newest]
+
     async def _encode_request(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:
-        send = partial(self._post_body, betas=self._list_betas(request))
+        send = partial(self._post_body, betas=self._encoder.list_betas(request))
         exchange = Exchange(send=send, failures=self._make_failures, raised=AnthropicError)
         return exchange, self._encoder.encode(request, streams=streams)
 
@@ -695,11 +721,6 @@ class AnthropicProvider(Adapter):
         verb = "streamRawPredict" if streams else "rawPredict"
         place = f"/projects/{client.project_id}/locations/{client.region}"
         return f"{place}/publishers/anthropic/models/{quote(self.model, safe='@')}:{verb}"
-
-    def _list_betas(self, request: ChatRequest) -> tuple[str, ...]:
-        """Return the betas of the API that a request needs, by its fields."""
-        betas = [_TOOL_CHANGES_BETA] if request.earlier_tools and self._takes_system_messages else []
-        return tuple(betas)
 
     async def _post_body(
         self, body: bytes, *, streams: bool, timeout: float | None, betas: Sequence[str] = ()

@@ -17,7 +17,7 @@ from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal, TypeAlias, assert_never, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, assert_never, cast
 
 from anthropic import transform_schema
 
@@ -49,6 +49,7 @@ from toolkit.providers.encoding import (
     JsonObject,
     ToolChange,
     arguments_object,
+    as_items,
     as_mapping,
     as_text,
     as_user_text,
@@ -83,6 +84,9 @@ CODE_TOOL: Mapping[str, str] = {"type": "code_execution_20260120", "name": "code
 """The tool in which the model runs code at Anthropic's; tools that code may call name it as their caller."""
 SEARCH_TOOL: Mapping[str, str] = {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"}
 """The tool by which the model finds deferred tools."""
+_TOOL_CHANGES_BETA = "inline-tools-2026-09-15"
+_EDIT_BETAS = {"clear": "context-management-2025-06-27", "compact": "compact-2026-01-12"}
+_COMPACTION_BETAS = {"": "", "signed": "compact-2026-09-04", "edit": "compact-2026-01-12"}
 ANTHROPIC_TOOLS: Mapping[VendorTool, Mapping[str, str]] = {
     "shell": {"type": "bash_20250124", "name": "bash"},
     "editor": {"type": "text_editor_20250728", "name": "str_replace_based_edit_tool"},
@@ -128,7 +132,7 @@ class MessagesEncoder:
         self._mark: JsonObject = {"cache_control": {"type": "ephemeral", "ttl": cache}} if cache else {}
         self._takes_temperature = takes_temperature
         self._takes_system_messages = takes_system_messages
-        self._messages = EncodedOnce(_encode_turn, size_of=lambda encoded: len(encoded[1]))
+        self._messages = EncodedOnce(_encode_turn, size_of=lambda turn: len(turn.blocks))
         self._has_own_tools = has_own_tools
         self._tools = encode_tools_once(partial(encode_anthropic_tool, has_own_tools=has_own_tools))
 
@@ -149,7 +153,9 @@ class MessagesEncoder:
         encoded = _name_toolsets(messages, self._messages.all_of(messages))
         if container := _find_container(encoded):
             _keep_container(container, body)
-        spoken = [(role, blocks) for role, blocks, _ in encoded]
+        spoken = [(turn.role, turn.blocks) for turn in encoded]
+        if encoded and encoded[0].compaction:
+            spoken[0] = (USER, spoken[0][1])  # what stands for the beginning is the first block of all
         offered: Sequence[ToolDefinition] = request.tools or ()
         if self._takes_system_messages:
             offered = self._say_instructions(request, messages, spoken)
@@ -160,6 +166,19 @@ class MessagesEncoder:
                 tools[-1] = self._add_mark(tools[-1])
             members["tools"] = join_list(tools)
         return assemble_body(body, members)
+
+    def list_betas(self, request: ChatRequest) -> list[str]:
+        """Return the betas of the API that a request needs, by its fields and by what its messages hold."""
+        options = {**self._defaults, **request.options}
+        edits = as_items(as_mapping(options.get("context_management")).get("edits"))
+        found = {_EDIT_BETAS.get(as_text(edit.get("type")).partition("_")[0], "") for edit in edits}
+        compacted = {turn.compaction for turn in self._messages.all_of(request.messages)}
+        found |= {_COMPACTION_BETAS[kind] for kind in compacted}
+        if options.get("compaction"):
+            found.add(_COMPACTION_BETAS["signed"])
+        if request.earlier_tools and self._takes_system_messages:
+            found.add(_TOOL_CHANGES_BETA)
+        return sorted(found - {""})
 
     def reading_of(self, request: ChatRequest) -> AnthropicReading:
         """Return the reader of the answer to a request.
@@ -330,15 +349,35 @@ def _encode_hints(hints: ToolHints | None) -> JsonObject:
     return {name: value for name, value in wire.items() if value is not None}
 
 
-def _encode_turn(message: Message) -> tuple[bytes, bytes, str]:
-    """Return the role, the content, and the container that Anthropic's own tools ran in, if any."""
-    role, container = USER, ""
-    if isinstance(checked_message(message), AssistantMessage):
-        role = _MODEL
-        for block in message.content:
-            if isinstance(block, ReasoningBlock) and block.encrypted is not None:
-                container = as_text((unsealed(ANTHROPIC_SEAL, block.encrypted) or {}).get("container")) or container
-    return role, to_bytes(encode_anthropic_message(message), f"the {message.role} message")[1:-1], container
+class _Turn(NamedTuple):
+    """A message as the wire has it.
+
+    Attributes:
+        role: Who speaks.
+        blocks: The blocks, with commas between.
+        container: The container that Anthropic's own tools ran in, if any.
+        compaction: ``signed`` if it is what stands for the messages before, ``edit`` if it holds such a summary.
+    """
+
+    role: bytes
+    blocks: bytes
+    container: str = ""
+    compaction: Literal["", "signed", "edit"] = ""
+
+
+def _encode_turn(message: Message) -> _Turn:
+    blocks = to_bytes(encode_anthropic_message(checked_message(message)), f"the {message.role} message")[1:-1]
+    if not isinstance(message, AssistantMessage):
+        return _Turn(USER, blocks)
+    container = ""
+    compaction: Literal["", "signed", "edit"] = ""
+    for block in message.content:
+        if isinstance(block, ReasoningBlock) and block.encrypted is not None:
+            data = unsealed(ANTHROPIC_SEAL, block.encrypted) or {}
+            container = as_text(data.get("container")) or container
+            if data.get("type") == "compaction":
+                compaction = "signed" if data.get("signature") else "edit"
+    return _Turn(_MODEL, blocks, container, compaction)
 
 
 def _refer_to(tool: ToolDefinition) -> JsonObject:
@@ -375,9 +414,7 @@ def _count_latest_instructions(messages: Sequence[Message]) -> int:
     return spoken or 0
 
 
-def _name_toolsets(
-    messages: Sequence[Message], encoded: list[tuple[bytes, bytes, str]]
-) -> list[tuple[bytes, bytes, str]]:
+def _name_toolsets(messages: Sequence[Message], encoded: list[_Turn]) -> list[_Turn]:
     """Put the name of a set of tools into the results of its calls."""
     sets: dict[str, str] = {}
     for place, message in enumerate(messages):
@@ -385,18 +422,14 @@ def _name_toolsets(
             own = {call.id: as_mapping((call.extra or {}).get(ANTHROPIC_SEAL)) for call in message.tool_calls}
             sets |= {call_id: name for call_id, data in own.items() if (name := as_text(data.get("toolset_name")))}
         elif sets and isinstance(message, ToolResult) and message.call_id in sets:
-            role, blocks, container = encoded[place]
             named = to_bytes({"toolset_name": sets[message.call_id]}, "a set of tools")
-            encoded[place] = (role, b"".join([blocks[:-1], b",", named[1:]]), container)
+            encoded[place] = _Turn(USER, b"".join([encoded[place].blocks[:-1], b",", named[1:]]))
     return encoded
 
 
-def _find_container(encoded: Sequence[tuple[bytes, bytes, str]]) -> str:
+def _find_container(encoded: Sequence[_Turn]) -> str:
     """Return the container of the latest reply that had one."""
-    for _, _, container in reversed(encoded):
-        if container:
-            return container
-    return ""
+    return next((turn.container for turn in reversed(encoded) if turn.container), "")
 
 
 def _keep_container(container: str, body: JsonObject) -> None:

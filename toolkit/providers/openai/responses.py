@@ -56,7 +56,7 @@ from toolkit.chat import (
 )
 from toolkit.chat.request import Capabilities, Support, describe_with_hints
 from toolkit.errors import ConfigurationError
-from toolkit.providers.adapter import MOST_CONNECTIONS, Decoder, Exchange, WholeAnswer
+from toolkit.providers.adapter import MOST_CONNECTIONS, Decoder, Exchange, WholeAnswer, split_compacted
 from toolkit.providers.encoding import (
     Dialect,
     EncodedOnce,
@@ -213,6 +213,23 @@ class OpenAIResponsesProvider(OpenAIClient):
             model=model, defaults=defaults, options=options or {}, is_openai=self._dialect.is_openai
         )
 
+    async def compact(self, messages: Sequence[Message]) -> list[Message]:
+        """Return a transcript of the user's messages and OpenAI's summary of the others; see `compact_on_server`.
+
+        Raises:
+            ProviderError: Or a subclass.
+        """
+        head, rest, newest = split_compacted(messages)
+        if not rest:
+            return list(messages)
+        body = self._encoder.encode_compaction(head, rest)
+        answer = await self._make_exchange_below("/compact").ask(body, timeout=self._timeout)
+        items = [item for item in as_items(answer.json.get("output")) if item.get("type") != "message"]
+        if not items:
+            raise self._make_failures().empty("output", request_id=answer.request_id)
+        summary = AssistantMessage([ReasoningBlock(encrypted=sealed(RESPONSES_SEAL, item)) for item in items])
+        return [*head, *[message for message in rest if isinstance(message, UserMessage)], summary, *newest]
+
     async def _encode_request(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:
         exchange, body = self._make_exchange(), self._encoder.encode(request, streams=streams)
         if not self._encoder.is_background(request):
@@ -264,6 +281,7 @@ class OpenAIResponsesProvider(OpenAIClient):
             deferred_tools=other,
             tool_changes=new,
             background="native",
+            compaction="native",
             source="https://platform.openai.com/docs/api-reference/responses",
         )
 
@@ -376,6 +394,12 @@ class ResponsesEncoder:
             offered = [to_bytes(tool, "a tool of the options") for tool in given]
             members["tools"] = [*self._tools.all_of(tools), *offered]
         return assemble_body(body, members)
+
+    def encode_compaction(self, head: Sequence[Message], rest: Sequence[Message]) -> bytes:
+        """Return the body of a request to compact messages, under the instructions of others."""
+        instructions = "\n\n".join([message.text for message in head if message.text])
+        body = {"model": self._model, "instructions": instructions or None}
+        return assemble_body(body, {"input": [each for each in self._join_items(rest) if each]})
 
     def is_background(self, request: ChatRequest) -> bool:
         """Return whether the response to a request is made in the background."""
