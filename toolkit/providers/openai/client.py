@@ -70,7 +70,8 @@ class ResponsesOptions(_Options, total=False):
     ``reasoning`` and ``text`` override the request's own fields: ``{"reasoning": {"summary": "auto"}}`` keeps
     the effort of the request; ``include`` is added to the provider's own. ``tools`` are those that run
     at OpenAI, such as ``{"type": "web_search"}``, offered beside the request's own; what they did goes back with the
-    transcript. With ``previous_response_id`` the server has the history: send only what is new. ``background`` makes
+    transcript. With ``previous_response_id`` the server has what came before the transcript. With ``conversation`` it
+    stores the transcript, of which only what is new is sent. ``background`` makes
     the response in the background: see `OpenAIResponsesProvider`.
     """
 

@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from hashlib import sha256
 from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, Literal, assert_never, cast
@@ -157,6 +158,8 @@ class OpenAIResponsesProvider(OpenAIClient):
         options: Fields for each request, such as `ResponsesOptions`; `ChatRequest.options` go over them.
         seals_reasoning: True to ask for sealed reasoning; None means yes, but for the models of OpenAI that don't
             reason, which refuse to be asked.
+        stores_history: True to have OpenAI store the conversation: a request names the response before it and holds
+            only what is new, unless the transcript was changed since. A ``conversation`` in `options` does so, too.
         background: True to have OpenAI make the responses in the background, which it stores while they are made: they
             are polled, or streamed over as many connections as it takes, and cancelled with the run. A mapping, such as
             one of `shelve`, holds the ids of responses that are not done, so that a request that is made again after a
@@ -185,6 +188,7 @@ class OpenAIResponsesProvider(OpenAIClient):
         headers: Mapping[str, str] | None = None,
         options: Mapping[str, Any] | None = None,
         seals_reasoning: bool | None = None,
+        stores_history: bool = False,
         background: bool | MutableMapping[str, str] | None = None,
         max_connections: int = MOST_CONNECTIONS,
         name: str | None = None,
@@ -202,7 +206,7 @@ class OpenAIResponsesProvider(OpenAIClient):
             server=server,
             client=client,
         )
-        defaults: dict[str, Any] = {"store": False}
+        defaults: dict[str, Any] = {"store": stores_history}
         if seals_reasoning or (seals_reasoning is None and not _WITHOUT_REASONING.match(model)):
             defaults["include"] = ["reasoning.encrypted_content"]
         self._started = background if isinstance(background, MutableMapping) else dict[str, str]()
@@ -210,7 +214,11 @@ class OpenAIResponsesProvider(OpenAIClient):
         if background is not None:
             defaults["background"] = background is not False
         self._encoder = ResponsesEncoder(
-            model=model, defaults=defaults, options=options or {}, is_openai=self._dialect.is_openai
+            model=model,
+            defaults=defaults,
+            options=options or {},
+            is_openai=self._dialect.is_openai,
+            stores_history=stores_history,
         )
 
     async def compact(self, messages: Sequence[Message]) -> list[Message]:
@@ -297,11 +305,13 @@ class ResponsesReading:
         names: The tools' own names by those on the wire, where they differ.
         freeform: The parameters of the tools that take a text, by the tools' names on the wire.
         own: The tools that are offered as OpenAI's own, by the items that call them.
+        digest: The hash of the transcript, where OpenAI stores it; else empty.
     """
 
     names: Mapping[str, str] = field(default_factory=dict[str, str])
     freeform: Mapping[str, str] = field(default_factory=dict[str, str])
     own: Mapping[str, ToolDefinition] = field(default_factory=dict[str, ToolDefinition])
+    digest: str = ""
 
     def is_call(self, item: Mapping[str, Any]) -> bool:
         """Return whether an item calls a tool of the application."""
@@ -333,6 +343,7 @@ class ResponsesEncoder:
         defaults: Fields that the options may overwrite, and the request.
         options: Fields for each request, as `ResponsesOptions`.
         is_openai: True if the server refuses anything that is not OpenAI's own, such as unsealed reasoning.
+        stores_history: True if requests name the response before them, and hold what is new.
     """
 
     def __init__(
@@ -342,7 +353,9 @@ class ResponsesEncoder:
         defaults: Mapping[str, Any],
         options: Mapping[str, Any] = MappingProxyType({}),
         is_openai: bool = True,
+        stores_history: bool = False,
     ) -> None:
+        self._stores_history = stores_history
         self._model = model
         self._defaults = dict(defaults)
         _add_options(self._defaults, options)
@@ -382,10 +395,13 @@ class ResponsesEncoder:
             body["store"] = True  # it can't be asked for otherwise
         tools, changes = find_tool_changes(request) if self._has_new_tools else (request.tools or (), ())
         items, known = self._join_items(request.messages), {tool.name for tool in tools}
-        for shift, change in enumerate(changes):
+        stored = self._cut_stored(request.messages, items, body) if self._is_stored(request) else 0
+        for change in changes:
             new = [tool for tool in change.added if tool.name not in known]
-            item = assemble_body(_ADDITIONAL_TOOLS, {"tools": self._tools.all_of(new)}) if new else b""
-            items.insert(change.place + shift, item)
+            if new and change.place >= stored:
+                item = assemble_body(_ADDITIONAL_TOOLS, {"tools": self._tools.all_of(new)})
+                before = items[change.place : change.place + 1] or [b""]
+                items[change.place : change.place + 1] = [b",".join(filter(None, [item, *before]))]
             known.update([tool.name for tool in new])
         members = {"input": [each for each in items if each]}
         given = body.pop("tools", None) or ()
@@ -394,6 +410,25 @@ class ResponsesEncoder:
             offered = [to_bytes(tool, "a tool of the options") for tool in given]
             members["tools"] = [*self._tools.all_of(tools), *offered]
         return assemble_body(body, members)
+
+    def _is_stored(self, request: ChatRequest) -> bool:
+        return bool(self._stores_history or request.options.get("conversation", self._defaults.get("conversation")))
+
+    def _cut_stored(self, messages: Sequence[Message], items: list[bytes], body: JsonObject) -> int:
+        """Take away the items that OpenAI has stored, and return how many messages they were."""
+        wanted = body.get("conversation")
+        wanted = as_mapping(cast("object", wanted)).get("id") if isinstance(wanted, Mapping) else wanted
+        for place in range(len(messages) - 1, -1, -1):
+            stored = _find_stored(messages[place])
+            if stored is None:
+                continue
+            if wanted is None and stored.get("digest") == _digest_items(items[:place]):
+                body["previous_response_id"] = stored.get("id")
+            elif wanted is None or stored.get("conversation") != wanted:
+                return 0
+            items[: place + 1] = [b""] * (place + 1)
+            return place + 1
+        return 0
 
     def encode_compaction(self, head: Sequence[Message], rest: Sequence[Message]) -> bytes:
         """Return the body of a request to compact messages, under the instructions of others."""
@@ -411,7 +446,9 @@ class ResponsesEncoder:
         names = RESPONSES_DIALECT.names_back(tools)
         texts = {RESPONSES_DIALECT.tool_name_of(tool.name): tool.freeform for tool in tools}
         freeform = {name: each.parameter for name, each in texts.items() if each is not None}
-        return ResponsesReading(names, freeform, list_own_tools(tools) if self._has_new_tools else {})
+        own = list_own_tools(tools) if self._has_new_tools else {}
+        digest = _digest_items(self._join_items(request.messages)) if self._is_stored(request) else ""
+        return ResponsesReading(names, freeform, own, digest)
 
     def _join_items(self, messages: Sequence[Message]) -> list[bytes]:
         """Return the items of each message; a result answers what its call was: an item of OpenAI's, a text, code."""
@@ -653,10 +690,24 @@ def _is_freeform(call: ToolCall) -> bool:
     return bool(as_mapping((call.extra or {}).get(RESPONSES_SEAL)).get("freeform"))
 
 
+def _digest_items(items: Sequence[bytes]) -> str:
+    return sha256(b",".join(items)).hexdigest()
+
+
+def _find_stored(message: Message) -> Mapping[str, Any] | None:
+    """Return how OpenAI stored a message of the model; None if it did not."""
+    if isinstance(message, AssistantMessage) and message.content:
+        last = message.content[-1]
+        if isinstance(last, ReasoningBlock) and last.encrypted is not None:
+            return (unsealed(RESPONSES_SEAL, last.encrypted) or {}).get("stored")
+    return None
+
+
 def _encode_responses_reasoning(block: ReasoningBlock, *, is_open_sent: bool) -> JsonObject | None:
     """Return an item, the phase of the message that follows, or None for what another provider thought."""
     if block.encrypted is not None and block.encrypted.startswith("{"):  # no seal of OpenAI's own begins so
-        return unsealed(RESPONSES_SEAL, block.encrypted)
+        data = unsealed(RESPONSES_SEAL, block.encrypted)
+        return None if data is None or "stored" in data else data
     if not block.id:
         return None
     if block.encrypted is not None:
@@ -744,6 +795,10 @@ def decode_response(
         raise failures().empty("output", request_id=request_id)
     items = as_items(answer.get("output"))
     content = [block for item in items for block in _read_item(item, reading)]
+    if reading.digest and (stored_id := as_text(answer.get("id"))):
+        conversation = as_mapping(answer.get("conversation")).get("id")
+        stored = {"id": stored_id, "conversation": conversation, "digest": reading.digest}
+        content.append(ReasoningBlock(encrypted=sealed(RESPONSES_SEAL, {"stored": stored})))
     is_refusal = any(part.get("type") == "refusal" for item in items for part in _list_message_parts(item))
     metadata = {name: answer[name] for name in _RESPONSES_METADATA if answer.get(name)}
     message = AssistantMessage(content)
