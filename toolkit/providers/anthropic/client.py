@@ -66,7 +66,6 @@ from toolkit.providers.adapter import (
     Adapter,
     Decoder,
     Exchange,
-    WholeAnswer,
     checked_key,
     is_of,
     key_for,
@@ -132,99 +131,6 @@ def _add_counts(earlier: object, later: object) -> Mapping[str, int]:
     return {name: sum([as_count(each.get(name)) or 0 for each in both]) for name in {**both[0], **both[1]}}
 
 
-def decode_message(
-    answer: Mapping[str, Any],
-    failures: Callable[[], Failures],
-    reading: AnthropicReading,
-    *,
-    request_id: str | None = None,
-) -> ChatResponse:
-    """Return a message as an answer.
-
-    Args:
-        answer: The reply of the server.
-        failures: Makes errors.
-        reading: The parts of the request that decide how the answer is read.
-        request_id: From the headers; else the message's own id is taken.
-
-    Raises:
-        BadResponseError: There is no answer in it.
-        ProviderError: It tells of a failure.
-    """
-    if error := answer.get("error"):
-        raise failures().reported(error, request_id=request_id)
-    if not isinstance(answer.get("content"), list):
-        raise failures().empty("content", request_id=request_id)
-    reply = _AnthropicReply(reading)
-    reply.learn(answer)
-    for index, block in enumerate(as_items(answer.get("content"))):
-        for _ in reply.begin(index, block):
-            pass
-    return reply.finish(request_id)
-
-
-class AnthropicStreamDecoder:
-    """Turns the events of a message into ours: `feed` each one, then `finish`.
-
-    Args:
-        failures: Makes errors.
-        reading: The parts of the request that decide how the answer is read.
-        request_id: From the headers; else the message's own id is taken.
-    """
-
-    def __init__(
-        self, failures: Callable[[], Failures], reading: AnthropicReading, *, request_id: str | None = None
-    ) -> None:
-        self._failures = failures
-        self._request_id = request_id
-        self._reply = _AnthropicReply(reading)
-        self._is_complete = False
-
-    @property
-    def usage(self) -> Usage:
-        """The usage that the answer tells, as far as it does."""
-        return decode_anthropic_usage(self._reply.usage)
-
-    def feed(self, data: bytes) -> Iterator[StreamEvent]:
-        """Yield the deltas of an event.
-
-        Raises:
-            ProviderError: It tells of a failure.
-            ValueError: It is not JSON.
-        """
-        event = as_mapping(from_json(data))
-        match event.get("type"):
-            case "content_block_delta":
-                yield from self._reply.more(as_key(event.get("index")), as_mapping(event.get("delta")))
-            case "content_block_start":
-                yield from self._reply.begin(as_key(event.get("index")), as_mapping(event.get("content_block")))
-            case "content_block_stop":
-                yield from self._reply.end(as_key(event.get("index")))
-            case "message_start":
-                self._reply.learn(as_mapping(event.get("message")))
-            case "message_delta":
-                delta = as_mapping(event.get("delta"))
-                self._is_complete = self._is_complete or bool(delta.get("stop_reason"))
-                self._reply.learn({**delta, "usage": event.get("usage")})
-                yield from self._reply.explain()
-            case "message_stop":
-                self._is_complete = True
-            case kind if kind == "error" or event.get("error"):
-                raise self._failures().reported(event.get("error") or event, request_id=self._request_id)
-            case _:
-                pass  # a ping, or an unknown event
-
-    def finish(self) -> ResponseDone:
-        """Return the end, with the whole answer.
-
-        Raises:
-            ProviderError: The stream ended before the answer did; the same request may work.
-        """
-        if not self._is_complete:
-            raise self._failures().cut_off(request_id=self._request_id)
-        return ResponseDone(self._reply.finish(self._request_id))
-
-
 def decode_anthropic_usage(usage: object) -> Usage:
     """Return the usage that an answer tells; zeros where the server did not say."""
     reported = as_mapping(usage)
@@ -286,23 +192,71 @@ class _Block:
         return False
 
 
-class _AnthropicReply:
-    """An answer as far as it has come. A whole message is read as blocks that are complete when they begin."""
+class AnthropicDecoder(Decoder[AnthropicReading]):
+    """Puts a message together from its events; a whole one is read as blocks that are complete when they begin."""
 
-    def __init__(self, reading: AnthropicReading) -> None:
-        self._reading = reading
+    def _begin_answer(self) -> None:
         self._blocks: dict[int | str | None, _Block] = {}
         self._calls = 0
         self._has_text = False
+        self._is_complete = False
         self._metadata: dict[str, Any] = {}
-        self.usage: dict[str, Any] = {}
+        self._usage: dict[str, Any] = {}
 
-    def learn(self, fields: Mapping[str, Any]) -> None:
+    @property
+    def usage(self) -> Usage:
+        """The usage that the answer tells, as far as it does."""
+        return decode_anthropic_usage(self._usage)
+
+    def feed(self, data: bytes) -> Iterator[StreamEvent]:
+        """Yield the deltas of an event."""
+        event = as_mapping(from_json(data))
+        match event.get("type"):
+            case "content_block_delta":
+                yield from self._continue_block(as_key(event.get("index")), as_mapping(event.get("delta")))
+            case "content_block_start":
+                yield from self._begin_block(as_key(event.get("index")), as_mapping(event.get("content_block")))
+            case "content_block_stop":
+                yield from self._end_block(as_key(event.get("index")))
+            case "message_start":
+                self._store_fields(as_mapping(event.get("message")))
+            case "message_delta":
+                delta = as_mapping(event.get("delta"))
+                self._is_complete = self._is_complete or bool(delta.get("stop_reason"))
+                self._store_fields({**delta, "usage": event.get("usage")})
+                if text := self._find_explanation():
+                    yield TextDelta(text)
+            case "message_stop":
+                self._is_complete = True
+            case kind if kind == "error" or event.get("error"):
+                raise self._failures().reported(event.get("error") or event, request_id=self._request_id)
+            case _:
+                pass  # a ping, or an unknown event
+
+    def finish(self) -> ResponseDone:
+        """Return the end, with the whole answer."""
+        if not self._is_complete:
+            raise self._failures().cut_off(request_id=self._request_id)
+        return ResponseDone(self._make_response())
+
+    def read_whole(self, answer: Mapping[str, Any]) -> ChatResponse:
+        """Return a message as an answer."""
+        self._store_fields(answer)
+        if error := answer.get("error"):
+            raise self._failures().reported(error, request_id=self._request_id)
+        if not isinstance(answer.get("content"), list):
+            raise self._failures().empty("content", request_id=self._request_id)
+        for index, block in enumerate(as_items(answer.get("content"))):
+            for _ in self._begin_block(index, block):
+                pass
+        return self._make_response()
+
+    def _store_fields(self, fields: Mapping[str, Any]) -> None:
         """Store the fields outside the blocks; later values replace earlier ones."""
         self._metadata |= {name: value for name, value in fields.items() if value is not None}
-        self.usage |= {name: value for name, value in as_mapping(fields.get("usage")).items() if value is not None}
+        self._usage |= {name: value for name, value in as_mapping(fields.get("usage")).items() if value is not None}
 
-    def begin(self, index: int | str | None, began: Mapping[str, Any]) -> Iterator[StreamEvent]:
+    def _begin_block(self, index: int | str | None, began: Mapping[str, Any]) -> Iterator[StreamEvent]:
         block = self._blocks[index] = _Block(began, self._calls)
         if block.toolset and block.toolset not in self._reading.sets:
             block.kind = f"{block.toolset}_tool_use"  # no tool of the application's
@@ -319,7 +273,7 @@ class _AnthropicReply:
             case _:
                 pass
 
-    def more(self, index: int | str | None, delta: Mapping[str, Any]) -> Iterator[StreamEvent]:
+    def _continue_block(self, index: int | str | None, delta: Mapping[str, Any]) -> Iterator[StreamEvent]:
         block = self._blocks.get(index)
         if block is None:
             return
@@ -343,24 +297,19 @@ class _AnthropicReply:
             case _:
                 pass
 
-    def end(self, index: int | str | None) -> Iterator[StreamEvent]:
+    def _end_block(self, index: int | str | None) -> Iterator[StreamEvent]:
         """Complete a call: of a set of tools, or one for which the server sent no arguments, with empty ones."""
         block = self._blocks.get(index)
         if block is not None and block.kind == "tool_use" and (block.toolset or not any(block.pieces)):
             yield self._make_delta(block, block.arguments)
 
-    def explain(self) -> Iterator[StreamEvent]:
-        """Give the reason of a refusal if the model gave none itself."""
-        if text := self._find_explanation():
-            yield TextDelta(text)
-
-    def finish(self, request_id: str | None) -> ChatResponse:
+    def _make_response(self) -> ChatResponse:
         reason = as_text(self._metadata.get("stop_reason"))
         stop_reason = _ANTHROPIC_STOP_REASONS.get(reason, "tool_use" if self._calls else "end_turn")
         blocks = [block for block in self._blocks.values() if stop_reason != "max_tokens" or not block.is_incomplete]
         content = self._build_content(blocks)
         metadata = {name: self._metadata[name] for name in _ANTHROPIC_METADATA if self._metadata.get(name)}
-        metadata |= {name: self.usage[name] for name in _USAGE_METADATA if self.usage.get(name)}
+        metadata |= {name: self._usage[name] for name in _USAGE_METADATA if self._usage.get(name)}
         if citations := [citation for block in self._blocks.values() for citation in block.citations]:
             metadata["citations"] = citations
         if reason in ("model_context_window_exceeded", *PAUSED):
@@ -370,10 +319,10 @@ class _AnthropicReply:
             content.append(ReasoningBlock(encrypted=sealed(ANTHROPIC_SEAL, {"container": container})))
         return ChatResponse(
             message=AssistantMessage(content),
-            usage=decode_anthropic_usage(self.usage),
+            usage=self.usage,
             stop_reason=stop_reason,
             model=as_text(self._metadata.get("model")),
-            request_id=request_id or as_text(self._metadata.get("id")) or None,
+            request_id=self._request_id or as_text(self._metadata.get("id")) or None,
             metadata=metadata,
             unanswered=_find_unanswered(blocks),
         )
@@ -706,15 +655,8 @@ class AnthropicProvider(Adapter):
         exchange = Exchange(send=send, failures=self._make_failures, raised=AnthropicError)
         return exchange, self._encoder.encode(request, streams=streams)
 
-    def _decode_answer(self, answer: WholeAnswer, request: ChatRequest) -> ChatResponse:
-        reading = self._encoder.reading_of(request)
-        return decode_message(answer.json, self._make_failures, reading, request_id=answer.request_id)
-
-    def _read_usage(self, answer: Mapping[str, Any]) -> Usage:
-        return decode_anthropic_usage(answer.get("usage"))
-
-    def _make_decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:
-        return AnthropicStreamDecoder(self._make_failures, self._encoder.reading_of(request), request_id=request_id)
+    def _make_decoder(self, request: ChatRequest, request_id: str | None) -> AnthropicDecoder:
+        return AnthropicDecoder(self._make_failures, self._encoder.reading_of(request), request_id=request_id)
 
     def _find_vertex_path(self, client: AsyncAnthropicVertex, *, streams: bool) -> str:
         # Where the SDK makes the body itself, it reads model and stream out of it.

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -55,7 +55,6 @@ from toolkit.providers.adapter import (
     Adapter,
     Decoder,
     Exchange,
-    WholeAnswer,
     checked_key,
     is_home,
     is_loopback,
@@ -91,75 +90,6 @@ _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[['\"]([^'\"]*)['\"]\]")
 _PATH = re.compile(rf"\$(?:{_STEP.pattern})+")
 _QUOTE = '"'
 _GEMINI_METADATA = ("citationMetadata", "finishMessage", "groundingMetadata", "safetyRatings", "urlContextMetadata")
-
-
-def decode_answer(
-    answer: Mapping[str, Any],
-    failures: Callable[[], Failures],
-    names: Mapping[str, str],
-    *,
-    request_id: str | None = None,
-) -> ChatResponse:
-    """Return the first candidate as an answer.
-
-    Args:
-        answer: The reply of the server.
-        failures: Makes errors.
-        names: The tools' own names by those on the wire, where they differ.
-        request_id: From the headers; else the response's own id is taken.
-
-    Raises:
-        BadResponseError: There is no answer in it.
-        ContentFilteredError: The request was refused before a model read it.
-        ProviderError: It is an error dressed as a success.
-    """
-    reply = _GeminiReply(failures, names, request_id)
-    for _ in reply.read(answer):
-        pass
-    if not reply.candidate:
-        raise failures().empty("candidates", request_id=request_id)
-    return reply.finish()
-
-
-class GeminiStreamDecoder:
-    """Puts an answer together from its pieces: `feed` each one, then `finish`.
-
-    Args:
-        failures: Makes errors.
-        names: The tools' own names by those on the wire, where they differ.
-        request_id: From the headers; else the response's own id is taken.
-    """
-
-    def __init__(
-        self, failures: Callable[[], Failures], names: Mapping[str, str], *, request_id: str | None = None
-    ) -> None:
-        self._failures = failures
-        self._request_id = request_id
-        self._reply = _GeminiReply(failures, names, request_id)
-
-    @property
-    def usage(self) -> Usage:
-        """The usage that the answer tells, as far as it does."""
-        return decode_gemini_usage(self._reply.answer.get("usageMetadata"))
-
-    def feed(self, data: bytes) -> Iterator[StreamEvent]:
-        """Yield the new deltas of a piece.
-
-        Raises:
-            ProviderError: The piece tells of an error.
-            ValueError: It is not JSON.
-        """
-        return self._reply.read(as_mapping(from_json(data)))
-
-    def finish(self) -> ResponseDone:
-        """Return the end, with the whole answer.
-
-        Raises:
-            ProviderError: The stream ended before the answer did; the same request may work.
-        """
-        if not self._reply.candidate.get("finishReason"):
-            raise self._failures().cut_off(request_id=self._request_id)
-        return ResponseDone(self._reply.finish())
 
 
 def decode_gemini_usage(usage: object, grounding: object = None) -> Usage:
@@ -298,15 +228,15 @@ def _close_containers(path: Sequence[str | int], start: int) -> str:
     return "".join(["]" if isinstance(name, int) else "}" for name in reversed(path[start:])])
 
 
-class _GeminiReply:
-    """An answer as far as it has come. A whole answer is read as one large piece."""
+class GeminiDecoder(Decoder[Mapping[str, str]]):
+    """Puts an answer together from its pieces; a whole one is read as one large piece.
 
-    def __init__(self, failures: Callable[[], Failures], names: Mapping[str, str], request_id: str | None) -> None:
-        self.candidate: dict[str, Any] = {}
-        self._failures = failures
-        self._names = names
-        self._request_id = request_id
-        self.answer: dict[str, Any] = {}
+    It is read by the tools' own names by those on the wire, where they differ.
+    """
+
+    def _begin_answer(self) -> None:
+        self._candidate: dict[str, Any] = {}
+        self._answer: dict[str, Any] = {}
         self._content: list[AssistantContent] = []
         self._spoken: list[str] = []
         self._is_thought = False
@@ -314,26 +244,49 @@ class _GeminiReply:
         self._open: PartialCall | None = None  # the call whose arguments come in pieces
         self._other: list[tuple[str, Mapping[str, Any]]] = []  # parts without a counterpart here
 
-    def read(self, piece: Mapping[str, Any]) -> Iterator[StreamEvent]:
+    @property
+    def usage(self) -> Usage:
+        """The usage that the answer tells, as far as it does."""
+        return decode_gemini_usage(self._answer.get("usageMetadata"), self._candidate.get("groundingMetadata"))
+
+    def feed(self, data: bytes) -> Iterator[StreamEvent]:
+        """Yield the new deltas of a piece."""
+        return self._read_piece(as_mapping(from_json(data)))
+
+    def finish(self) -> ResponseDone:
+        """Return the end, with the whole answer."""
+        if not self._candidate.get("finishReason"):
+            raise self._failures().cut_off(request_id=self._request_id)
+        return ResponseDone(self._make_response())
+
+    def read_whole(self, answer: Mapping[str, Any]) -> ChatResponse:
+        """Return the first candidate as an answer; a request that a filter refused is a `ContentFilteredError`."""
+        for _ in self._read_piece(answer):
+            pass
+        if not self._candidate:
+            raise self._failures().empty("candidates", request_id=self._request_id)
+        return self._make_response()
+
+    def _read_piece(self, piece: Mapping[str, Any]) -> Iterator[StreamEvent]:
         if error := piece.get("error"):
             raise self._failures().reported(error, request_id=self._request_id)
-        self.answer |= {name: value for name, value in piece.items() if name != "candidates" and value is not None}
+        self._answer |= {name: value for name, value in piece.items() if name != "candidates" and value is not None}
         candidates = as_items(piece.get("candidates"))
         if not candidates:
             self._check_feedback(as_mapping(piece.get("promptFeedback")))
             return
-        self.candidate |= {name: value for name, value in candidates[0].items() if value is not None}
+        self._candidate |= {name: value for name, value in candidates[0].items() if value is not None}
         for part in as_items(as_mapping(candidates[0].get("content")).get("parts")):
             yield from self._read_part(part)
 
-    def finish(self) -> ChatResponse:
+    def _make_response(self) -> ChatResponse:
         self._end_text()
-        reason = as_text(self.candidate.get("finishReason"))
+        reason = as_text(self._candidate.get("finishReason"))
         if self._open is not None:  # the end of its arguments never came
             self._content.append(self._open.make_call())
             reason = "MAX_TOKENS"
-        metadata = {name: self.candidate[name] for name in _GEMINI_METADATA if self.candidate.get(name)}
-        if tier := as_text(as_mapping(self.answer.get("usageMetadata")).get("trafficType")):
+        metadata = {name: self._candidate[name] for name in _GEMINI_METADATA if self._candidate.get(name)}
+        if tier := as_text(as_mapping(self._answer.get("usageMetadata")).get("trafficType")):
             metadata["service_tier"] = tier.lower().removeprefix("on_demand_")
         if reason in _UNUSABLE and not self._calls:
             message = as_text(metadata.get("finishMessage"))
@@ -350,10 +303,10 @@ class _GeminiReply:
             metadata["finishReason"], stop_reason = reason, "max_tokens" if self._calls else "end_turn"
         return ChatResponse(
             message=AssistantMessage(self._content),
-            usage=decode_gemini_usage(self.answer.get("usageMetadata"), self.candidate.get("groundingMetadata")),
+            usage=self.usage,
             stop_reason="tool_use" if self._calls and stop_reason == "end_turn" else stop_reason,
-            model=as_text(self.answer.get("modelVersion")),
-            request_id=self._request_id or as_text(self.answer.get("responseId")) or None,
+            model=as_text(self._answer.get("modelVersion")),
+            request_id=self._request_id or as_text(self._answer.get("responseId")) or None,
             metadata=metadata,
             unanswered=self._find_unanswered(),
         )
@@ -412,7 +365,7 @@ class _GeminiReply:
             name = as_text(call.get("name"))
             # As in Google's endpoint for chat completions, so that a transcript may continue there.
             extra = {"extra_content": {GEMINI_SEAL: {"thought_signature": signature}}} if signature else None
-            made = ToolCall(as_text(call.get("id")), self._names.get(name, name), "", extra=extra)
+            made = ToolCall(as_text(call.get("id")), self._reading.get(name, name), "", extra=extra)
             opened = self._open = PartialCall(self._calls, made)
             self._calls += 1
         for piece in as_items(call.get("partialArgs")):
@@ -586,15 +539,8 @@ class GoogleProvider(Adapter):
         draft = await self._draft_request(self._encoder.settings(request), self._find_timeout(request))
         return self._make_exchange(draft), self._encoder.body(request, _read_settings(draft))
 
-    def _decode_answer(self, answer: WholeAnswer, request: ChatRequest) -> ChatResponse:
-        names = GEMINI_DIALECT.names_back(request.tools)
-        return decode_answer(answer.json, self._make_failures, names, request_id=answer.request_id)
-
-    def _read_usage(self, answer: Mapping[str, Any]) -> Usage:
-        return decode_gemini_usage(answer.get("usageMetadata"))
-
-    def _make_decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:
-        return GeminiStreamDecoder(self._make_failures, GEMINI_DIALECT.names_back(request.tools), request_id=request_id)
+    def _make_decoder(self, request: ChatRequest, request_id: str | None) -> GeminiDecoder:
+        return GeminiDecoder(self._make_failures, GEMINI_DIALECT.names_back(request.tools), request_id=request_id)
 
     def _list_capabilities(self, model: str) -> Capabilities:
         return Capabilities(

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
@@ -57,7 +57,7 @@ from toolkit.chat import (
 )
 from toolkit.chat.request import Capabilities, Support, describe_with_hints
 from toolkit.errors import ConfigurationError
-from toolkit.providers.adapter import MOST_CONNECTIONS, Decoder, Exchange, WholeAnswer, split_compacted
+from toolkit.providers.adapter import MOST_CONNECTIONS, Decoder, Exchange, split_compacted
 from toolkit.providers.encoding import (
     Dialect,
     EncodedOnce,
@@ -85,7 +85,6 @@ from toolkit.providers.encoding import (
     unsealed,
     usage_details,
 )
-from toolkit.providers.failures import Failures
 from toolkit.providers.openai.background import BackgroundExchange
 from toolkit.providers.openai.client import KeySource, OpenAIClient
 from toolkit.providers.openai.own_tools import (
@@ -263,16 +262,8 @@ class OpenAIResponsesProvider(OpenAIClient):
         send = partial(self._post_body, method=method, below=below)
         return Exchange(send=send, failures=self._make_failures, raised=OpenAIError)
 
-    def _decode_answer(self, answer: WholeAnswer, request: ChatRequest) -> ChatResponse:
-        reading = self._encoder.reading_of(request)
-        return decode_response(answer.json, self._make_failures, reading, request_id=answer.request_id)
-
-    def _read_usage(self, answer: Mapping[str, Any]) -> Usage:
-        return decode_responses_usage(answer)
-
-    def _make_decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:
-        reading = self._encoder.reading_of(request)
-        return ResponsesStreamDecoder(self._make_failures, reading, request_id=request_id)
+    def _make_decoder(self, request: ChatRequest, request_id: str | None) -> ResponsesDecoder:
+        return ResponsesDecoder(self._make_failures, self._encoder.reading_of(request), request_id=request_id)
 
     def _list_capabilities(self, model: str) -> Capabilities:
         new: Support = "native" if self._dialect.is_openai and not _WITHOUT_REASONING.match(model) else "unused"
@@ -767,52 +758,6 @@ def _list_answered(item: Mapping[str, Any]) -> Iterator[str]:
         yield caller
 
 
-def decode_response(
-    answer: Mapping[str, Any],
-    failures: Callable[[], Failures],
-    reading: ResponsesReading,
-    *,
-    request_id: str | None = None,
-) -> ChatResponse:
-    """Return a response as an answer.
-
-    Args:
-        answer: The reply of the server.
-        failures: Makes errors.
-        reading: The parts of the request that decide how the answer is read.
-        request_id: From the headers; else the response's own id is taken.
-
-    Raises:
-        BadResponseError: There is no answer in it.
-        ProviderError: It tells of a failure.
-    """
-    if error := answer.get("error"):
-        raise failures().reported(error, request_id=request_id)
-    if (status := answer.get("status")) in _UNFINISHED:
-        problem = f"the response is '{status}' and has no answer: ask again"
-        raise failures().reported({"message": problem, "type": "invalid_request_error"}, request_id=request_id)
-    if not isinstance(answer.get("output"), list):
-        raise failures().empty("output", request_id=request_id)
-    items = as_items(answer.get("output"))
-    content = [block for item in items for block in _read_item(item, reading)]
-    if reading.digest and (stored_id := as_text(answer.get("id"))):
-        conversation = as_mapping(answer.get("conversation")).get("id")
-        stored = {"id": stored_id, "conversation": conversation, "digest": reading.digest}
-        content.append(ReasoningBlock(encrypted=sealed(RESPONSES_SEAL, {"stored": stored})))
-    is_refusal = any(part.get("type") == "refusal" for item in items for part in _list_message_parts(item))
-    metadata = {name: answer[name] for name in _RESPONSES_METADATA if answer.get(name)}
-    message = AssistantMessage(content)
-    return ChatResponse(
-        message=message,
-        usage=decode_responses_usage(answer),
-        stop_reason=_find_response_stop(answer, items, reading, is_refusal=is_refusal),
-        model=as_text(answer.get("model")),
-        request_id=request_id or as_text(answer.get("id")) or None,
-        metadata=metadata,
-        unanswered=find_unanswered(items, reading),
-    )
-
-
 def _read_item(item: Mapping[str, Any], reading: ResponsesReading) -> Iterator[AssistantContent]:
     if reading.is_call(item):
         yield reading.read_call(item)
@@ -844,38 +789,52 @@ def _escape_text(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
-class ResponsesStreamDecoder:
-    """Turns the events of a response into ours: `feed` each one, then `finish`.
+class ResponsesDecoder(Decoder[ResponsesReading]):
+    """Puts a response together from its events, or reads a whole one."""
 
-    Args:
-        failures: Makes errors.
-        reading: The parts of the request that decide how the answer is read.
-        request_id: From the headers; else the response's own id is taken.
-    """
-
-    def __init__(
-        self, failures: Callable[[], Failures], reading: ResponsesReading, *, request_id: str | None = None
-    ) -> None:
-        self._failures = failures
-        self._reading = reading
-        self._request_id = request_id
+    def _begin_answer(self) -> None:
         self._items: list[tuple[int, Mapping[str, Any]]] = []
         self._calls: dict[int | str | None, _ResponsesCall] = {}
         self._response: ChatResponse | None = None
-        self._ended: Mapping[str, Any] = {}
+        self._answer: Mapping[str, Any] = {}
 
     @property
     def usage(self) -> Usage:
         """The usage that the answer tells, as far as it does."""
-        return decode_responses_usage(self._ended)
+        return decode_responses_usage(self._answer)
+
+    def read_whole(self, answer: Mapping[str, Any]) -> ChatResponse:
+        """Return a response as an answer."""
+        self._answer = answer
+        reading, request_id = self._reading, self._request_id
+        if error := answer.get("error"):
+            raise self._failures().reported(error, request_id=request_id)
+        if (status := answer.get("status")) in _UNFINISHED:
+            problem = f"the response is '{status}' and has no answer: ask again"
+            raise self._failures().reported(
+                {"message": problem, "type": "invalid_request_error"}, request_id=request_id
+            )
+        if not isinstance(answer.get("output"), list):
+            raise self._failures().empty("output", request_id=request_id)
+        items = as_items(answer.get("output"))
+        content = [block for item in items for block in _read_item(item, reading)]
+        if reading.digest and (stored_id := as_text(answer.get("id"))):
+            conversation = as_mapping(answer.get("conversation")).get("id")
+            stored = {"id": stored_id, "conversation": conversation, "digest": reading.digest}
+            content.append(ReasoningBlock(encrypted=sealed(RESPONSES_SEAL, {"stored": stored})))
+        is_refusal = any(part.get("type") == "refusal" for item in items for part in _list_message_parts(item))
+        return ChatResponse(
+            message=AssistantMessage(content),
+            usage=self.usage,
+            stop_reason=_find_response_stop(answer, items, reading, is_refusal=is_refusal),
+            model=as_text(answer.get("model")),
+            request_id=request_id or as_text(answer.get("id")) or None,
+            metadata={name: answer[name] for name in _RESPONSES_METADATA if answer.get(name)},
+            unanswered=find_unanswered(items, reading),
+        )
 
     def feed(self, data: bytes) -> Iterator[StreamEvent]:
-        """Yield the deltas of an event.
-
-        Raises:
-            ProviderError: It tells of a failure.
-            ValueError: It is not JSON.
-        """
+        """Yield the deltas of an event."""
         event = as_mapping(from_json(data))
         kind = as_text(event.get("type"))
         if kind in _TEXT_DELTAS:
@@ -898,11 +857,7 @@ class ResponsesStreamDecoder:
             raise self._failures().reported(event.get("error") or event, request_id=self._request_id)
 
     def finish(self) -> ResponseDone:
-        """Return the end, with the whole answer.
-
-        Raises:
-            ProviderError: The stream ended before the answer did; the same request may work.
-        """
+        """Return the end, with the whole answer."""
         if self._response is None:
             raise self._failures().cut_off(request_id=self._request_id)
         return ResponseDone(self._response)
@@ -933,12 +888,11 @@ class ResponsesStreamDecoder:
             yield from self._calls[_find_item_key(event)].finish(self._reading.read_call(item).arguments)
 
     def _end_response(self, answer: Mapping[str, Any], *, is_cut: bool) -> None:
-        self._ended = answer
         output = answer.get("output") or [item for _, item in sorted(self._items, key=itemgetter(0))]
         whole: dict[str, Any] = {**answer, "output": output}
         if is_cut:
             whole["status"] = "incomplete"
-        self._response = decode_response(whole, self._failures, self._reading, request_id=self._request_id)
+        self._response = self.read_whole(whole)
 
 
 class _ResponsesCall:
