@@ -18,7 +18,8 @@ from tests.testing.wires.openai_responses import ResponsesWire
 from toolkit import ProviderError
 from toolkit.chat import ChatResponse, ReasoningBlock, ResponseDone, StreamEvent, TextBlock, TextDelta
 from toolkit.providers.adapter import Decoder, ServerEventReader
-from toolkit.providers.anthropic.client import AnthropicDecoder, AnthropicReading
+from toolkit.providers.anthropic.client import AnthropicDecoder
+from toolkit.providers.anthropic.encode import AnthropicReading
 from toolkit.providers.failures import Failures
 from toolkit.providers.google.client import GeminiDecoder
 from toolkit.providers.openai.chat import ChatDecoder, ChatReading

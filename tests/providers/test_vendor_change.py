@@ -13,8 +13,8 @@ from pydantic import TypeAdapter
 from tests.providers.vendor_answers import anthropic_message, gemini_answer
 from toolkit import AssistantMessage, ChatRequest, Message, ToolResult, UserMessage
 from toolkit.chat import dump_messages, load_messages
-from toolkit.providers.anthropic.client import AnthropicDecoder, AnthropicReading
-from toolkit.providers.anthropic.encode import MessagesEncoder
+from toolkit.providers.anthropic.client import AnthropicDecoder
+from toolkit.providers.anthropic.encode import AnthropicReading, MessagesEncoder
 from toolkit.providers.failures import Failures
 from toolkit.providers.google.client import GeminiDecoder
 from toolkit.providers.google.encode import GenerateEncoder

@@ -353,7 +353,7 @@ class _Turn(NamedTuple):
     """A message as the wire has it.
 
     Attributes:
-        role: Who speaks.
+        role: Of the user, the model or the system.
         blocks: The blocks, with commas between.
         container: The container that Anthropic's own tools ran in, if any.
         compaction: ``signed`` if it is what stands for the messages before, ``edit`` if it holds such a summary.

@@ -20,9 +20,8 @@ from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeAlias, assert_never, cast
+from typing import Any, TypeAlias, Unpack, assert_never, cast
 
-from openai import AsyncOpenAI
 from pydantic_core import from_json
 
 from toolkit.chat import (
@@ -54,7 +53,7 @@ from toolkit.chat import (
 from toolkit.chat.request import Capabilities, describe_with_hints
 from toolkit.errors import ConfigurationError
 from toolkit.json_text import write_json
-from toolkit.providers.adapter import MOST_CONNECTIONS, Decoder, Exchange
+from toolkit.providers.adapter import Decoder, Exchange
 from toolkit.providers.encoding import (
     ONE_AT_A_TIME,
     ChatDialect,
@@ -84,10 +83,9 @@ from toolkit.providers.encoding import (
     unsealed,
     usage_details,
 )
-from toolkit.providers.openai.client import KeySource, OpenAIClient
-from toolkit.providers.servers import COMPATIBLE_CHAT, CompatibleServer
+from toolkit.providers.openai.client import OpenAIClient, OpenAISettings
+from toolkit.providers.servers import COMPATIBLE_CHAT
 from toolkit.schema import project_openai_strict
-from toolkit.settings import Duration
 
 CHAT_SEAL = "openai"
 _SCHEMA_IN_WORDS = "Answer with JSON alone, which must follow this JSON Schema: "
@@ -132,19 +130,8 @@ class OpenAIProvider(OpenAIClient):
 
     Args:
         model: The model's name as the server knows it.
-        api_key: None takes ``OPENAI_API_KEY``. A server on this machine needs none, and the variable is not sent
-            there. A function is asked before each request.
-        base_url: Where the server is, mostly ending in ``/v1``. None takes ``OPENAI_BASE_URL``, else OpenAI's own.
-        timeout: Seconds for a request that doesn't set its own, to the end of its answer; None leaves it to the SDK,
-            which waits ten minutes for each piece.
-        headers: Sent with each request.
         options: Fields for each request, such as `ChatOptions`; `ChatRequest.options` go over them.
-        max_connections: The most connections of one event loop; more requests wait for one.
-        name: The name in errors; None means that of the server.
-        server: A server that speaks this format: where it is, the variable of its key, its dialect. None means OpenAI,
-            or `base_url` with the dialect that is known of its host.
-        client: A client of your own, for a proxy; it is not closed, and `api_key`, `base_url` and `headers` are its
-            own matter.
+        settings: See `OpenAISettings`.
 
     Raises:
         ProviderAuthError: There is no key and the server is not on this machine.
@@ -155,30 +142,9 @@ class OpenAIProvider(OpenAIClient):
     _name = "openai"
 
     def __init__(
-        self,
-        model: str,
-        *,
-        api_key: KeySource | None = None,
-        base_url: str | None = None,
-        timeout: Duration | None = None,
-        headers: Mapping[str, str] | None = None,
-        options: Mapping[str, Any] | None = None,
-        max_connections: int = MOST_CONNECTIONS,
-        name: str | None = None,
-        server: CompatibleServer | None = None,
-        client: AsyncOpenAI | None = None,
+        self, model: str, *, options: Mapping[str, Any] | None = None, **settings: Unpack[OpenAISettings]
     ) -> None:
-        super().__init__(
-            model,
-            api_key=api_key,
-            base_url=base_url,
-            timeout=timeout,
-            headers=headers,
-            max_connections=max_connections,
-            name=name,
-            server=server,
-            client=client,
-        )
+        super().__init__(model, **settings)
         self._encoder = ChatEncoder(model=model, defaults=options or {}, dialect=self._dialect)
 
     def _list_capabilities(self, model: str) -> Capabilities:  # noqa: ARG002 - all models alike

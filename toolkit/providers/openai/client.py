@@ -20,7 +20,15 @@ from openai import (
 
 from toolkit.errors import ProviderAuthError
 from toolkit.http_replies import ACCEPTED_ENCODINGS, BoundedClient
-from toolkit.providers.adapter import Adapter, Exchange, checked_key, is_loopback, key_for, withheld_headers
+from toolkit.providers.adapter import (
+    MOST_CONNECTIONS,
+    Adapter,
+    Exchange,
+    checked_key,
+    is_loopback,
+    key_for,
+    withheld_headers,
+)
 from toolkit.providers.failures import Failures
 from toolkit.providers.servers import SERVERS, CompatibleServer, find_dialect
 from toolkit.redaction import without_credentials
@@ -109,8 +117,36 @@ def _advise_key(server: CompatibleServer) -> str:
     return "check the key: api_key" + (f" or the environment variable {variables[-1]}" if variables else "")
 
 
+class OpenAISettings(TypedDict, total=False):
+    """Settings of both providers that speak OpenAI's formats.
+
+    Attributes:
+        api_key: None takes ``OPENAI_API_KEY``. A server on this machine needs none, and the variable is not sent
+            there. A function is asked before each request.
+        base_url: Where the server is, mostly ending in ``/v1``. None takes ``OPENAI_BASE_URL``, else OpenAI's own.
+        timeout: Seconds for a request that doesn't set its own, to the end of its answer; None leaves it to the SDK,
+            which waits ten minutes for each piece.
+        headers: Sent with each request.
+        max_connections: The most connections of one event loop; more requests wait for one.
+        name: The name in errors; None means that of the server.
+        server: A server that speaks the format: where it is, the variable of its key, its dialect. None means OpenAI,
+            or `base_url` with the dialect that is known of its host.
+        client: A client of your own, for a proxy; it is not closed, and `api_key`, `base_url` and `headers` are its
+            own matter.
+    """
+
+    api_key: KeySource | None
+    base_url: str | None
+    timeout: Duration | None
+    headers: Mapping[str, str] | None
+    max_connections: int
+    name: str | None
+    server: CompatibleServer | None
+    client: AsyncOpenAI | None
+
+
 class OpenAIClient(Adapter):
-    """The ground of both providers."""
+    """The ground of both providers; `OpenAISettings` says what its arguments mean."""
 
     _path: str
     _protocol: str
@@ -120,14 +156,14 @@ class OpenAIClient(Adapter):
         self,
         model: str,
         *,
-        api_key: KeySource | None,
-        base_url: str | None,
-        timeout: Duration | None,
-        headers: Mapping[str, str] | None,
-        max_connections: int,
-        name: str | None,
-        server: CompatibleServer | None,
-        client: AsyncOpenAI | None,
+        api_key: KeySource | None = None,
+        base_url: str | None = None,
+        timeout: Duration | None = None,
+        headers: Mapping[str, str] | None = None,
+        max_connections: int = MOST_CONNECTIONS,
+        name: str | None = None,
+        server: CompatibleServer | None = None,
+        client: AsyncOpenAI | None = None,
     ) -> None:
         self._server = server or SERVERS["openai"]
         if client is not None:

@@ -24,9 +24,9 @@ from functools import partial
 from hashlib import sha256
 from operator import itemgetter
 from types import MappingProxyType
-from typing import Any, Literal, assert_never, cast
+from typing import Any, Literal, Unpack, assert_never, cast
 
-from openai import AsyncOpenAI, OpenAIError
+from openai import OpenAIError
 from pydantic_core import from_json
 
 from toolkit.chat import (
@@ -57,7 +57,7 @@ from toolkit.chat import (
 )
 from toolkit.chat.request import Capabilities, Support, describe_with_hints
 from toolkit.errors import ConfigurationError
-from toolkit.providers.adapter import MOST_CONNECTIONS, Decoder, Exchange, split_compacted
+from toolkit.providers.adapter import Decoder, Exchange, split_compacted
 from toolkit.providers.encoding import (
     Dialect,
     EncodedOnce,
@@ -86,7 +86,7 @@ from toolkit.providers.encoding import (
     usage_details,
 )
 from toolkit.providers.openai.background import BackgroundExchange
-from toolkit.providers.openai.client import KeySource, OpenAIClient
+from toolkit.providers.openai.client import OpenAIClient, OpenAISettings
 from toolkit.providers.openai.own_tools import (
     RESPONSES_SEAL,
     answer_own_call,
@@ -95,9 +95,7 @@ from toolkit.providers.openai.own_tools import (
     read_own_call,
     sealed_item,
 )
-from toolkit.providers.servers import CompatibleServer
 from toolkit.schema import project_openai_strict
-from toolkit.settings import Duration
 
 _WITHOUT_REASONING = re.compile(r"(ft:)?(gpt-3|gpt-4|chatgpt|gpt-5(\.\d)?-chat)")
 RESPONSES_DIALECT = Dialect(longest_call_id=64)
@@ -149,11 +147,6 @@ class OpenAIResponsesProvider(OpenAIClient):
 
     Args:
         model: The model's name as the server knows it.
-        api_key: As for `OpenAIProvider`.
-        base_url: Where the server is, mostly ending in ``/v1``. None takes ``OPENAI_BASE_URL``, else OpenAI's own.
-        timeout: Seconds for a request that doesn't set its own, to the end of its answer; None leaves it to the SDK,
-            which waits ten minutes for each piece.
-        headers: Sent with each request.
         options: Fields for each request, such as `ResponsesOptions`; `ChatRequest.options` go over them.
         seals_reasoning: True to ask for sealed reasoning; None means yes, but for the models of OpenAI that don't
             reason, which refuse to be asked.
@@ -163,11 +156,7 @@ class OpenAIResponsesProvider(OpenAIClient):
             are polled, or streamed over as many connections as it takes, and cancelled with the run. A mapping, such as
             one of `shelve`, holds the ids of responses that are not done, so that a request that is made again after a
             restart goes on with its response; it is used on the event loop. None leaves it to `options`.
-        max_connections: The most connections of one event loop; more requests wait for one.
-        name: The name in errors; None means that of the server.
-        server: A server that speaks this format, such as ``SERVERS["azure"]``; None means OpenAI, or `base_url`.
-        client: A client of your own, for a proxy; it is not closed, and `api_key`, `base_url` and
-            `headers` are its own matter.
+        settings: See `OpenAISettings`.
 
     Raises:
         ProviderAuthError: There is no key and the server is not on this machine.
@@ -181,30 +170,13 @@ class OpenAIResponsesProvider(OpenAIClient):
         self,
         model: str,
         *,
-        api_key: KeySource | None = None,
-        base_url: str | None = None,
-        timeout: Duration | None = None,
-        headers: Mapping[str, str] | None = None,
         options: Mapping[str, Any] | None = None,
         seals_reasoning: bool | None = None,
         stores_history: bool = False,
         background: bool | MutableMapping[str, str] | None = None,
-        max_connections: int = MOST_CONNECTIONS,
-        name: str | None = None,
-        server: CompatibleServer | None = None,
-        client: AsyncOpenAI | None = None,
+        **settings: Unpack[OpenAISettings],
     ) -> None:
-        super().__init__(
-            model,
-            api_key=api_key,
-            base_url=base_url,
-            timeout=timeout,
-            headers=headers,
-            max_connections=max_connections,
-            name=name,
-            server=server,
-            client=client,
-        )
+        super().__init__(model, **settings)
         defaults: dict[str, Any] = {"store": stores_history}
         if seals_reasoning or (seals_reasoning is None and not _WITHOUT_REASONING.match(model)):
             defaults["include"] = ["reasoning.encrypted_content"]
@@ -437,7 +409,7 @@ class ResponsesEncoder:
         names = RESPONSES_DIALECT.names_back(tools)
         texts = {RESPONSES_DIALECT.tool_name_of(tool.name): tool.freeform for tool in tools}
         freeform = {name: each.parameter for name, each in texts.items() if each is not None}
-        own = list_own_tools(tools) if self._has_new_tools else {}
+        own = list_own_tools(tools if self._has_new_tools else ())
         digest = _digest_items(self._join_items(request.messages)) if self._is_stored(request) else ""
         return ResponsesReading(names, freeform, own, digest)
 
