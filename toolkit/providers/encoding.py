@@ -548,15 +548,19 @@ def find_tool_changes(request: ChatRequest) -> tuple[Sequence[ToolDefinition], S
     first, changes = offers[0][0], list[ToolChange]()
     known = {tool.name: tool for tool in first}
     for (before, place), (after, _) in pairwise(offers):
-        names, left = {tool.name for tool in before}, {tool.name for tool in after}
         if place > len(request.messages) or any(known.setdefault(tool.name, tool) != tool for tool in after):
             first, changes, known = after, [], {tool.name: tool for tool in after}
             continue
-        added = [tool for tool in after if tool.name not in names]
-        removed = [tool for tool in before if tool.name not in left]
-        if added or removed:
-            changes.append(ToolChange(place, added, removed))
+        change = ToolChange(place, _leave_out(after, before), _leave_out(before, after))
+        if change.added or change.removed:
+            changes.append(change)
     return first, changes
+
+
+def _leave_out(tools: Sequence[ToolDefinition], others: Sequence[ToolDefinition]) -> list[ToolDefinition]:
+    """Return the tools whose names no other has."""
+    names = {tool.name for tool in others}
+    return [tool for tool in tools if tool.name not in names]
 
 
 def strict_format(schema: Mapping[str, Any], *, is_openai: bool) -> tuple[Mapping[str, Any], bool]:

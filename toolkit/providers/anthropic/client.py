@@ -450,6 +450,13 @@ def _make_on_platform(make: MakeClient, limits: httpx2.Limits) -> PlatformClient
     return make(_AnthropicHttpClient(limits=limits))
 
 
+def _read_client(client: PlatformClient) -> tuple[str, str, dict[str, str]]:
+    """Return the address, the key and the headers of a client that was given."""
+    key = getattr(client, "api_key", None) or getattr(client, "auth_token", None) or NO_KEY
+    headers = {name: value for name, value in client.default_headers.items() if isinstance(value, str)}
+    return str(client.base_url), key, headers
+
+
 async def _close_client(client: PlatformClient) -> None:
     await client.close()
 
@@ -514,15 +521,11 @@ class AnthropicProvider(Adapter):
         client: PlatformClient | MakeClient | None = None,
     ) -> None:
         make_client = client if callable(client) else None
-        if make_client is not None:
-            client = make_client(_AnthropicHttpClient())
-        client = cast("PlatformClient | None", client)
-        self._given_client = client if make_client is None else None
-        self._vertex = client if isinstance(client, AsyncAnthropicVertex) else None
-        if client is not None:
-            base_url = str(client.base_url)
-            api_key = getattr(client, "api_key", None) or getattr(client, "auth_token", None) or NO_KEY
-            headers = {name: value for name, value in client.default_headers.items() if isinstance(value, str)}
+        given = cast("PlatformClient | None", client) if make_client is None else make_client(_AnthropicHttpClient())
+        self._given_client = given if make_client is None else None
+        self._vertex = given if isinstance(given, AsyncAnthropicVertex) else None
+        if given is not None:
+            base_url, api_key, headers = _read_client(given)
         super().__init__(
             model,
             name=name,
@@ -541,12 +544,15 @@ class AnthropicProvider(Adapter):
             advice="; for other credentials pass a client of your own",
         )
         self._api_key = checked_key(key, name)
-        self._secrets = (*self._secrets, *[str(getattr(client, name, None) or "") for name in _CLOUD_SECRETS])
-        self._set_up_clients(make_client, is_given=client is not None)
+        self._secrets = (*self._secrets, *[str(getattr(given, name, None) or "") for name in _CLOUD_SECRETS])
+        self._set_up_clients(make_client, is_given=given is not None)
         version = {"anthropic_version": _VERTEX_VERSION} if self._vertex else {}
-        if takes_system_messages is None:
-            is_own = make_client is None and is_of(self._base_url, *_ANTHROPIC_HOSTS)
-            takes_system_messages = is_own and _TAKES_SYSTEM_MESSAGES.match(model) is not None
+        is_own = make_client is None and is_of(self._base_url, *_ANTHROPIC_HOSTS)
+        takes_system_messages = (
+            is_own and _TAKES_SYSTEM_MESSAGES.match(model) is not None
+            if takes_system_messages is None
+            else takes_system_messages
+        )
         self._takes_system_messages = takes_system_messages
         self._encoder = MessagesEncoder(
             model=None if self._vertex else model,

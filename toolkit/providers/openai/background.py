@@ -7,7 +7,7 @@ an error or by another process, finds the id and goes on with that response; a r
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -38,6 +38,32 @@ class _BackgroundPieces:
 
     def __aiter__(self) -> AsyncIterator[list[bytes]]:
         return self._pieces
+
+
+class _SeenEvents:
+    """What the events of a stream have told so far.
+
+    Attributes:
+        number: The number of the last event; -1 before the first.
+        response_id: The id of the response; empty before it is known.
+        is_done: True after the last event of the response.
+        fruitless: The connections since an event came.
+    """
+
+    def __init__(self) -> None:
+        self.number = -1
+        self.response_id = ""
+        self.is_done = False
+        self.fruitless = 0
+
+    def note(self, events: Iterable[bytes]) -> None:
+        """Store what some more events tell."""
+        for event in events:
+            if found := _NUMBER.search(event):
+                self.number, self.fruitless = int(found[1]), 0
+            if not self.response_id and (found := _ID.search(event)):
+                self.response_id = found[1].decode()
+            self.is_done = self.is_done or _END.search(event) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,30 +113,27 @@ class BackgroundExchange(Exchange):
             yield _BackgroundPieces(pieces)
 
     async def _follow_events(self, key: str, body: bytes, deadline: float | None) -> AsyncGenerator[list[bytes]]:
-        number: int | None = None
-        fruitless = 0
-        while fruitless < _MOST_CONNECTIONS:
-            fruitless += 1
+        seen = _SeenEvents()
+        while seen.fruitless < _MOST_CONNECTIONS:
+            seen.fruitless += 1
             response_id = self.started.get(key)
-            source = self if response_id is None else self.follow(response_id, number if number is not None else -1)
+            source = self if response_id is None else self.follow(response_id, seen.number)
             left = None if deadline is None else max(0.0, deadline - anyio.current_time())
             try:
                 async with Exchange.listen(source, body, timeout=left) as pieces:
                     async for events in pieces:
-                        for event in events:
-                            if found := _NUMBER.search(event):
-                                number, fruitless = int(found[1]), 0
-                            if key not in self.started and (found := _ID.search(event)):
-                                self.started[key] = found[1].decode()
-                        is_done = any(_END.search(event) for event in events)
-                        if is_done:
+                        seen.note(events)
+                        if seen.response_id:
+                            self.started[key] = seen.response_id
+                        if seen.is_done:
                             self.started.pop(key, None)
                         yield events
-                        if is_done:
+                        if seen.is_done:
                             return
             except ProviderError as error:
                 is_late = deadline is not None and anyio.current_time() >= deadline
-                if key not in self.started or is_late or not error.is_retryable or fruitless == _MOST_CONNECTIONS:
+                is_last = is_late or not error.is_retryable or seen.fruitless == _MOST_CONNECTIONS
+                if is_last or key not in self.started:
                     raise
             if key not in self.started:
                 return  # nothing was started: the answer is cut off

@@ -62,6 +62,7 @@ from toolkit.providers.encoding import (
     Dialect,
     EncodedOnce,
     JsonObject,
+    ToolChange,
     arguments_object,
     arguments_text,
     as_bytes,
@@ -333,6 +334,21 @@ class ResponsesEncoder:
         Raises:
             ConfigurationError: The request asks for something that the format can't express.
         """
+        body = self._encode_settings(request, streams=streams)
+        tools, changes = find_tool_changes(request) if self._has_new_tools else (request.tools or (), ())
+        items = self._join_items(request.messages)
+        stored = self._cut_stored(request.messages, items, body) if self._is_stored(request) else 0
+        self._add_changes(items, tools, [change for change in changes if change.place >= stored])
+        members = {"input": [each for each in items if each]}
+        given = body.pop("tools", None) or ()
+        given = [*given, *find_openai_tools(request.tools or (), given)] if self._has_new_tools else given
+        if tools or given:
+            offered = [to_bytes(tool, "a tool of the options") for tool in given]
+            members["tools"] = [*self._tools.all_of(tools), *offered]
+        return assemble_body(body, members)
+
+    def _encode_settings(self, request: ChatRequest, *, streams: bool) -> JsonObject:
+        """Return the body without the items and the tools."""
         if request.stop:
             raise ConfigurationError("responses have no stop texts: leave `stop` out, or use OpenAIProvider")
         body: JsonObject = {
@@ -350,29 +366,24 @@ class ResponsesEncoder:
         settings = {
             "temperature": request.temperature,
             "max_output_tokens": request.max_tokens,
-            "stream": True if streams else None,
+            "stream": streams or None,
         }
         body |= {name: value for name, value in settings.items() if value is not None}
         _add_options(body, request.options)
         if body.get("background"):
             body["store"] = True  # it can't be asked for otherwise
-        tools, changes = find_tool_changes(request) if self._has_new_tools else (request.tools or (), ())
-        items, known = self._join_items(request.messages), {tool.name for tool in tools}
-        stored = self._cut_stored(request.messages, items, body) if self._is_stored(request) else 0
+        return body
+
+    def _add_changes(self, items: list[bytes], tools: Sequence[ToolDefinition], changes: Sequence[ToolChange]) -> None:
+        """Put the tools that came later before the items of the message that they came before."""
+        known = {tool.name for tool in tools}
         for change in changes:
             new = [tool for tool in change.added if tool.name not in known]
-            if new and change.place >= stored:
-                item = assemble_body(_ADDITIONAL_TOOLS, {"tools": self._tools.all_of(new)})
-                before = items[change.place : change.place + 1] or [b""]
-                items[change.place : change.place + 1] = [b",".join(filter(None, [item, *before]))]
             known.update([tool.name for tool in new])
-        members = {"input": [each for each in items if each]}
-        given = body.pop("tools", None) or ()
-        given = [*given, *find_openai_tools(request.tools or (), given)] if self._has_new_tools else given
-        if tools or given:
-            offered = [to_bytes(tool, "a tool of the options") for tool in given]
-            members["tools"] = [*self._tools.all_of(tools), *offered]
-        return assemble_body(body, members)
+            if new:
+                item = assemble_body(_ADDITIONAL_TOOLS, {"tools": self._tools.all_of(new)})
+                following = items[change.place : change.place + 1]
+                items[change.place : change.place + 1] = [b",".join(filter(None, [item, *following]))]
 
     def _is_stored(self, request: ChatRequest) -> bool:
         return bool(self._stores_history or request.options.get("conversation", self._defaults.get("conversation")))
