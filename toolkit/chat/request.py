@@ -17,6 +17,9 @@ from toolkit.schema import project_openai_strict
 from toolkit.schema.nodes import map_subschemas
 from toolkit.settings import check_setting
 
+VendorTool: TypeAlias = Literal["shell", "patch", "editor", "memory", "computer", "browser"]
+"""A kind of tool that vendors define themselves, train their models on, and leave to the application to run."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolHints:
@@ -30,6 +33,8 @@ class ToolHints:
         cache_breakpoint: True to mark the prompt up to this tool for the vendor's cache.
         shows_output_schema: True to show the model `ToolDefinition.output_schema`.
         deferred: True if the model has to search for the tool.
+        native_as: The kind of vendor tool that it implements. A vendor that has such a tool offers that one, whose
+            calls arrive as calls of this tool; others offer this tool as it is.
     """
 
     examples: tuple[Mapping[str, Any], ...] = ()
@@ -38,6 +43,7 @@ class ToolHints:
     cache_breakpoint: bool = False
     shows_output_schema: bool = False
     deferred: bool = False
+    native_as: VendorTool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,8 +186,16 @@ class Capabilities:
         eager_arguments: `ToolHints.eager_arguments`.
         code_callers: Calls by code that the model has run at the vendor.
         freeform_tools: Tools with a text as their argument.
+        shell_tool: A tool with ``native_as="shell"``; emulated means that it is offered like any other.
+        patch_tool: A tool with ``native_as="patch"``.
+        editor_tool: A tool with ``native_as="editor"``.
+        memory_tool: A tool with ``native_as="memory"``.
+        computer_tool: A tool with ``native_as="computer"``.
+        browser_tool: A tool with ``native_as="browser"``.
         deferred_tools: Tools that the model searches for.
         tool_changes: Tools that change during a conversation without a loss of the vendor's cache.
+        compaction: Long transcripts that are shortened: natively by `compact_on_server`, else by a compaction of ours.
+        background: Answers that the vendor makes while nobody is connected.
         source: The page of the vendor's documentation.
     """
 
@@ -201,8 +215,16 @@ class Capabilities:
     eager_arguments: Support = "unused"
     code_callers: Support = "unused"
     freeform_tools: Support = "emulated"
+    shell_tool: Support = "emulated"
+    patch_tool: Support = "emulated"
+    editor_tool: Support = "emulated"
+    memory_tool: Support = "emulated"
+    computer_tool: Support = "emulated"
+    browser_tool: Support = "emulated"
     deferred_tools: Support = "emulated"
     tool_changes: Support = "unused"
+    compaction: Support = "emulated"
+    background: Support = "refused"
     source: str = ""
 
 

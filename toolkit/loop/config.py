@@ -475,12 +475,12 @@ Embed: TypeAlias = Callable[[Sequence[str]], Sequence[Sequence[float]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSearch(Settings):
-    """How a model finds deferred tools, where its vendor has no search for them.
+    """How a model finds deferred tools, where its vendor has no search for them, or where an embedding is given.
 
     Args:
         most: How many tools one search finds.
         embed: A function that returns vectors of texts, whose likeness is counted beside the words; None counts words
-            alone.
+            alone. With one the search is ours for every vendor.
     """
 
     most: PositiveInt = 5
