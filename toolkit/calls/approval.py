@@ -23,7 +23,7 @@ from toolkit.runtime.workers import run_in_worker
 from toolkit.settings import Settings, check_fields
 
 if TYPE_CHECKING:
-    from toolkit.calls.policy import Caller, ExecutionPolicy
+    from toolkit.calls.policy import CallConfig, Caller, ExecutionPolicy
 
 _logger = logging.getLogger("toolkit.calls")
 
@@ -213,11 +213,7 @@ async def authorize(ready: Ready[Any], policy: ExecutionPolicy) -> Verdict:
             if left is not None:
                 await left
             try:
-                ask: Callable[[ApprovalRequest], Any] = guard.config.on_tool_call
-                if not guard.config.is_approver_async:
-                    ask = partial(_ask_in_thread, ask)
-                seconds = guard.config.timeouts.approval
-                answer: object = await (ask(request) if seconds is None else _ask_in_time(ask, request, seconds))
+                answer = await _start_asking(guard.config, request)
             except Exception:
                 text = "the approval hook raised for %s in call %s; the call is denied"
                 _logger.exception(text, ready.call.name, ready.call.id)
@@ -230,9 +226,17 @@ async def authorize(ready: Ready[Any], policy: ExecutionPolicy) -> Verdict:
             break
         passed.append(guard.caller)
         guard = guard.caller.policy
-    if ready.asks is None or approved_by >= ready.asks_level:
-        return _APPROVE
-    return Deny(f"{ready.asks} Nobody is there to approve it, so it was not run.")
+    is_agreed = ready.asks is None or approved_by >= ready.asks_level
+    return _APPROVE if is_agreed else Deny(f"{ready.asks} Nobody is there to approve it, so it was not run.")
+
+
+def _start_asking(config: CallConfig, request: ApprovalRequest) -> Awaitable[object]:
+    """Return the question to an approver, to be awaited: in the event loop or a thread, and for a limited time."""
+    ask: Any = config.on_tool_call
+    if not config.is_approver_async:
+        ask = partial(_ask_in_thread, ask)
+    seconds = config.timeouts.approval
+    return ask(request) if seconds is None else _ask_in_time(ask, request, seconds)
 
 
 def _end_callers(verdict: Verdict, passed: Sequence[Caller]) -> Verdict:
@@ -319,7 +323,7 @@ async def _ask_in_thread(approve: ApprovalHook, request: ApprovalRequest) -> obj
 def decide(ready: Ready[Any], answer: object, policy: ExecutionPolicy) -> Verdict:
     """Return the verdict that an approver's answer means, and note it for the destinations that it was asked about."""
     asked = ready.trust
-    verdict = apply_answer(ready, answer, policy)
+    verdict = answer if isinstance(answer, Approve) else apply_answer(ready, answer, policy)
     if isinstance(verdict, Deny) and asked is not None:
         asked.decide(is_approved=False)
     elif isinstance(verdict, Approve) and ready.trust is not None:

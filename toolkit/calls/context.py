@@ -43,6 +43,9 @@ _logger = logging.getLogger("toolkit.calls")
 
 Ctx_co = TypeVar("Ctx_co", covariant=True, default=object)
 
+WAITS_FOR_TURN = "its turn"
+"""What a call waits for before anything of it runs."""
+
 _NO_METADATA: Mapping[str, Any] = {}
 _DEFAULT_WORKERS = 40
 _CHECK_SECONDS = 1.0  # how often a thread that waits for an event loop looks whether that still answers
@@ -66,6 +69,7 @@ class ToolContext(Generic[Ctx_co]):
         reporter: Takes what the tool reports; None where nobody takes that.
         mark: The count of the task's cancellations when the call began.
         clock: The time limit of the run that is under way; None before it has one.
+        is_from_cache: True where the output came from the cache.
         is_left_running: True where the call was given up while a worker thread was at work on it.
         left_by_child: The id of a loop that ran inside, and what it left; for a result that has no output.
     """
@@ -80,6 +84,7 @@ class ToolContext(Generic[Ctx_co]):
         "call_id",
         "clock",
         "depth",
+        "is_from_cache",
         "is_left_running",
         "left_by_child",
         "mark",
@@ -100,9 +105,9 @@ class ToolContext(Generic[Ctx_co]):
         self.call_id: str = call_id
         self.tool_name: str = tool_name
         self.attempt: int = 1
-        self.waits_for: str | None = "its turn"
+        self.waits_for: str | None = WAITS_FOR_TURN
         self.waited_in_vain: str | None = None
-        self.is_left_running: bool = False
+        self.is_from_cache = self.is_left_running = False
         self.left_by_child: tuple[str | None, object] = (None, None)
         # A run sets these. Not as arguments, which Python gives to a class in a dictionary.
         self.mark: CancellationMark = None
@@ -152,7 +157,7 @@ class ToolContext(Generic[Ctx_co]):
     def _is_being_cancelled(self) -> bool:
         if self.clock is not None and self.clock.is_over:
             return True
-        run = None if self.memory is None else self.memory.run_scope
+        run = None if self.memory is None else self.memory.run_clock
         return (run is not None and run.cancel_called) or is_being_cancelled(self.mark)
 
     @property

@@ -19,7 +19,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar, cast
 
-from anyio import CancelScope, to_thread
+from anyio import to_thread
 
 from toolkit.calls.provenance import label_output
 from toolkit.chat import ContentBlock, Message, TextBlock, ToolCall, ToolResult, Trust
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from toolkit.calls.policy import ExecutionPolicy
     from toolkit.calls.prepare import Ready
     from toolkit.redaction import Redact
+    from toolkit.runtime.backend import CallClock
 
 _logger = logging.getLogger("toolkit.calls")
 
@@ -315,19 +316,19 @@ class RunMemory:
     Attributes:
         names: The ids of the texts that this run may read, the oldest first, with the label of each.
         find_reader: Gives the name under which a model can call the tool that reads them.
-        run_scope: The cancel scope that ends the run; None before it runs.
+        run_clock: Ends the run; None before it runs, or where nothing can end it.
         loop_id: The id of the loop; empty before it runs.
         children: The sub-agents that go on in calls of this run, by the ids of the calls; None where none can wait.
         answers: The objects that tools returned as the answer of the run, by the ids of the calls.
     """
 
-    __slots__ = ("__weakref__", "_store", "answers", "children", "find_reader", "loop_id", "names", "run_scope")
+    __slots__ = ("__weakref__", "_store", "answers", "children", "find_reader", "loop_id", "names", "run_clock")
 
     def __init__(self, store: ResultStore | Literal[False] | None) -> None:
         self._store: ResultStore | Literal[False] | None = store
         self.names: dict[str, Trust] = {}
         self.find_reader: Callable[[], str] = lambda: READER
-        self.run_scope: CancelScope | None = None
+        self.run_clock: CallClock | None = None
         self.loop_id: str = ""
         self.children: dict[str, WaitingChild] | None = None
         self.answers: dict[str, Any] = {}

@@ -19,14 +19,13 @@ from anyio.lowlevel import checkpoint_if_cancelled
 from toolkit.backoff import run_again
 from toolkit.calls.approval import ChildWaitsError, WaitingChild
 from toolkit.calls.caching import Cache, find_cache_key, is_cached
-from toolkit.calls.context import Reporter, ToolContext
+from toolkit.calls.context import WAITS_FOR_TURN, Reporter, ToolContext
 from toolkit.calls.events import (
     Observer,
     ToolExecutionEnd,
     ToolExecutionStart,
     ToolExecutionUpdate,
     ToolProgress,
-    emit_and_wait,
 )
 from toolkit.calls.output import RunMemory, append_note, shape_result
 from toolkit.calls.policy import ExecutionPolicy
@@ -63,7 +62,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("toolkit.calls")
 _REPORTS = (ToolExecutionUpdate, ToolProgress)
-_make_start, _make_end_event = maker_of(ToolExecutionStart), maker_of(ToolExecutionEnd)
+_make_start, _make_end = maker_of(ToolExecutionStart), maker_of(ToolExecutionEnd)
 
 
 @dataclass(slots=True)
@@ -160,54 +159,69 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
     """
     # For example, a tool that may take 2 s takes 3: its start is emitted, `_run_in_time` raises, `_read_failure` makes
     # an error output of that, and its end is emitted with the result.
-    call, registration, arguments, policy = ready.call, ready.registration, ready.arguments, host.policy
-    config, observer, options = policy.config, policy.observer, registration.options
+    call, registration, policy = ready.call, ready.registration, host.policy
+    observer, mark = policy.observer, cancellation_mark()
     if host.begin is not None:
         host.begin(call.id)
-    began = 0.0 if observer is None else time.perf_counter()
-    timeout, mark = options.timeout or config.timeouts.tool, cancellation_mark()
-    is_plain = not registration.is_guarded and config.cache is None and policy.around is None
+    began = time.perf_counter()
+    is_plain = not registration.is_guarded and policy.config.cache is None and policy.around is None
     context: ToolContext[Ctx] | None = None
-    is_over, is_from_cache, crash = False, False, None
+    has_begun = is_over = False
+    crash: BaseException | None = None
     try:
         left = None if observer is None else _emit_start(ready, observer, policy.observed)
         if left is not None:
             await left
         # A function that does not see its context gets none, which is a tenth of a call by a registry.
-        context = (
-            None if is_plain and registration.is_bare else _make_context(ready, host, mark, clock, has_begun=is_plain)
-        )
+        if not (is_plain and registration.is_bare):
+            context = _make_context(ready, host, mark, clock, has_begun=is_plain)
+        has_begun = True
         try:
-            if context is not None and not is_plain:
-                run_as_set = _run_guarded if policy.around is None else _run_around
-                output, is_from_cache = await run_as_set(ready, context, policy)
-            elif timeout is not None:
-                output = await _run_in_time(registration, arguments, context, timeout, clock, mark, host.deadlines)
-            else:
-                seen: Any = context
-                output = await registration.execute(arguments, seen)
+            output = await _start_running(ready, context, host, clock, mark, is_plain=is_plain)
         except ChildWaitsError as waiting:
             is_over = True
             return await _suspend_call(ready, context, host, waiting.child, began)
         except BaseException as error:  # noqa: BLE001 - what is not the tool's own is raised again
-            context = context or _make_context(ready, host, mark, clock, has_begun=True)
-            output, crash = await _read_failure(call, error, context)
+            output, crash = await _read_failure(call, error, context, mark)
         is_over = True
     finally:
         if not is_over:
-            _give_up(ready, context or _make_context(ready, host, mark, clock, has_begun=False), host)
+            _give_up(ready, context, host, has_begun=has_begun)
     output = output if context is None else _leave_context(context, output)
     unserializable, whole, limited = shape_result(ready, output, policy, host.memory)
     if host.report is not None:
         host.report(CallReturned(call.id, limited))
-    if observer is not None and ToolExecutionEnd in policy.observed:
-        end = _make_end(ready, whole, began, is_cached=is_from_cache, error=crash, unserializable=unserializable)
-        left = observer.emit(end)
-        if left is not None:
-            await left
-    if crash is not None and config.on_tool_exception == "raise":
-        raise ToolCrashedError(call.name, call.id, describe_error(crash)) from crash
+    left = None if observer is None else _emit_end(ready, whole, began, policy, context, crash, unserializable)
+    if left is not None:
+        await left
+    if crash is not None:
+        _raise_crash(call, crash, policy)
     return limited
+
+
+def _start_running(
+    ready: Ready[Ctx],
+    context: ToolContext[Ctx] | None,
+    host: CallHost[Ctx],
+    clock: CallClock | None,
+    mark: CancellationMark,
+    *,
+    is_plain: bool,
+) -> Awaitable[ToolOutput]:
+    """Return the run of a tool, to be awaited; a plain one needs nothing but a time limit."""
+    registration, policy = ready.registration, host.policy
+    if context is not None and not is_plain:
+        return (_run_guarded if policy.around is None else _run_around)(ready, context, policy)
+    timeout = registration.options.timeout or policy.config.timeouts.tool
+    if timeout is not None:
+        return _run_in_time(registration, ready.arguments, context, timeout, clock, mark, host.deadlines)
+    seen: Any = context
+    return registration.execute(ready.arguments, seen)
+
+
+def _raise_crash(call: ToolCall, crash: BaseException, policy: ExecutionPolicy) -> None:
+    if policy.config.on_tool_exception == "raise":
+        raise ToolCrashedError(call.name, call.id, describe_error(crash)) from crash
 
 
 def _make_context(
@@ -251,9 +265,9 @@ async def _suspend_call(
     result = write_waiting(ready.call, child)
     if host.report is not None:
         host.report(CallSuspended(ready.call, child))
-    if host.policy.observer is not None:
-        end = _make_end(ready, result, began, is_cached=False, error=None, unserializable=())
-        await emit_and_wait(host.policy.observer, end)
+    left = _emit_end(ready, result, began, host.policy)
+    if left is not None:
+        await left
     return result
 
 
@@ -274,27 +288,31 @@ def _emit_start(ready: Ready[Any], observer: Observer, observed: frozenset[type]
     return observer.emit(start)
 
 
-def _make_end(
+def _emit_end(
     ready: Ready[Any],
     result: ToolResult,
     began: float,
-    *,
-    is_cached: bool,
-    error: BaseException | None,
-    unserializable: tuple[str, ...],
-) -> ToolExecutionEnd:
+    policy: ExecutionPolicy,
+    context: ToolContext[Any] | None = None,
+    error: BaseException | None = None,
+    unserializable: tuple[str, ...] = (),
+) -> Awaitable[None] | None:
+    """Emit the end of a call where the observer takes that; return what is left of that to be awaited."""
+    if policy.observer is None or ToolExecutionEnd not in policy.observed:
+        return None
     call, options = ready.call, ready.registration.options
-    return _make_end_event(
+    end = _make_end(
         call_id=call.id,
         tool_name=call.name,
         label=options.label,
         tags=options.tags,
         result=result if result.details is None else copy_result(result),
         duration=time.perf_counter() - began,
-        is_cached=is_cached,
+        is_cached=context is not None and context.is_from_cache,
         error=error,
         unserializable=unserializable,
     )
+    return policy.observer.emit(end)
 
 
 async def run_directly(
@@ -319,24 +337,26 @@ async def run_directly(
             context.abandon()
 
 
-def _give_up(ready: Ready[Any], context: ToolContext[Any], host: CallHost[Any]) -> None:
+def _give_up(ready: Ready[Any], context: ToolContext[Any] | None, host: CallHost[Any], *, has_begun: bool) -> None:
     """Leave a call that was ended from outside, and report to its host how far it came."""
-    context.abandon()
+    if context is not None:
+        context.abandon()
     if host.report is not None:
-        may_go_on = _may_run_on(ready.registration, context)
-        cut = CutCall(context.waits_for, may_run_on=may_go_on, left_by_child=context.left_by_child)
+        cut = CutCall(None if has_begun else WAITS_FOR_TURN, may_run_on=_may_run_on(ready.registration, context))
+        if context is not None:
+            cut.waited_for, cut.left_by_child = context.waits_for, context.left_by_child
         host.report(CallCut(ready.call.id, cut))
 
 
 async def _read_failure(
-    call: ToolCall, error: BaseException, context: ToolContext[Any]
+    call: ToolCall, error: BaseException, context: ToolContext[Any] | None, mark: CancellationMark
 ) -> tuple[ToolOutput, BaseException | None]:
     """Return what the model reads of an error, and the error itself where the tool did not mean to raise it.
 
     What is not the tool's own is raised again.
     """
     if isinstance(error, AsyncioCancelledError):
-        if not is_own_cancellation(context.mark):
+        if not is_own_cancellation(mark):
             # A scope that was cancelled a moment ago must get its own cancellation, else it would not know it again.
             await checkpoint_if_cancelled()
             raise error
@@ -350,9 +370,9 @@ async def _read_failure(
     return output, error
 
 
-def _note_wait(output: ToolOutput, context: ToolContext[Any]) -> ToolOutput:
+def _note_wait(output: ToolOutput, context: ToolContext[Any] | None) -> ToolOutput:
     """Return the output of a failed call, with a note where an attempt never began after one that ran."""
-    if context.waited_in_vain is None:
+    if context is None or context.waited_in_vain is None:
         return output
     note = "It has run and may have taken effect. It was to be run again, and waited for "
     return append_note(output, f"{note}{context.waited_in_vain} in vain.")
@@ -377,16 +397,14 @@ def _may_run_on(registration: Registration[Any], context: ToolContext[Any] | Non
     return is_left_running or abandoned_count() > 0 or has_busy_threads()
 
 
-async def _run_around(ready: Ready[Ctx], context: ToolContext[Ctx], policy: ExecutionPolicy) -> tuple[ToolOutput, bool]:
-    """Run inside of what stands around each call; return the output and whether it came from the cache."""
+async def _run_around(ready: Ready[Ctx], context: ToolContext[Ctx], policy: ExecutionPolicy) -> ToolOutput:
+    """Run inside of what stands around each call."""
     assert policy.around is not None
-    is_from_cache = False
 
     async def proceed() -> ToolOutput:
-        nonlocal is_from_cache
         is_over = False
         try:
-            output, is_from_cache = await _run_guarded(ready, context, policy)
+            output = await _run_guarded(ready, context, policy)
             is_over = True
         except (Exception, SystemExit):
             is_over = True
@@ -396,20 +414,19 @@ async def _run_around(ready: Ready[Ctx], context: ToolContext[Ctx], policy: Exec
                 context.abandon()
         return output if type(output) is ToolOutput else to_output(output)
 
-    return await policy.around(ready, proceed), is_from_cache
+    return await policy.around(ready, proceed)
 
 
-async def _run_guarded(
-    ready: Ready[Ctx], context: ToolContext[Ctx], policy: ExecutionPolicy
-) -> tuple[ToolOutput, bool]:
-    """Run under cache, usage limit, locks, retries and a timeout; return whether the output came from the cache."""
+async def _run_guarded(ready: Ready[Ctx], context: ToolContext[Ctx], policy: ExecutionPolicy) -> ToolOutput:
+    """Run under cache, usage limit, locks, retries and a timeout."""
     registration, arguments = ready.registration, ready.arguments
     options, cache, key = registration.options, policy.config.cache, None
     if cache is not None and is_cached(options, by_default=policy.caches_by_default):
         key = find_cache_key(registration, arguments, context.state)
         stored = None if key is None else await _read_cache(cache, key)
+        context.is_from_cache = stored is not None
         if stored is not None:
-            return stored, True
+            return stored
     children = None if context.memory is None else context.memory.children
     goes_on = children is not None and context.call_id in children
     if registration.counter.maximum is not None and not goes_on and not registration.counter.claim(context.memory):
@@ -417,7 +434,7 @@ async def _run_guarded(
     output = await _run_limited(registration, arguments, context, options.timeout or policy.config.timeouts.tool)
     if cache is not None and key is not None:
         await _store_output(ready, output, cache, key, policy.config.timeouts.hook)
-    return output, False
+    return output
 
 
 async def _read_cache(cache: Cache, key: str) -> ToolOutput | None:

@@ -256,7 +256,7 @@ class ChatRequest:
     earlier_tools: tuple[EarlierTools, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # without slots: fields at their defaults cost nothing
 class Usage:
     """The tokens and the cost of requests; addition gives the sum.
 
@@ -318,13 +318,13 @@ class Usage:
         details: dict[str, int] = {}
         has_unknown_cost = False
         for usage in usages:
+            reported = usage.__dict__  # the fields that are not at their defaults
+            if not reported:
+                continue
             input_tokens += usage.input_tokens
             output_tokens += usage.output_tokens
-            if usage.cost is None and (usage.input_tokens or usage.output_tokens):
-                has_unknown_cost = True
-            is_uncached = usage.cache_read_tokens is usage.cache_write_tokens is None
-            has_no_more = usage.reasoning_tokens is None and usage.cost is None and usage.details is None
-            if is_uncached and has_no_more:
+            has_unknown_cost = has_unknown_cost or usage.has_unknown_cost
+            if len(reported) == 2 and "input_tokens" in reported and "output_tokens" in reported:
                 continue
             for name in _OPTIONAL:
                 more = getattr(usage, name)

@@ -550,7 +550,9 @@ async def tool_loop(
         ProviderError: The model could not be reached after retries; carries the transcript.
         MaxDepthExceededError: The loop is nested too deep, in a tool of another loop.
     """
-    return await ToolLoopHandle(provider, registry, prompt, *_misplaced, **options).run()
+    handle: ToolLoopHandle[Any, Any] = ToolLoopHandle(provider, registry, prompt, *_misplaced, **options)
+    await handle._run.advance(to_end=True, may_be_cancelled=False)
+    return handle.result
 
 
 @overload

@@ -621,10 +621,10 @@ class RunJournal(Generic[Ctx]):
 
     def write_stop(self) -> JournalValue | None:
         """Return why what is being done was cut, where that ends the run for good; None for a cancellation of tasks."""
-        scope = self._run.memory.run_scope
+        clock = self._run.memory.run_clock
         if self.is_failing:
             return {"kind": "failed"}
-        if scope is None or not scope.cancel_called:
+        if clock is None or not clock.cancel_called:
             return None
         if self._run.wish is not None:
             return {"kind": "cancelled", "reason": self._run.wish[0]}
@@ -975,9 +975,9 @@ class _SideState:
         """Return the present state, for an entry."""
         run = self._run
         side: dict[str, Any] = {}
-        scope = run.memory.run_scope
-        if scope is not None and scope.deadline < math.inf:
-            side["left"] = max(0.0, scope.deadline - anyio.current_time())
+        clock = run.memory.run_clock
+        if clock is not None and clock.end < math.inf:
+            side["left"] = max(0.0, clock.end - anyio.current_time())
         if run.answer is not None:
             side["retries"] = run.answer.retries_left
         uses = run.count_uses()
@@ -1014,10 +1014,10 @@ class _SideState:
 
     def restore(self) -> None:
         """Go on with what the replayed entries say, and let the time run, which stands while they are read."""
-        run, side, scope = self._run, self._side, self._run.memory.run_scope
-        if scope is not None and scope.deadline == math.inf:
-            is_new = not self._is_restored and "left" in side
-            scope.deadline = run.clock.limit(side["left"]) if is_new else run.clock.start()
+        run, side, clock = self._run, self._side, self._run.memory.run_clock
+        if clock is not None and clock.end == math.inf:
+            is_new, now = not self._is_restored and "left" in side, anyio.current_time()
+            clock.end = run.clock.limit(side["left"], now) if is_new else run.clock.start(now)
         if self._texts or not self._has_adopted:  # not before: the log knows the run by the prompt it was given
             self._has_adopted = True
             run.adopt_texts(self._texts, self._trusted_texts)

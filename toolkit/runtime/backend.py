@@ -22,7 +22,7 @@ from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
 from functools import cache, partial
 from types import TracebackType
-from typing import Any, ClassVar, Generic, ParamSpec, Protocol, Self, TypeAlias, TypeVar, TypeVarTuple
+from typing import Any, ClassVar, Generic, ParamSpec, Protocol, Self, TypeAlias, TypeVar, TypeVarTuple, cast
 from weakref import WeakSet
 
 import anyio
@@ -186,12 +186,16 @@ def make_scope(mark: CancellationMark, *, deadline: float = math.inf, shield: bo
         shield: Likewise.
     """
     cls = anyio.CancelScope if mark is None else _find_scope_class()
-    return cls(deadline=deadline, shield=shield)
+    return cls() if deadline == math.inf and not shield else cls(deadline=deadline, shield=shield)
 
 
-def read_loop_time() -> float:
-    """Return `anyio.current_time`; on asyncio without a look for the running library."""
-    return asyncio.get_running_loop().time() if is_on_asyncio() else anyio.current_time()
+def read_loop_time(mark: CancellationMark) -> float:
+    """Return `anyio.current_time`; on asyncio without a look for the running library.
+
+    Args:
+        mark: The result of `cancellation_mark` in this task.
+    """
+    return anyio.current_time() if mark is None else asyncio.get_running_loop().time()
 
 
 def make_waiter() -> tuple[Awaitable[None], Callable[[], None]]:
@@ -210,18 +214,21 @@ def _wake_future(future: asyncio.Future[None]) -> None:
 
 def loop_waker() -> LoopWaker:
     """Return a function that wakes the running event loop from other threads."""
-    if is_on_asyncio():
-        loop = asyncio.get_running_loop()
-        return lambda function: _is_scheduled(loop.call_soon_threadsafe, function)
-    from trio.lowlevel import current_trio_token  # noqa: PLC0415  # optional, and loaded already: it is running
-
-    token = current_trio_token()
-    return lambda function: _is_scheduled(token.run_sync_soon, function)
+    return partial(wake_loop, find_loop(cancellation_mark()))
 
 
-def _is_scheduled(schedule: Callable[[Callable[[], object]], object], function: Callable[[], object]) -> bool:
+def wake_loop(loop: object, function: Callable[[], object]) -> bool:
+    """Have an event loop call a function soon, from any thread; return False when that loop has ended.
+
+    Args:
+        loop: The result of `find_loop` in that event loop.
+        function: The function.
+    """
     try:
-        schedule(function)
+        if isinstance(loop, asyncio.AbstractEventLoop):
+            loop.call_soon_threadsafe(function)
+        else:
+            cast("Any", loop).run_sync_soon(function)
     except RuntimeError:  # asyncio's "Event loop is closed", and trio's RunFinishedError
         return False
     return True
@@ -259,7 +266,7 @@ class LoopLocal(Generic[T]):
 
     def get(self) -> T:
         """Return the value of the running event loop."""
-        loop = _find_loop()
+        loop = find_loop(cancellation_mark())
         value = self._values.get(loop)
         if value is None:
             value = self._make()
@@ -271,11 +278,11 @@ class LoopLocal(Generic[T]):
 
     def find(self) -> T | None:
         """Return the value of the running event loop; None where there is none yet."""
-        return self._values.get(_find_loop())
+        return self._values.get(find_loop(cancellation_mark()))
 
     async def aclose(self) -> None:
         """Close and delete the value of the running event loop, if there is one; cancellation waits for it."""
-        loop = _find_loop()
+        loop = find_loop(cancellation_mark())
         value = self._values.get(loop)
         self.forget(loop)
         if value is not None and self._close is not None:
@@ -350,8 +357,13 @@ class _LoopEnd:
             local.forget(self._loop)
 
 
-def _find_loop() -> object:
-    return asyncio.get_running_loop() if is_on_asyncio() else current_token().native_token
+def find_loop(mark: CancellationMark) -> object:
+    """Return what identifies the running event loop, and wakes it: on trio its token.
+
+    Args:
+        mark: The result of `cancellation_mark` in this task.
+    """
+    return current_token().native_token if mark is None else asyncio.get_running_loop()
 
 
 def start_detached(call: AsyncCall) -> None:
@@ -821,23 +833,40 @@ class CallClock:
 
     One scope serves all runs that end in time, and on asyncio one timer: when it fires, it checks how long the run
     that is under way still has. No other scope that was entered in the block may be open when a run begins or ends.
+    The same scope ends the whole block, by `cancel` or at `end`.
 
     Args:
         deadlines: The timer of a clock that is entered round this one, which leaves it later; None for one of its own.
+        end: The time at which the whole block ends.
 
     Attributes:
-        deadline: The time at which the run that is under way is late, on asyncio; infinite where none is.
+        deadline: The time at which the run that is under way is late; infinite where none is.
         deadlines: The timer.
+        cancelled_caught: True where the block has ended because of `cancel`, or at `end`.
     """
 
-    __slots__ = ("_has_rung", "_is_lone", "_mark", "_scope", "_seconds", "_timers", "deadline", "deadlines")
+    __slots__ = (
+        "_end",
+        "_has_rung",
+        "_is_cancelled",
+        "_is_lone",
+        "_mark",
+        "_scope",
+        "_seconds",
+        "_timers",
+        "cancelled_caught",
+        "deadline",
+        "deadlines",
+    )
 
-    def __init__(self, deadlines: Deadlines | None = None) -> None:
+    def __init__(self, deadlines: Deadlines | None = None, end: float = math.inf) -> None:
         self.deadlines: Deadlines = Deadlines() if deadlines is None else deadlines
         self.deadline = self._seconds = math.inf
+        self.cancelled_caught: bool = False
+        self._end = end
         self._is_lone = deadlines is None
         self._timers: Timers | None = None
-        self._has_rung = False
+        self._has_rung = self._is_cancelled = False
         self._mark: CancellationMark = None
         self._scope: anyio.CancelScope | None = None
 
@@ -851,26 +880,63 @@ class CallClock:
         if self._is_lone:
             self.deadlines.close()
         scope, self._scope = self._scope, None
-        return None if scope is None else scope.__exit__(kind, error, traceback)
+        if scope is None:
+            return None
+        is_own = scope.__exit__(kind, error, traceback)
+        self.cancelled_caught = scope.cancelled_caught
+        return is_own
+
+    def open(self, mark: CancellationMark) -> None:
+        """Enter the scope, which the first run does else: from now on, `cancel` and `end` reach the block.
+
+        Args:
+            mark: The result of `cancellation_mark` here or shortly before, in this task.
+        """
+        self._timers = find_timers(mark)
+        self._enter_scope(mark)
+
+    @property
+    def end(self) -> float:
+        """The time at which the whole block ends."""
+        return self._end
+
+    @end.setter
+    def end(self, end: float) -> None:
+        self._end = end
+        if self._scope is not None:
+            self._scope.deadline = end
+
+    def cancel(self) -> None:
+        """Cancel all that is done in the block."""
+        self._is_cancelled = True
+        if self._scope is not None:
+            self._scope.cancel()
 
     @property
     def is_over(self) -> bool:
-        """True where the time of the run that is under way is up."""
-        return self._scope is not None and self._scope.cancel_called
+        """True where the time of the run that is under way is up, and not that of the whole block."""
+        if self._scope is None or self._is_cancelled or not self._scope.cancel_called:
+            return False
+        return self.deadline < self._end if self._timers is None else self._has_rung
+
+    @property
+    def cancel_called(self) -> bool:
+        """True where the whole block is to end."""
+        return self._scope is not None and self._scope.cancel_called and not self.is_over
 
     def start(self, seconds: float, mark: CancellationMark) -> None:
         """Let a run begin that may take so many seconds.
 
         Args:
             seconds: How many.
-            mark: The result of `cancellation_mark` here or shortly before, in this task.
+            mark: As for `open`.
         """
         if self._scope is None:
-            self._timers = find_timers(mark)
-            self.deadlines.watch(self)
-            self._enter_scope(mark)
-        elif mark != self._mark:  # a run has left a cancellation of its task behind, which is none of this one's
+            self.open(mark)
+        elif mark != self._mark and not self.cancel_called:  # a run has left a cancellation of its task behind
             self._renew_scope(None)
+        if self._seconds == math.inf:
+            self.deadlines.watch(self)
         self._seconds = seconds
         timers = self._timers
         if timers is None:
@@ -893,21 +959,24 @@ class CallClock:
 
     def stop(self) -> None:
         """Note that a run has ended in time."""
-        self.deadline = math.inf
-        if self._timers is None or self._has_rung:
-            self._set_deadline(math.inf)
-            if self.is_over:
-                self._renew_scope(None)
+        if self._timers is not None and not self._has_rung:
+            self.deadline = math.inf
+        else:
+            self._end_run(None)
 
     def has_caused(self, error: BaseException) -> bool:
         """Return whether a run has ended with this error because its time was up; it has ended in any case."""
+        return self._end_run(error)
+
+    def _end_run(self, error: BaseException | None) -> bool:
+        is_over = self.is_over
         self._set_deadline(math.inf)
-        return self.is_over and self._renew_scope(error)
+        return is_over and self._renew_scope(error)
 
     def _set_deadline(self, deadline: float) -> None:
         self.deadline = deadline
         if self._timers is None and self._scope is not None:
-            self._scope.deadline = deadline
+            self._scope.deadline = min(deadline, self._end)
 
     def ring(self, now: float) -> None:
         """Cancel the run that is under way if it is late."""
@@ -916,7 +985,7 @@ class CallClock:
             self._scope.cancel()
 
     def _enter_scope(self, mark: CancellationMark) -> None:
-        self._mark, self._scope = mark, make_scope(mark)
+        self._mark, self._scope = mark, make_scope(mark, deadline=self._end)
         self._scope.__enter__()
 
     def _renew_scope(self, error: BaseException | None) -> bool:
