@@ -107,20 +107,20 @@ class Offer(Generic[Ctx]):
     def own_tools(self) -> Sequence[ToolDefinition]:
         """Return the tools of the next request, without those that the loop adds."""
         tools = self.known_tools() if self.chosen_tools is None else self.chosen_tools
-        return self._find_deferred().list_shown(tools) if self._defers_some(tools) else tools
+        is_searched = any(each.is_deferred for each in tools) and self._has_search()
+        return self._find_deferred().list_shown(tools) if is_searched else tools
 
     def next_tools(self) -> Sequence[ToolDefinition]:
         """Return the tools of the next request, except those of the answer; the same object until anything changes."""
-        tools = self.known_tools() if self.chosen_tools is None else self.chosen_tools
-        if self._defers_some(tools):
+        tools: Sequence[ToolDefinition]
+        if self.chosen_tools is None and self.fixed_tools is None:
+            tools, has_deferred = self._registry.definitions(), self._registry.has_deferred
+        else:
+            tools = self.known_tools() if self.chosen_tools is None else self.chosen_tools
+            has_deferred = any(each.is_deferred for each in tools)
+        if has_deferred and self._has_search():
             return self._with_found_tools()
         return self._with_reading_tool() if self._memory.names else tools
-
-    def _defers_some(self, tools: Sequence[ToolDefinition]) -> bool:
-        """Return whether the model has to search for some tools by the run's own search."""
-        if self.chosen_tools is None and self.fixed_tools is None:
-            return self._registry.has_deferred and self._has_search()
-        return any(each.is_deferred for each in tools) and self._has_search()
 
     def _has_search(self) -> bool:
         """Return whether the run has a search of its own, because the vendor has none."""

@@ -926,13 +926,13 @@ class Run(Generic[Ctx, Out]):
         # For example, a question that takes one approved call: a turn begins and asks the model, an approver is asked,
         # the call runs; the next turn begins and asks the model, and then the machine has `Finished`.
         state, log = self.state, self.log
-        steps = self if log is None else log
+        steps, decide = (self, self.approvals.ask) if log is None else (log, log.decide_calls)
         while True:
             phase = state.phase  # by which some steps are known without asking for them
             if phase == "ready" or phase == "compacted":
                 await steps.take_turn()
             elif phase == "deciding":
-                await steps.decide_calls()
+                await decide()
             elif isinstance(step := state.next_step(), RunTools):
                 await steps.run_unit(step)
                 if state.phase == "finished" and self.config.steering is not None:
@@ -984,10 +984,6 @@ class Run(Generic[Ctx, Out]):
     def _steer_turn(self, steering: Steering) -> None:
         if self.state.phase == "ready":
             self.steer(steering.take_steered())
-
-    def decide_calls(self) -> Awaitable[None]:
-        """Ask the guards about the calls of a reply."""
-        return self.approvals.ask()
 
     async def take_late(self) -> None:
         """Continue with messages that were sent while a tool was producing the answer."""

@@ -121,6 +121,7 @@ from toolkit.loop.outcome import (
 from toolkit.loop.stopping import (
     Continue,
     LoopDetector,
+    Repetition,
     Stop,
     StopContext,
     ask_stop_when,
@@ -541,11 +542,15 @@ class LoopState:
 
     def _take_prepared(self, feed: CallsPrepared) -> None:
         """Continue after the calls of a reply were prepared: stop, refuse some, or go on to approvals."""
-        response = self.response
+        response, calls = self.response, feed.calls
+        if calls is None and self.watches_calls:
+            calls = self._list_written()
         assert response is not None
-        calls = self._read_prepared(feed) if self.watches_calls or feed.calls is not None else None
-        if calls is not None and self._is_stopped(response, calls):
-            return
+        if calls is not None:
+            if len(calls) != self.turn.undecided:
+                raise LoopUsageError("CallsPrepared speaks of other calls than those to prepare")
+            if self._is_stopped(response, calls):
+                return
         if self.is_last:
             self._end_loop(MaxIterations(self._config.max_iterations))
             return
@@ -554,8 +559,9 @@ class LoopState:
             self.turn.answer_all("the reply was stopped by the provider's content filter")
             self._close_turn()
             return
-        if calls is not None and self._detector is not None:
-            self._detect_repetition(self._detector, calls)
+        found = None if self._detector is None or calls is None else self._detector.saw_calls(calls)
+        if found is not None:
+            self._answer_repetition(found)
         if response.stop_reason == "max_tokens":
             self._refuse_unfinished(response)
         if calls is not None and self._policies and self.phase == "deciding":
@@ -564,16 +570,9 @@ class LoopState:
             self.turn.approve_all(feed.alone)
             self.phase = "running"
 
-    def _read_prepared(self, feed: CallsPrepared) -> Sequence[ToolCall]:
-        """Return the calls of a reply as they would run, else as they were written.
-
-        Raises:
-            LoopUsageError: They are not the calls to prepare.
-        """
-        calls = [entry.call for entry in self.calls_to_prepare] if feed.calls is None else feed.calls
-        if len(calls) != self.turn.undecided:
-            raise LoopUsageError("CallsPrepared speaks of other calls than those to prepare")
-        return calls
+    def _list_written(self) -> Sequence[ToolCall]:
+        """Return the calls to prepare as the model wrote them."""
+        return [entry.call for entry in self.calls_to_prepare]
 
     def _is_stopped(self, response: ChatResponse, calls: Sequence[ToolCall]) -> bool:
         """End the loop if `stop_when` says so; return whether it does."""
@@ -611,10 +610,9 @@ class LoopState:
             cut = cast("CutStop", response.stop_reason) if response.stop_reason in CUT_STOPS else None
             self._end_loop(_COMPLETE if cut is None else Complete(cut))
 
-    def _detect_repetition(self, detector: LoopDetector, calls: Sequence[ToolCall]) -> None:
-        """Count the calls, and apply the configured action to repeated ones."""
-        found = detector.saw_calls(calls)
-        if found is None or not found.is_due:
+    def _answer_repetition(self, found: Repetition) -> None:
+        """Apply the configured action to repeated calls."""
+        if not found.is_due:
             return
         self.detected = found.fact
         match found.fact.action:
