@@ -285,6 +285,10 @@ class ToolLoopHandle(Generic[Ctx, Out]):
             await self._run.advance(to_end=True, is_edited=self._may_be_edited)
         return self.result
 
+    def run_unshared(self) -> Awaitable[None]:
+        """Run to the end where nobody else has this handle, and so nobody can call `cancel`."""
+        return self._run.advance(to_end=True, may_be_cancelled=False)
+
     def run_sync(self) -> ToolLoopResult[Out]:
         """Do what `run` does, in an event loop of its own, for code that is not async.
 
@@ -551,7 +555,7 @@ async def tool_loop(
         MaxDepthExceededError: The loop is nested too deep, in a tool of another loop.
     """
     handle: ToolLoopHandle[Any, Any] = ToolLoopHandle(provider, registry, prompt, *_misplaced, **options)
-    await handle._run.advance(to_end=True, may_be_cancelled=False)
+    await handle.run_unshared()
     return handle.result
 
 
