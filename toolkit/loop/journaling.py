@@ -1016,8 +1016,7 @@ class _SideState:
         """Go on with what the replayed entries say, and let the time run, which stands while they are read."""
         run, side, clock = self._run, self._side, self._run.memory.run_clock
         if clock is not None and clock.end == math.inf:
-            is_new, now = not self._is_restored and "left" in side, anyio.current_time()
-            clock.end = run.clock.limit(side["left"], now) if is_new else run.clock.start(now)
+            clock.end = run.start_time(anyio.current_time(), None if self._is_restored else side.get("left"))
         if self._texts or not self._has_adopted:  # not before: the log knows the run by the prompt it was given
             self._has_adopted = True
             run.adopt_texts(self._texts, self._trusted_texts)

@@ -104,46 +104,6 @@ _NO_USAGE = Usage()
 _NO_POLICIES: Mapping[str, ReplyPolicy] = {}
 
 
-class LoopClock:
-    """The time that a loop has left.
-
-    Args:
-        seconds: The limit; None without one.
-        counts_pauses: True where the time between two turns counts, too.
-
-    Attributes:
-        seconds_left: The seconds that were left at the last pause; None without a limit.
-    """
-
-    __slots__ = ("_counts_pauses", "_deadline", "seconds_left")
-
-    def __init__(self, seconds: float | None, *, counts_pauses: bool = False) -> None:
-        self.seconds_left: float | None = seconds
-        self._counts_pauses = counts_pauses
-        self._deadline: float | None = None  # while it runs
-
-    def start(self, now: float) -> float:
-        """Start it, at a time as `anyio.current_time` counts; return the time at which the loop ends."""
-        if self.seconds_left is None:
-            return math.inf
-        if self._deadline is None:
-            self._deadline = now + self.seconds_left
-        return self._deadline
-
-    def pause(self, now: float) -> None:
-        """Stop it until it is started again."""
-        if self._deadline is not None:
-            self.seconds_left = max(0.0, self._deadline - now)
-            if not self._counts_pauses:
-                self._deadline = None
-
-    def limit(self, seconds: float, now: float) -> float:
-        """Leave so many seconds from now on; return the time at which the loop ends."""
-        self.seconds_left = seconds
-        self._deadline = now + seconds
-        return self._deadline
-
-
 class Run(Generic[Ctx, Out]):
     """One run: a machine, and everything that its steps need. Creating one starts nothing.
 
@@ -172,7 +132,7 @@ class Run(Generic[Ctx, Out]):
         memory: The state that the run keeps between its calls.
         listener: Receives the events; None if nobody does.
         middleware: The chain of middleware; None without middleware.
-        clock: The time that the run has left.
+        seconds_left: The seconds that were left when the last part ended; None without a time limit.
         wish: The argument of `cancel`; None if it was not called.
         outcome: How the run ended; None while it goes on.
         is_over: True once observers were notified of the end.
@@ -183,6 +143,8 @@ class Run(Generic[Ctx, Out]):
 
     __slots__ = (
         "_counted",
+        "_counts_pauses",
+        "_deadline",
         "_feed_of_events",
         "_has_begun",
         "_has_new_reader",
@@ -197,7 +159,6 @@ class Run(Generic[Ctx, Out]):
         "answer",
         "approvals",
         "budget",
-        "clock",
         "config",
         "ctx",
         "feed",
@@ -216,6 +177,7 @@ class Run(Generic[Ctx, Out]):
         "prompt_function",
         "registry",
         "requests",
+        "seconds_left",
         "state",
         "turn",
         "wish",
@@ -239,12 +201,13 @@ class Run(Generic[Ctx, Out]):
         self.registry: ToolRegistry[Ctx] = registry
         self.memory: RunMemory = RunMemory(config.output.store)
         self._open_machine(prompt, saved)
-        seconds = config.timeout
+        self.seconds_left: float | None = config.timeout
         if messages is not None:
             self._resume_with(messages)
         elif saved is not None:
-            seconds = saved.seconds_left
-        self.clock: LoopClock = LoopClock(seconds, counts_pauses=counts_pauses)
+            self.seconds_left = saved.seconds_left
+        self._deadline: float | None = None  # while the time runs
+        self._counts_pauses = counts_pauses
         self._user_ctx = self.ctx = ctx
         seat = sub_agent_seat.get()
         self.policy: ExecutionPolicy = self._find_policy(seat, saved)
@@ -666,7 +629,7 @@ class Run(Generic[Ctx, Out]):
             request=save_request(self.requests.request, self.offer.fixed_tools),
             bindings=approvals.list_bindings(),
             arguments=approvals.dump_modified(),
-            seconds_left=self.clock.seconds_left,
+            seconds_left=self.seconds_left,
             requests=0 if budget is None else budget.requests,
             tool_calls=0 if budget is None else budget.tool_calls,
             answer_retries=0 if self.answer is None else self.answer.retries_left,
@@ -683,7 +646,7 @@ class Run(Generic[Ctx, Out]):
     @property
     def _has_time_limits(self) -> bool:
         """True where the loop, or a tool, has a time limit."""
-        if self.clock.seconds_left is not None or self.config.timeouts.tool is not None:
+        if self.seconds_left is not None or self.config.timeouts.tool is not None:
             return True
         return self.registry.findings.has_time_limits
 
@@ -697,9 +660,9 @@ class Run(Generic[Ctx, Out]):
     async def _run_in_time(self, feed: EventFeed | None, to_end: bool) -> None:
         """Run within the loop's time limit, and until `cancel`; one timer serves all tools with a limit."""
         log, mark, is_late = self.log, cancellation_mark(), False
-        has_limit, end = self.clock.seconds_left is not None, math.inf
+        has_limit, end = self.seconds_left is not None, math.inf
         if has_limit and log is None:  # a log is read whatever the time: it says how much of that is left
-            end = self.clock.start(read_loop_time(mark))
+            end = self.start_time(read_loop_time(mark))
         clock = CallClock(end=end)
         try:
             with clock:
@@ -717,13 +680,32 @@ class Run(Generic[Ctx, Out]):
                     await self._drive_steps(to_end=to_end)
         finally:
             if has_limit or log is not None:
-                self.clock.pause(read_loop_time(mark))
+                self._stop_time(read_loop_time(mark))
             with self._lock:
                 self._reach = None
         if self.wish is not None:
             self.feed(RunEnded(Cancelled(*self.wish)))
         elif is_late or clock.cancelled_caught:
             self.feed(RunEnded(Timeout(self.timeout)))
+
+    def start_time(self, now: float, left: float | None = None) -> float:
+        """Start the time of the loop; return its end, in the time of `anyio.current_time`.
+
+        Args:
+            now: The time now.
+            left: The seconds that are left, if another process has counted them.
+        """
+        if left is not None:
+            self.seconds_left, self._deadline = left, None
+        if self._deadline is None and self.seconds_left is not None:
+            self._deadline = now + self.seconds_left
+        return math.inf if self._deadline is None else self._deadline
+
+    def _stop_time(self, now: float) -> None:
+        if self._deadline is not None:
+            self.seconds_left = max(0.0, self._deadline - now)
+            if not self._counts_pauses:
+                self._deadline = None
 
     @property
     def timeout(self) -> float:

@@ -22,7 +22,7 @@ from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
 from functools import cache, partial
 from types import TracebackType
-from typing import Any, ClassVar, Generic, ParamSpec, Protocol, Self, TypeAlias, TypeVar, TypeVarTuple, cast
+from typing import Any, ClassVar, Generic, ParamSpec, Self, TypeAlias, TypeVar, TypeVarTuple, cast
 from weakref import WeakSet
 
 import anyio
@@ -141,35 +141,6 @@ def is_in_event_loop() -> bool:
     except RuntimeError:
         return False
     return True
-
-
-class Alarm(Protocol):
-    """A call that is to be made later."""
-
-    def cancel(self) -> None:
-        """Have it not be made."""
-        ...
-
-
-class Timers(Protocol):
-    """The timers of an event loop, whose time is that of `anyio.current_time`."""
-
-    def time(self) -> float:
-        """Return the time."""
-        ...
-
-    def call_at(self, when: float, callback: Callable[[], object], /) -> Alarm:
-        """Have a function called at that time."""
-        ...
-
-
-def find_timers(mark: CancellationMark) -> Timers | None:
-    """Return the timers of the running event loop; None on trio, which has only its scopes.
-
-    Args:
-        mark: The result of `cancellation_mark` in this task.
-    """
-    return None if mark is None else asyncio.get_running_loop()
 
 
 @cache
@@ -782,7 +753,7 @@ class Deadlines:
     __slots__ = ("_alarm", "_clocks", "due")
 
     def __init__(self) -> None:
-        self._alarm: Alarm | None = None
+        self._alarm: asyncio.TimerHandle | None = None
         self.due = math.inf
         self._clocks: set[CallClock] = set()
 
@@ -794,10 +765,10 @@ class Deadlines:
         """Look after a clock no more."""
         self._clocks.discard(clock)
 
-    def expect(self, deadline: float, timers: Timers) -> None:
+    def expect(self, deadline: float, loop: asyncio.AbstractEventLoop) -> None:
         """Have the timer go off at a time that is before the one at which it is due."""
         self.close()
-        self.due, self._alarm = deadline, timers.call_at(deadline, partial(self._check_clocks, timers))
+        self.due, self._alarm = deadline, loop.call_at(deadline, self._check_clocks, loop)
 
     def close(self) -> None:
         """Have the timer not go off."""
@@ -805,15 +776,15 @@ class Deadlines:
             self._alarm.cancel()
         self._alarm, self.due = None, math.inf
 
-    def _check_clocks(self, timers: Timers) -> None:
+    def _check_clocks(self, loop: asyncio.AbstractEventLoop) -> None:
         """Cancel the runs that are late, and look again when the next one would be."""
         self._alarm, self.due = None, math.inf
-        now = timers.time()
+        now = loop.time()
         for clock in self._clocks:
             clock.ring(now)
         earliest = min([clock.deadline for clock in self._clocks], default=math.inf)
         if earliest < math.inf:
-            self.expect(earliest, timers)
+            self.expect(earliest, loop)
 
 
 class CallClock:
@@ -850,10 +821,10 @@ class CallClock:
         "_has_rung",
         "_is_cancelled",
         "_is_lone",
+        "_loop",
         "_mark",
         "_scope",
         "_seconds",
-        "_timers",
         "cancelled_caught",
         "deadline",
         "deadlines",
@@ -865,7 +836,7 @@ class CallClock:
         self.cancelled_caught: bool = False
         self._end = end
         self._is_lone = deadlines is None
-        self._timers: Timers | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None  # None on trio, which has timers in its scopes alone
         self._has_rung = self._is_cancelled = False
         self._mark: CancellationMark = None
         self._scope: anyio.CancelScope | None = None
@@ -892,7 +863,7 @@ class CallClock:
         Args:
             mark: The result of `cancellation_mark` here or shortly before, in this task.
         """
-        self._timers = find_timers(mark)
+        self._loop = None if mark is None else asyncio.get_running_loop()
         self._enter_scope(mark)
 
     @property
@@ -917,7 +888,7 @@ class CallClock:
         """True where the time of the run that is under way is up, and not that of the whole block."""
         if self._scope is None or self._is_cancelled or not self._scope.cancel_called:
             return False
-        return self.deadline < self._end if self._timers is None else self._has_rung
+        return self.deadline < self._end if self._loop is None else self._has_rung
 
     @property
     def cancel_called(self) -> bool:
@@ -938,20 +909,20 @@ class CallClock:
         if self._seconds == math.inf:
             self.deadlines.watch(self)
         self._seconds = seconds
-        timers = self._timers
-        if timers is None:
+        loop = self._loop
+        if loop is None:
             self.restart()
             return
-        self.deadline = deadline = timers.time() + seconds
+        self.deadline = deadline = loop.time() + seconds
         if deadline < self.deadlines.due:
-            self.deadlines.expect(deadline, timers)
+            self.deadlines.expect(deadline, loop)
 
     def restart(self) -> None:
         """Restart the time of the current run."""
         deadline = anyio.current_time() + self._seconds
         self._set_deadline(deadline)
-        if self._timers is not None and deadline < self.deadlines.due:
-            self.deadlines.expect(deadline, self._timers)
+        if self._loop is not None and deadline < self.deadlines.due:
+            self.deadlines.expect(deadline, self._loop)
 
     def pause(self) -> None:
         """Pause: nothing is late until `restart` or the next `start`."""
@@ -959,7 +930,7 @@ class CallClock:
 
     def stop(self) -> None:
         """Note that a run has ended in time."""
-        if self._timers is not None and not self._has_rung:
+        if self._loop is not None and not self._has_rung:
             self.deadline = math.inf
         else:
             self._end_run(None)
@@ -975,7 +946,7 @@ class CallClock:
 
     def _set_deadline(self, deadline: float) -> None:
         self.deadline = deadline
-        if self._timers is None and self._scope is not None:
+        if self._loop is None and self._scope is not None:
             self._scope.deadline = min(deadline, self._end)
 
     def ring(self, now: float) -> None:
