@@ -632,7 +632,8 @@ def check_parts(provider: object, registry: object, prompt: object, config: obje
         return
     if not isinstance(config, ToolLoopConfig):
         check_setting("the config of a loop", config, ToolLoopConfig, None)
-    limits = config.limits.usage if isinstance(config, ToolLoopConfig) else None
+        return
+    limits = config.limits.usage
     if limits is not None and limits.cost is not None and not getattr(provider, "reports_cost", True):
         raise ConfigurationError(
             f"UsageLimits(cost={limits.cost:g}) would limit nothing: {provider!r} never reports the cost of a reply; "

@@ -20,8 +20,8 @@ from toolkit.chat import ChatResponse, Message, ToolCall, ToolResult, Usage, Use
 from toolkit.dataclass import dataclass
 from toolkit.errors import LoopUsageError
 from toolkit.foreign_text import replace_surrogates
-from toolkit.loop.outcome import Aborted, LoopDetected, NoValidAnswer, TerminationReason, TypedAnswer, UsageLimit
-from toolkit.loop.stopping import Continue, Stop, warning_text
+from toolkit.loop.outcome import Aborted, NoValidAnswer, TerminationReason, TypedAnswer, UsageLimit
+from toolkit.loop.stopping import Continue, Stop
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -108,8 +108,9 @@ class Turn:
         entry.status = "done"
         self.unanswered -= 1
 
-    def refuse(self, entry: OpenCall, result: ToolResult) -> None:
-        """Answer an undecided call without asking anybody."""
+    def refuse(self, entry: OpenCall, text: str, tool_name: str = "") -> None:
+        """Answer an undecided call with an error, without asking anybody; `tool_name` is its repaired name."""
+        result = ToolResult(entry.call.id, text, tool_name=tool_name or entry.call.name, is_error=True)
         self._store_own(entry, result, has_started=False)
         self.undecided -= 1
 
@@ -219,33 +220,6 @@ def _write_interrupted(entry: OpenCall, why: str) -> ToolResult:
         child_loop_id=child_loop_id,
         details=details,
     )
-
-
-def write_lost(call: ToolCall) -> ToolResult:
-    """Return the result of a call that may have started in a process that ended before its result was stored."""
-    return ToolResult(call.id, LOST, tool_name=call.name, is_error=True)
-
-
-def write_one_too_many(call: ToolCall, most: int) -> ToolResult:
-    """Return the result of a call beyond the limit of calls in one reply."""
-    text = f"Not run: at most {most} calls of one reply are run, and this one came after them. Ask for it again."
-    return ToolResult(call.id, text, tool_name=call.name, is_error=True)
-
-
-def write_cut_off(call: ToolCall) -> ToolResult:
-    """Return the result of a call whose arguments were cut off with the reply."""
-    text = "Not run: your reply was cut off before its arguments were complete; call it again."
-    return ToolResult(call.id, text, tool_name=call.name, is_error=True)
-
-
-def write_repeated(call: ToolCall, fact: LoopDetected) -> ToolResult:
-    """Return the result of a call that was skipped because the model repeats itself."""
-    return ToolResult(call.id, f"Not run. {warning_text(fact)}", tool_name=call.name, is_error=True)
-
-
-def write_refused(call: ToolCall, text: str) -> ToolResult:
-    """Return the result of a call that a policy of middleware refuses."""
-    return ToolResult(call.id, text, tool_name=call.name, is_error=True)
 
 
 # Steps are not frozen: each turn creates some, and only the machine and its driver have them.

@@ -37,7 +37,7 @@ from toolkit.calls.approval import put_off_asked
 from toolkit.calls.prepare import Ready, Refused
 from toolkit.calls.registration import Ctx
 from toolkit.calls.run import CallReturned, run as run_call
-from toolkit.chat import ToolCall
+from toolkit.chat import ToolCall, ToolResult
 from toolkit.chat.messages import messages_to_plain
 from toolkit.chat.provider import provider_error_from_plain, provider_error_to_plain
 from toolkit.dataclass import dataclass
@@ -54,6 +54,7 @@ from toolkit.json_text import digest_json, sign_json, write_json
 from toolkit.loop.approvals import dump_modified
 from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.feeds import (
+    LOST,
     CallsPrepared,
     CallStarted,
     Feed,
@@ -64,7 +65,6 @@ from toolkit.loop.feeds import (
     UsageSpent,
     dump_feed,
     load_feed,
-    write_lost,
 )
 from toolkit.loop.journal import CutError, Journal, JournalEntry, JournalValue, storable_id
 from toolkit.loop.outcome import AwaitingApproval, Cancelled, ResultAsAnswer, Timeout, TypedAnswer
@@ -377,7 +377,7 @@ class RunJournal(Generic[Ctx]):
             crash = "tell" if isinstance(ready, Refused) else ready.registration.options.after_crash
             if in_doubt and (crash == "tell" or (crash == "resume" and not is_logged)):
                 run.feed(CallStarted(call.id))
-                lost = write_lost(call)
+                lost = ToolResult(call.id, LOST, tool_name=call.name, is_error=True)
                 run.feed(CallReturned(call.id, lost))
                 run.state.turn.closed.append((lost, True))
                 return {}

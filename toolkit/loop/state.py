@@ -91,12 +91,8 @@ from toolkit.loop.feeds import (
     Turn,
     TurnBegun,
     UsageSpent,
-    write_cut_off,
     write_denied,
     write_not_started,
-    write_one_too_many,
-    write_refused,
-    write_repeated,
 )
 from toolkit.loop.middleware import ANY_TOOL, ReplyPolicy
 from toolkit.loop.outcome import (
@@ -132,6 +128,7 @@ from toolkit.settings import check_setting
 _CUT_REASONS = ("content_filter", "refusal")
 """Why a provider stops a reply whose calls must not run."""
 
+_CUT_OFF = "Not run: your reply was cut off before its arguments were complete; call it again."
 _COMPLETE = Complete()
 _NO_POLICIES: Mapping[str, ReplyPolicy] = {}
 _BEGIN_TURN = BeginTurn()
@@ -534,8 +531,11 @@ class LoopState:
         calls = list(opened.values())
         most = self._config.limits.calls_per_turn
         if most is not None and count > most:
+            text = (
+                f"Not run: at most {most} calls of one reply are run, and this one came after them. Ask for it again."
+            )
             for entry in calls[most:]:
-                turn.refuse(entry, write_one_too_many(entry.call, most))
+                turn.refuse(entry, text)
             calls = calls[:most]
         self.calls_to_prepare = calls
         self.phase = "preparing"
@@ -623,7 +623,7 @@ class LoopState:
             case "skip":
                 for call_id in found.call_ids:
                     entry = self.turn.by_id[call_id]
-                    self.turn.refuse(entry, write_repeated(entry.call, found.fact))
+                    self.turn.refuse(entry, f"Not run. {warning_text(found.fact)}")
                 if not self.turn.undecided:
                     self._begin_units()
             case "warn":
@@ -634,7 +634,7 @@ class LoopState:
         for call in response.unfinished_calls:
             entry = self.turn.by_id.get(call.id) if self.phase == "deciding" else None
             if entry is not None and entry.status == "undecided":
-                self.turn.refuse(entry, write_cut_off(entry.call))
+                self.turn.refuse(entry, _CUT_OFF)
                 if not self.turn.undecided:
                     self._begin_units()
 
@@ -652,7 +652,7 @@ class LoopState:
             for policy in self._policies:
                 refusal = policy.refuse_call(call, called, is_answer=is_answer)
                 if refusal is not None:
-                    self.turn.refuse(entry, write_refused(call, refusal.text))
+                    self.turn.refuse(entry, refusal.text, call.name)
                     self._expect_call(refusal.next_tool)
                     self.wound_up = self.wound_up or refusal.ending
                     break
