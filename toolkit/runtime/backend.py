@@ -1,8 +1,8 @@
-"""The one module that knows asyncio by name: for what anyio can't do with event loops, or does slowly.
+"""The only module that uses asyncio directly, for what anyio can't do with event loops, or does slowly.
 
-Whose cancellation it was, calls that are detached or run at once, copies of the current context, timers, waking an
-event loop from another thread, and calls into the loop that owns a connection. On them stands the clock of a tool's
-run: it counts while the body runs, pauses while the body waits, and cancels late runs.
+It tells whose cancellation it was, starts detached and concurrent calls, copies the current context, wakes event loops
+from other threads, and calls into the loop that owns a connection. `CallClock` limits the time of tools and runs: it
+counts while a tool's body runs, pauses while the body waits, and cancels late runs.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ _logger = logging.getLogger("toolkit.runtime")
 AsyncioCancelledError = asyncio.CancelledError
 
 CancellationMark: TypeAlias = int | None
-"""How often the current asyncio task had been asked to cancel; None on trio, which needs no such count."""
+"""How often the current asyncio task had been asked to cancel; None on trio, which needs no such count.
+
+Functions that take a mark want the result of `cancellation_mark` in this task, before the call they ask about.
+"""
 
 LoopWaker: TypeAlias = Callable[[Callable[[], object]], bool]
 """Has an event loop call a function soon, from any thread; False when that loop has ended and never will."""
@@ -71,7 +74,7 @@ else:  # where asyncio.current_task is written in Python, and too slow to call b
 
 
 def current_task_id() -> int:
-    """Return the same as ``anyio.get_current_task().id``, at a tenth of its cost."""
+    """Return ``anyio.get_current_task().id``, at a tenth of its cost."""
     if sys.version_info >= (3, 12):
         task: object = asyncio.current_task() if is_on_asyncio() else None
     else:
@@ -80,11 +83,7 @@ def current_task_id() -> int:
 
 
 def is_own_cancellation(mark: CancellationMark) -> bool:
-    """Return whether an `AsyncioCancelledError` is the called function's own: this task was not asked to cancel.
-
-    Args:
-        mark: The result of `cancellation_mark` in this task before the call.
-    """
+    """Return whether an `AsyncioCancelledError` is the called function's own: this task was not asked to cancel."""
     if mark is None:
         return False
     task = asyncio.current_task()
@@ -93,11 +92,7 @@ def is_own_cancellation(mark: CancellationMark) -> bool:
 
 
 def is_being_cancelled(mark: CancellationMark) -> bool:
-    """Return whether this task is being cancelled, by a scope round it or by asyncio; a shield round it hides scopes.
-
-    Args:
-        mark: The result of `cancellation_mark` in the task that is asked about.
-    """
+    """Return whether this task is being cancelled, by a scope round it or by asyncio; a shield round it hides scopes."""
     if anyio.current_effective_deadline() == -math.inf:
         return True
     now = cancellation_mark()
@@ -105,10 +100,7 @@ def is_being_cancelled(mark: CancellationMark) -> bool:
 
 
 def keep_cancelling() -> None:
-    """Raise a caught cancellation again at the next wait, for code that had to finish something first.
-
-    A cancelled scope does so by itself; asyncio cancels a task once.
-    """
+    """Raise a caught cancellation again at the next wait, as a cancelled scope does; asyncio cancels a task once."""
     if is_on_asyncio() and anyio.current_effective_deadline() != -math.inf:
         task = asyncio.current_task()
         assert task is not None
@@ -149,23 +141,13 @@ def _find_scope_class() -> type[anyio.CancelScope]:
 
 
 def make_scope(mark: CancellationMark, *, deadline: float = math.inf, shield: bool = False) -> anyio.CancelScope:
-    """Return a new scope; on asyncio of the class that anyio would look for anew.
-
-    Args:
-        mark: The result of `cancellation_mark` in this task.
-        deadline: As `anyio.CancelScope` takes it.
-        shield: Likewise.
-    """
+    """Return ``anyio.CancelScope(deadline=..., shield=...)``; on asyncio without looking up its class each time."""
     cls = anyio.CancelScope if mark is None else _find_scope_class()
     return cls() if deadline == math.inf and not shield else cls(deadline=deadline, shield=shield)
 
 
 def read_loop_time(mark: CancellationMark) -> float:
-    """Return `anyio.current_time`; on asyncio without a look for the running library.
-
-    Args:
-        mark: The result of `cancellation_mark` in this task.
-    """
+    """Return `anyio.current_time`; on asyncio without looking for the running library."""
     return anyio.current_time() if mark is None else asyncio.get_running_loop().time()
 
 
@@ -189,12 +171,7 @@ def loop_waker() -> LoopWaker:
 
 
 def wake_loop(loop: object, function: Callable[[], object]) -> bool:
-    """Have an event loop call a function soon, from any thread; return False when that loop has ended.
-
-    Args:
-        loop: The result of `find_loop` in that event loop.
-        function: The function.
-    """
+    """Have an event loop, as `find_loop` returned it, call a function soon; return False if that loop has ended."""
     try:
         if isinstance(loop, asyncio.AbstractEventLoop):
             loop.call_soon_threadsafe(function)
@@ -329,11 +306,7 @@ class _LoopEnd:
 
 
 def find_loop(mark: CancellationMark) -> object:
-    """Return what identifies the running event loop, and wakes it: on trio its token.
-
-    Args:
-        mark: The result of `cancellation_mark` in this task.
-    """
+    """Return the running event loop, for `wake_loop`; on trio its token."""
     return current_token().native_token if mark is None else asyncio.get_running_loop()
 
 
@@ -744,10 +717,10 @@ class _OwnerCall(Generic[T]):
 
 
 class Deadlines:
-    """The one timer, on asyncio, of concurrent clocks: it fires when the first of them may be late.
+    """One timer for concurrent clocks, on asyncio: it fires when the first of them may be late.
 
     Attributes:
-        due: The time at which it fires; infinite if it is not set.
+        due: The time at which it fires; infinite if it is not started.
     """
 
     __slots__ = ("_alarm", "_clocks", "due")
@@ -758,26 +731,26 @@ class Deadlines:
         self._clocks: set[CallClock] = set()
 
     def watch(self, clock: CallClock) -> None:
-        """Look after a clock from now on."""
+        """Add a clock."""
         self._clocks.add(clock)
 
     def forget(self, clock: CallClock) -> None:
-        """Look after a clock no more."""
+        """Remove a clock."""
         self._clocks.discard(clock)
 
     def expect(self, deadline: float, loop: asyncio.AbstractEventLoop) -> None:
-        """Have the timer go off at a time that is before the one at which it is due."""
+        """Start the timer for an earlier time than the one at which it is due."""
         self.close()
         self.due, self._alarm = deadline, loop.call_at(deadline, self._check_clocks, loop)
 
     def close(self) -> None:
-        """Have the timer not go off."""
+        """Stop the timer."""
         if self._alarm is not None:
             self._alarm.cancel()
         self._alarm, self.due = None, math.inf
 
     def _check_clocks(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Cancel the runs that are late, and look again when the next one would be."""
+        """Cancel the late runs, and start the timer for the next one."""
         self._alarm, self.due = None, math.inf
         now = loop.time()
         for clock in self._clocks:
@@ -788,7 +761,7 @@ class Deadlines:
 
 
 class CallClock:
-    """The time limit of runs that are awaited one after the other, in the task and the block that has entered this.
+    """The time limit of runs that are awaited one after the other, in the task that has entered this block.
 
     ::
 
@@ -802,18 +775,18 @@ class CallClock:
                 ...  # the time was up
             clock.stop()
 
-    One scope serves all runs that end in time, and on asyncio one timer: when it fires, it checks how long the run
-    that is under way still has. No other scope that was entered in the block may be open when a run begins or ends.
-    The same scope ends the whole block, by `cancel` or at `end`.
+    One scope serves all runs that end in time, and on asyncio one timer: when it fires, it checks how much time the
+    current run still has. No other scope that was entered in the block may be open when a run begins or ends. The same
+    scope ends the whole block, on `cancel` or at `end`.
 
     Args:
-        deadlines: The timer of a clock that is entered round this one, which leaves it later; None for one of its own.
+        deadlines: The timer of an enclosing clock, which is left later; None creates one.
         end: The time at which the whole block ends.
 
     Attributes:
-        deadline: The time at which the run that is under way is late; infinite where none is.
+        deadline: The time at which the current run is late; infinite without one.
         deadlines: The timer.
-        cancelled_caught: True where the block has ended because of `cancel`, or at `end`.
+        cancelled_caught: True if the block has ended because of `cancel`, or at `end`.
     """
 
     __slots__ = (
@@ -858,11 +831,7 @@ class CallClock:
         return is_own
 
     def open(self, mark: CancellationMark) -> None:
-        """Enter the scope, which the first run does else: from now on, `cancel` and `end` reach the block.
-
-        Args:
-            mark: The result of `cancellation_mark` here or shortly before, in this task.
-        """
+        """Enter the scope, so that `cancel` and `end` apply before the first run, which enters it otherwise."""
         self._loop = None if mark is None else asyncio.get_running_loop()
         self._enter_scope(mark)
 
@@ -885,23 +854,18 @@ class CallClock:
 
     @property
     def is_over(self) -> bool:
-        """True where the time of the run that is under way is up, and not that of the whole block."""
+        """True if the time of the current run is up, but not that of the whole block."""
         if self._scope is None or self._is_cancelled or not self._scope.cancel_called:
             return False
         return self.deadline < self._end if self._loop is None else self._has_rung
 
     @property
     def cancel_called(self) -> bool:
-        """True where the whole block is to end."""
+        """True if the whole block has to end."""
         return self._scope is not None and self._scope.cancel_called and not self.is_over
 
     def start(self, seconds: float, mark: CancellationMark) -> None:
-        """Let a run begin that may take so many seconds.
-
-        Args:
-            seconds: How many.
-            mark: As for `open`.
-        """
+        """Let a run begin that may take so many seconds."""
         if self._scope is None:
             self.open(mark)
         elif mark != self._mark and not self.cancel_called:  # a run has left a cancellation of its task behind
@@ -918,14 +882,14 @@ class CallClock:
             self.deadlines.expect(deadline, loop)
 
     def restart(self) -> None:
-        """Restart the time of the current run."""
+        """Restart the time of the current run after a pause."""
         deadline = anyio.current_time() + self._seconds
         self._set_deadline(deadline)
         if self._loop is not None and deadline < self.deadlines.due:
             self.deadlines.expect(deadline, self._loop)
 
     def pause(self) -> None:
-        """Pause: nothing is late until `restart` or the next `start`."""
+        """Stop counting until `restart` or the next `start`."""
         self._set_deadline(math.inf)
 
     def stop(self) -> None:
@@ -936,7 +900,7 @@ class CallClock:
             self._end_run(None)
 
     def has_caused(self, error: BaseException) -> bool:
-        """Return whether a run has ended with this error because its time was up; it has ended in any case."""
+        """Note that a run has ended with this error; return whether that was because its time was up."""
         return self._end_run(error)
 
     def _end_run(self, error: BaseException | None) -> bool:
@@ -960,7 +924,7 @@ class CallClock:
         self._scope.__enter__()
 
     def _renew_scope(self, error: BaseException | None) -> bool:
-        """Leave the scope by this error, or in peace, and enter another; return whether the error was its own."""
+        """Leave the scope, with the error if there is one, and enter another; return whether the error was its own."""
         assert self._scope is not None
         scope, self._scope, self._has_rung = self._scope, None, False
         is_own = scope.__exit__(type(error) if error is not None else None, error, None)
