@@ -92,7 +92,7 @@ def is_own_cancellation(mark: CancellationMark) -> bool:
 
 
 def is_being_cancelled(mark: CancellationMark) -> bool:
-    """Return whether this task is being cancelled, by a scope round it or by asyncio; a shield round it hides scopes."""
+    """Return whether this task is being cancelled, by an enclosing scope that no shield hides, or by asyncio."""
     if anyio.current_effective_deadline() == -math.inf:
         return True
     now = cancellation_mark()
