@@ -44,7 +44,7 @@ _logger = logging.getLogger("toolkit.calls")
 Ctx_co = TypeVar("Ctx_co", covariant=True, default=object)
 
 WAITS_FOR_TURN = "its turn"
-"""What a call is waiting for before anything of it runs."""
+"""The thing that a call is waiting for before anything of it runs."""
 
 _NO_METADATA: Mapping[str, Any] = {}
 _DEFAULT_WORKERS = 40
@@ -63,8 +63,8 @@ class ToolContext(Generic[Ctx_co]):
         depth: The number of enclosing loops; 1 inside a plain `tool_loop`, 0 outside of any.
         policy: The settings and guards of calls, for a tool that makes calls; None outside of a loop or a registry.
         scope: The tools and rules for calls; None outside of a loop or a registry.
-        waits_for: What the call is waiting for before its body begins; None once the body has begun.
-        waited_in_vain: What another attempt at the call was waiting for and never got; None if none did.
+        waits_for: The thing that the call is waiting for before its body begins; None once the body has begun.
+        waited_in_vain: The thing that another attempt at the call never got; None if there was none.
         memory: The state that the calls of the run share; None outside of a run.
         reporter: Receives the reports of the tool; None if nobody does.
         mark: The count of the task's cancellations when the call began.
@@ -208,7 +208,7 @@ class ToolContext(Generic[Ctx_co]):
         the task that runs the tool.
 
         Args:
-            what: What the call is waiting for, for the model to read: ``a worker thread``.
+            what: The thing that the call is waiting for, for the model to read: ``a worker thread``.
 
         Raises:
             ToolTimeoutError: It waited too long; says that it was not started.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from toolkit.calls.provenance import RunTrust
 
 NameRepair: TypeAlias = bool | Literal["similar"]
-"""Which unknown tool names are repaired; see `ToolLoopConfig`."""
+"""The unknown tool names that are repaired; see `ToolLoopConfig`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,7 +70,7 @@ class CutCall:
     """How far a call came that ended without a result.
 
     Args:
-        waited_for: What it was waiting for if its body never began; None if the body ran.
+        waited_for: The thing that it was waiting for if its body never began; None if the body ran.
         may_run_on: True if something of it may still run.
         left_by_child: The id of a loop that ran inside, and the details of that.
     """
@@ -124,7 +124,7 @@ def write_waiting(call: ToolCall, child: WaitingChild) -> ToolResult:
 
 @dataclass(slots=True)
 class CallHost(Generic[Ctx]):
-    """What the calls of one run share.
+    """The parts that the calls of one run share.
 
     Args:
         ctx: The application's context.
@@ -151,7 +151,7 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
 
     Args:
         ready: The call.
-        host: What the calls of the run share.
+        host: The parts that the calls of the run share.
         clock: Limits the time of this call; None creates one.
 
     Raises:

@@ -235,7 +235,7 @@ class ModelRequests:
     Args:
         run: The run.
         provider: Talks to the model.
-        prompt: What the run starts from; a `ChatRequest` has the settings of each request.
+        prompt: The start of the run; a `ChatRequest` has the settings of each request.
 
     Attributes:
         provider: As given.
