@@ -18,7 +18,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar, cast
 
-from anyio import CancelScope, to_thread
+from anyio import to_thread
 
 from toolkit.calls.provenance import label_output
 from toolkit.chat import ContentBlock, Message, TextBlock, ToolCall, ToolResult, Trust
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from toolkit.calls.policy import ExecutionPolicy
     from toolkit.calls.prepare import Ready
     from toolkit.redaction import Redact
+    from toolkit.runtime.backend import CallClock
 
 _logger = logging.getLogger("toolkit.calls")
 
@@ -320,19 +321,19 @@ class RunMemory:
     Attributes:
         names: The ids of the texts that this run may read, the oldest first, with their labels.
         find_reader: Returns the name of the tool that reads them.
-        run_scope: The cancel scope of the run; None before it starts.
+        run_clock: Ends the run; None before it starts, or if nothing can end it.
         loop_id: The id of the loop; empty before it starts.
         children: The waiting sub-agents by the ids of their calls; None if none can wait.
         answers: The objects that tools returned as the answer of the run, by the ids of their calls.
     """
 
-    __slots__ = ("__weakref__", "_store", "answers", "children", "find_reader", "loop_id", "names", "run_scope")
+    __slots__ = ("__weakref__", "_store", "answers", "children", "find_reader", "loop_id", "names", "run_clock")
 
     def __init__(self, store: ResultStore | Literal[False] | None) -> None:
         self._store: ResultStore | Literal[False] | None = store
         self.names: dict[str, Trust] = {}
         self.find_reader: Callable[[], str] = lambda: READER
-        self.run_scope: CancelScope | None = None
+        self.run_clock: CallClock | None = None
         self.loop_id: str = ""
         self.children: dict[str, WaitingChild] | None = None
         self.answers: dict[str, Any] = {}

@@ -278,7 +278,7 @@ class ChatRequest:
     earlier_tools: tuple[EarlierTools, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # without slots: fields at their defaults cost nothing
 class Usage:
     """The tokens and the cost of requests; addition gives the sum.
 
@@ -339,9 +339,14 @@ class Usage:
         has_unknown_cost = False
         others: list[Usage] = []  # with more than these two
         for usage in usages:
+            reported = usage.__dict__  # the fields that are not at their defaults
+            if not reported:
+                continue
             input_tokens += usage.input_tokens
             output_tokens += usage.output_tokens
             has_unknown_cost = has_unknown_cost or usage.has_unknown_cost
+            if len(reported) == 2 and "input_tokens" in reported and "output_tokens" in reported:
+                continue
             if usage.details is not None or _read_optional(usage) != _NO_OPTIONAL:
                 others.append(usage)
         if not others:
