@@ -319,8 +319,11 @@ class Usage:
         for usage in usages:
             input_tokens += usage.input_tokens
             output_tokens += usage.output_tokens
-            has_unknown_cost = has_unknown_cost or usage.has_unknown_cost
-            if usage.details is not None or _read_optional(usage) != _NO_OPTIONAL:
+            if usage.cost is None and (usage.input_tokens or usage.output_tokens):
+                has_unknown_cost = True
+            is_uncached = usage.cache_read_tokens is usage.cache_write_tokens is None
+            has_no_more = usage.reasoning_tokens is None and usage.cost is None and usage.details is None
+            if not (is_uncached and has_no_more):
                 others.append(usage)
         if not others:
             return _make_usage(input_tokens=input_tokens, output_tokens=output_tokens)
@@ -337,7 +340,6 @@ class Usage:
 
 
 _OPTIONAL = ("reasoning_tokens", "cache_read_tokens", "cache_write_tokens", "cost")
-_NO_OPTIONAL = (None, None, None, None)
 _read_optional = attrgetter(*_OPTIONAL)
 _make_usage = maker_of(Usage)
 
