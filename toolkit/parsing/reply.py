@@ -385,7 +385,7 @@ class ReplyReader:
             if found is None and form is None:
                 return None
             if found is None:
-                raise UnclearCallError("Where calls stand in a fence, nothing else may stand there.")
+                raise UnclearCallError("A fence with calls may contain nothing else.")
             form = found[0]
             calls += found[1]
             check_count(calls)
