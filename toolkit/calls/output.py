@@ -423,7 +423,7 @@ def limit_text(
     Args:
         text: The whole text.
         max_chars: The limit in Unicode code points, at least 1.
-        keep: Whether the start, the end, or both in equal parts are kept.
+        keep: The part that remains: the start, the end, or both in equal parts.
         reference: The id under which `reader` returns the whole text; None if it is not stored.
         reader: The name of the tool that reads it.
 

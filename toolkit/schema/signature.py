@@ -75,8 +75,8 @@ def read_signature(
 ) -> Signature:
     """Return the signature of a callable.
 
-    `owner` is the object or class that a method is taken from, if the callable does not know it. Keywords that are bound
-    by a partial are no parameters.
+    `owner` is the object or class that a method is taken from, if the callable does not know it. Keywords of a partial
+    are no parameters.
 
     Raises:
         SchemaError: It is not callable, its signature can't be read, a hint can't be resolved, or the context parameter
