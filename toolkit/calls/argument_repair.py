@@ -842,7 +842,9 @@ class _Search:
         return False
 
     def _read_values(self, place: _ReadingPlace, character: str) -> Iterator[_ReadingPlace]:
-        node = place.value_node if place.wants == "value" else self._find_item_node(place)
+        node = place.value_node
+        if place.wants == "item" and place.level is not None:
+            node = self.nodes.at_key(place.level.node, place.level.size)
         if not character:
             return
         if character in "{[":
@@ -853,9 +855,6 @@ class _Search:
         else:
             for end, piece, assumed in self._read_plain_value(place, node):
                 yield self._add_value(place, piece, end, assumed)
-
-    def _find_item_node(self, place: _ReadingPlace) -> Node:
-        return {} if place.level is None else self.nodes.at_key(place.level.node, place.level.size)
 
     def _add_value(self, place: _ReadingPlace, piece: str, end: int, assumed: frozenset[str]) -> _ReadingPlace:
         level = place.level
@@ -1054,7 +1053,11 @@ def _read_flat(text: str, nodes: Nodes) -> Reading | None:
     known = {name for choice in nodes.choices(nodes.root) for name in choice.get("properties", {})}
     if len(text) > _LONGEST_FLAT_TEXT or not known:
         return None
-    begins = [match for match in _FLAT_NAME.finditer(text) if match["name"] in known and _begins_argument(match)]
+    begins = [
+        match
+        for match in _FLAT_NAME.finditer(text)
+        if match["name"] in known and (match["equals"] or not match.start() or match["mark"] == "\n")
+    ]
     if not begins or begins[0].start() or len({match["name"] for match in begins}) < len(begins):
         return None
     ends = [match.start() for match in begins[1:]] + [len(text)]
@@ -1068,10 +1071,6 @@ def _read_flat(text: str, nodes: Nodes) -> Reading | None:
             return None
         members.append(f"{json.dumps(name)}: {written}")
     return Reading("{" + ", ".join(members) + "}", ("names and values were read as an object",))
-
-
-def _begins_argument(match: re.Match[str]) -> bool:
-    return match["equals"] is not None or match.start() == 0 or match["mark"] == "\n"
 
 
 def _read_flat_value(text: str, node: Node, nodes: Nodes, *, has_lines: bool) -> str | None:
