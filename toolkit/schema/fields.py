@@ -490,9 +490,10 @@ def compiled_hint(hint: Any, *, strict: bool) -> CompiledHint | None:
 
 
 def _copy_schema(part: Any) -> Any:
-    if type(part) is dict:
+    kind: object = type(part)
+    if kind is dict:
         return {key: _copy_schema(value) for key, value in part.items()}
-    return [_copy_schema(item) for item in part] if type(part) is list else part
+    return [_copy_schema(item) for item in part] if kind is list else part
 
 
 def _describe_hint(hint: Any) -> tuple[Any, ...]:
