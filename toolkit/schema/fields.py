@@ -490,7 +490,7 @@ def compiled_hint(hint: Any, *, strict: bool) -> CompiledHint | None:
 
 
 def _copy_schema(part: Any) -> Any:
-    kind: object = type(part)
+    kind: object = type(part)  # pyright: ignore[reportUnknownVariableType]
     if kind is dict:
         return {key: _copy_schema(value) for key, value in part.items()}
     return [_copy_schema(item) for item in part] if kind is list else part
