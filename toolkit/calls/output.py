@@ -77,7 +77,12 @@ def shape_result(
         time=time.time(),
         trust=trust,
     )
-    limited = _limit_result(ready, result, policy, memory)
+    limits = policy.config.output
+    # An answer is for the application and needs no limit, unless the author of the tool sets one.
+    most = registration.max_output_chars or (None if result.result_as_answer else limits.max_chars)
+    is_short = most is None or (isinstance(result.content, str) and len(result.content) <= most)
+    part = registration.options.keep_output or limits.keep
+    limited = result if most is None or is_short else _limit_result(result, most, part, memory)
     if ready.is_changed and not result.result_as_answer:
         note = f"[The approver changed the arguments of this call: it ran with {ready.arguments_json}.]"
         return output.unserializable, append_note(result, note), append_note(limited, note)
@@ -98,16 +103,8 @@ def _ensure_output(call: ToolCall, value: object) -> ToolOutput:
     return output
 
 
-def _limit_result(
-    ready: Ready[Any], result: ToolResult, policy: ExecutionPolicy, memory: RunMemory | None
-) -> ToolResult:
+def _limit_result(result: ToolResult, most: int, part: _Part, memory: RunMemory | None) -> ToolResult:
     """Return the result with its text truncated to the limit."""
-    registration, limits = ready.registration, policy.config.output
-    # An answer is for the application and needs no limit, unless the author of the tool sets one.
-    most = registration.max_output_chars or (None if result.result_as_answer else limits.max_chars)
-    if most is None or (isinstance(result.content, str) and len(result.content) <= most):
-        return result
-    part = registration.options.keep_output or limits.keep
     if isinstance(result.content, str):
         return replace(result, content=_cut_text(result.content, most, part, memory, result.trust))
     if len(result.text) <= most:
@@ -427,7 +424,7 @@ def limit_text(
     Args:
         text: The whole text.
         max_chars: The limit in Unicode code points, at least 1.
-        keep: Whether the start, the end, or both in equal parts are kept.
+        keep: The part that remains: the start, the end, or both in equal parts.
         reference: The id under which `reader` returns the whole text; None if it is not stored.
         reader: The name of the tool that reads it.
 

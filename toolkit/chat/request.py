@@ -345,9 +345,7 @@ class Usage:
             input_tokens += usage.input_tokens
             output_tokens += usage.output_tokens
             has_unknown_cost = has_unknown_cost or usage.has_unknown_cost
-            if len(reported) == 2 and "input_tokens" in reported and "output_tokens" in reported:
-                continue
-            if usage.details is not None or _read_optional(usage) != _NO_OPTIONAL:
+            if len(reported) != 2 or "input_tokens" not in reported or "output_tokens" not in reported:
                 others.append(usage)
         if not others:
             return _make_usage(input_tokens=input_tokens, output_tokens=output_tokens)
@@ -364,7 +362,6 @@ class Usage:
 
 
 _OPTIONAL = ("reasoning_tokens", "cache_read_tokens", "cache_write_tokens", "cost")
-_NO_OPTIONAL = (None, None, None, None)
 _read_optional = attrgetter(*_OPTIONAL)
 _make_usage = maker_of(Usage)
 

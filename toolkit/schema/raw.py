@@ -165,9 +165,9 @@ def find_problems(schema: RawSchema, value: object) -> list[Problem]:
     if budget.is_trial:
         budget.spend(copies // _COPIES_OF_STEP)
     nodes = Nodes(schema.plain)
-    for error in schema.errors(value) if copies <= _MOST_COPIES else ():
-        for problem in _read_error(error, nodes):
-            found.setdefault(problem.path, problem)
+    errors = schema.errors(value) if copies <= _MOST_COPIES else ()
+    for problem in (problem for error in errors for problem in _read_error(error, nodes)):
+        found.setdefault(problem.path, problem)
         if len(found) > _MOST_PROBLEMS:
             break
     return list(found.values())
