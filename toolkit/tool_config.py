@@ -30,7 +30,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from toolkit.calls.registration import Effect, EnvVar, ToolRetryConfig
-from toolkit.chat import Trust
+from toolkit.chat import Trust, VendorTool
 from toolkit.checked_yaml import check_sections, expand_variables, read_yaml_file
 from toolkit.errors import ConfigurationError, DuplicateToolError
 from toolkit.schema.nodes import is_object
@@ -82,6 +82,7 @@ class _PluginOptions(BaseModel):
     cache_breakpoint: bool = False
     shows_output_schema: bool = False
     defer: bool = False
+    native_as: VendorTool | None = None
     tags: list[str] = Field(default_factory=list[str])
     metadata: dict[str, Any] = Field(default_factory=dict[str, Any])
     trust: Trust = "untrusted"

@@ -155,7 +155,9 @@ def describe_reply(response: ChatResponse) -> dict[str, AttributeValue]:
             RESPONSE_MODEL: response.model or None,
             "gen_ai.response.id": response.request_id,
             "gen_ai.response.finish_reasons": (STOP_REASONS.get(response.stop_reason, response.stop_reason),),
-            **_describe_usage(usage),
+            "gen_ai.usage.input_tokens": usage.input_tokens,
+            "gen_ai.usage.output_tokens": usage.output_tokens,
+            "gen_ai.usage.cost": usage.cost,  # not in the conventions; Langfuse and others read it under this name
             "gen_ai.usage.cache_read.input_tokens": usage.cache_read_tokens,
             "gen_ai.usage.cache_write.input_tokens": usage.cache_write_tokens,
             "gen_ai.usage.reasoning.output_tokens": usage.reasoning_tokens,
@@ -164,22 +166,24 @@ def describe_reply(response: ChatResponse) -> dict[str, AttributeValue]:
 
 
 def describe_metadata(metadata: Mapping[str, Any]) -> dict[str, AttributeValue]:
-    """Return the entries of a run's metadata that are plain values, without secrets."""
-    cleaned: Mapping[str, Any] = _SCRUBBER(dict(metadata))
+    """Return the plain values of a run's metadata without secrets, its user and conversation apart."""
+    other = {name: each for name, each in metadata.items() if name not in ("user", "conversation")}
+    cleaned: Mapping[str, Any] = _SCRUBBER(other)
     return {f"{METADATA}{name}": each for name, each in cleaned.items() if isinstance(each, (str, int, float, bool))}
 
 
 def describe_run(usage: Usage) -> dict[str, AttributeValue]:
-    """Return the usage of a run, with that of the runs inside its tools."""
-    return _without_none(_describe_usage(usage))
+    """Return the usage of a run, with that of the runs inside its tools.
 
-
-def _describe_usage(usage: Usage) -> dict[str, AttributeValue | None]:
-    return {
-        "gen_ai.usage.input_tokens": usage.input_tokens,
-        "gen_ai.usage.output_tokens": usage.output_tokens,
-        "gen_ai.usage.cost": usage.cost,  # not in the conventions; Langfuse and others read it under this name
-    }
+    The spans of requests have the names of the conventions, which some backends add up over a trace: these are ours.
+    """
+    return _without_none(
+        {
+            "toolkit.usage.input_tokens": usage.input_tokens,
+            "toolkit.usage.output_tokens": usage.output_tokens,
+            "toolkit.usage.cost": usage.cost,
+        }
+    )
 
 
 def _without_none(given: Mapping[str, AttributeValue | None]) -> dict[str, AttributeValue]:

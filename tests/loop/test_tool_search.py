@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
 
+from tests.counted_work import count_calls
 from toolkit import ChatRequest, ToolCall, ToolLoopConfig, ToolRegistry, tool_from_schema, tool_loop
 from toolkit.chat import AssistantMessage, Capabilities, Message, ToolDefinition, ToolHints, UserMessage
 from toolkit.endings import Complete
@@ -106,6 +108,13 @@ async def test_a_vendor_with_a_search_of_its_own_gets_all_tools() -> None:
     assert [m.text for m in result.messages if m.role == "tool"] == ["done"]
 
 
+async def test_an_embedding_searches_for_a_vendor_with_a_search_of_its_own_too() -> None:
+    model = NativeProvider([search("money back"), "Done."])
+    await tool_loop(model, make_registry(), "Hi", config=ToolLoopConfig(tool_search=ToolSearch(most=3, embed=embed)))
+    assert names_of(model.requests[0]) == ["ask_user", SEARCH_NAME]
+    assert len(names_of(model.requests[1])) == 5
+
+
 DEFERRED = ToolDefinition(name="f", description="F.", parameters={"type": "object"}, hints=ToolHints(deferred=True))
 REQUEST = ChatRequest(messages=[UserMessage("Hi")], tools=[DEFERRED])
 
@@ -163,6 +172,17 @@ def test_two_thousand_tools_are_searched_by_their_words_alone() -> None:
     assert index.search("approveSalary", 1)[0].name.startswith("approve_salary")
     assert index.search("zebra", 5) == []
     assert len(index.search("office", 5)) == 5
+    few, all_of_them = (count_calls(partial(index.search, query, 5)) for query in ("approve salaries", "office"))
+    assert few < 1_000, "a search looks only at the tools that have a word of the query"
+    assert all_of_them < 3 * 2_000
+
+
+async def test_two_thousand_deferred_tools_are_defined_once_and_sent_never() -> None:
+    registry = make_registry(2_000)
+    model = ScriptedProvider([search("refund a customer"), ToolCall("c1", "create_refund", "{}"), "Done."])
+    await tool_loop(model, registry, "Hi")
+    assert [len(names_of(request)) for request in model.requests] == [2, 7, 7]
+    assert count_calls(registry.definitions) < 20
 
 
 def embed(texts: Sequence[str]) -> list[list[float]]:

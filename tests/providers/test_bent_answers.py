@@ -18,11 +18,12 @@ from tests.testing.wires.openai_responses import ResponsesWire
 from toolkit import ProviderError
 from toolkit.chat import ChatResponse, ReasoningBlock, ResponseDone, StreamEvent, TextBlock, TextDelta
 from toolkit.providers.adapter import Decoder, ServerEventReader
-from toolkit.providers.anthropic.client import AnthropicStreamDecoder, decode_message
+from toolkit.providers.anthropic.client import AnthropicDecoder
+from toolkit.providers.anthropic.encode import AnthropicReading
 from toolkit.providers.failures import Failures
-from toolkit.providers.google.client import GeminiStreamDecoder, decode_answer
-from toolkit.providers.openai.chat import ChatReading, ChatStreamDecoder, decode_completion
-from toolkit.providers.openai.responses import ResponsesStreamDecoder, decode_response
+from toolkit.providers.google.client import GeminiDecoder
+from toolkit.providers.openai.chat import ChatDecoder, ChatReading
+from toolkit.providers.openai.responses import ResponsesDecoder, ResponsesReading
 from toolkit.testing.conformance import ADD, ADD_MORE, Wire, response_of
 
 ODD: tuple[Any, ...] = (None, -1, 1.5, 10**400, float("nan"), "x", True, [], ["x"], {}, {"a": 1})
@@ -36,31 +37,20 @@ def failures() -> Failures:
 @dataclass(frozen=True)
 class Format:
     wire: Wire
-    decoder: Callable[[], Decoder]
-    decode: Callable[[dict[str, Any]], ChatResponse]
+    decoder: Callable[[], Decoder[Any]]
 
 
 FORMATS = {
-    "chat": Format(
-        ChatWire(),
-        lambda: ChatStreamDecoder(failures, ChatReading()),
-        lambda body: decode_completion(body, failures, ChatReading()),
-    ),
-    "responses": Format(
-        ResponsesWire(), lambda: ResponsesStreamDecoder(failures, {}), lambda body: decode_response(body, failures, {})
-    ),
-    "messages": Format(
-        MessagesWire(), lambda: AnthropicStreamDecoder(failures, {}), lambda body: decode_message(body, failures, {})
-    ),
-    "generate": Format(
-        GenerateWire(), lambda: GeminiStreamDecoder(failures, {}), lambda body: decode_answer(body, failures, {})
-    ),
+    "chat": Format(ChatWire(), lambda: ChatDecoder(failures, ChatReading())),
+    "responses": Format(ResponsesWire(), lambda: ResponsesDecoder(failures, ResponsesReading())),
+    "messages": Format(MessagesWire(), lambda: AnthropicDecoder(failures, AnthropicReading())),
+    "generate": Format(GenerateWire(), lambda: GeminiDecoder(failures, {})),
 }
 
 every_format = pytest.mark.parametrize("name", FORMATS)
 
 
-def heard(decoder: Decoder, *received: bytes) -> list[StreamEvent]:
+def heard(decoder: Decoder[Any], *received: bytes) -> list[StreamEvent]:
     reader = ServerEventReader()
     events = [event for piece in received for data in reader.feed(piece) for event in decoder.feed(data)]
     return [*events, decoder.finish()]
@@ -96,7 +86,7 @@ def check_counts(response: ChatResponse) -> None:
 def test_a_bent_answer_is_read_or_refused(name: str) -> None:
     for body in bent(FORMATS[name].wire.whole(SAID)):
         try:
-            check_counts(FORMATS[name].decode(body))
+            check_counts(FORMATS[name].decoder().read_whole(body))
         except ProviderError:
             continue
 
@@ -137,7 +127,7 @@ def test_a_stream_that_is_cut_anywhere_gives_all_or_an_error_that_may_pass(name:
         assert response is None or response.message == whole.response.message
 
 
-def answer_unless_it_breaks_off(decoder: Decoder, received: bytes) -> ChatResponse | None:
+def answer_unless_it_breaks_off(decoder: Decoder[Any], received: bytes) -> ChatResponse | None:
     try:
         done = heard(decoder, received)[-1]
     except ProviderError as error:

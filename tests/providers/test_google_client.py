@@ -1,5 +1,6 @@
 """The provider for Gemini against a real server on loopback: what it hears and what it asks."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -141,7 +142,10 @@ async def test_a_request_is_said_in_gemini_s_words(server: Server) -> None:
             {"googleSearch": {}},
             {"functionDeclarations": [{"name": "add", "description": "Add.", "parameters": PARAMETERS}]},
         ],
-        "toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["add"]}},
+        "toolConfig": {
+            "functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["add"]},
+            "includeServerSideToolInvocations": True,
+        },
         "generationConfig": {
             "temperature": 0.2,
             "maxOutputTokens": 5,
@@ -343,10 +347,10 @@ FAILURES = [
         "PROHIBITED_CONTENT",
     ),
     Failure(
-        "called in pieces",
-        Answer(gemini_answer({"functionCall": {"name": "f", "willContinue": True}})),
+        "called out of order",
+        Answer(gemini_answer({"functionCall": {"name": "f", "partialArgs": [{"jsonPath": "f", "stringValue": "x"}]}})),
         BadResponseError,
-        "stream_function_call_arguments",
+        "'f' is no path of an argument",
     ),
     Failure(
         "called nonsense",
@@ -425,3 +429,86 @@ def test_settings_that_contradict_are_refused() -> None:
 def test_the_key_is_not_in_the_repr() -> None:
     provider = GoogleProvider("gemini-3.8-flash", api_key=SECRET, base_url="https://user:pass@example.com/?key=1")
     assert repr(provider) == "GoogleProvider('gemini-3.8-flash', base_url='https://example.com/')"
+
+
+# arguments in pieces
+
+
+def piece(path: str, **value: Any) -> dict[str, Any]:
+    return {"jsonPath": path, **value}
+
+
+def partial_call(*pieces: dict[str, Any], goes_on: bool = True, **fields: Any) -> dict[str, Any]:
+    return {"functionCall": {**fields, "partialArgs": list(pieces), **({"willContinue": True} if goes_on else {})}}
+
+
+PIECES = [
+    partial_call(name="plan", id="1"),
+    partial_call(piece("$.title", stringValue='A "tr', willContinue=True)),
+    partial_call(piece("$.title", stringValue="ip\n", willContinue=True)),
+    partial_call(piece("$.title", stringValue="")),
+    partial_call(piece("$.stops[0].name", stringValue="Oslo"), piece("$.stops[0].days", numberValue=2)),
+    partial_call(piece("$.stops[1]['best friend']", nullValue="NULL_VALUE"), piece("$.tags[0][0]", boolValue=True)),
+    partial_call(goes_on=False),
+]
+PLAN = {"title": 'A "trip\n', "stops": [{"name": "Oslo", "days": 2}, {"best friend": None}], "tags": [[True]]}
+
+
+async def test_arguments_in_pieces_are_streamed_as_they_come(server: Server) -> None:
+    told = [*[gemini_answer(each, finish=None) for each in PIECES], gemini_answer(ADD)]
+    server.answers[:] = [Answer(pieces=gemini_stream(*told))]
+    heard = await hear(made(server), REQUEST)
+    response = response_of(heard)
+    plan, add = response.tool_calls
+    assert (plan.id, plan.name, json.loads(plan.arguments)) == ("1", "plan", PLAN)
+    assert (add.name, response.stop_reason) == ("add", "tool_use")
+    deltas = [event for event in heard if isinstance(event, ArgumentsDelta)]
+    for index, call in enumerate(response.tool_calls):
+        assert "".join([each.text for each in deltas if each.index == index]) == call.arguments
+    assert [each.text for each in deltas][:4] == ['{"title": "A \\"tr', "ip\\n", '"', ', "stops": [{"name": "Oslo"']
+
+
+@pytest.mark.parametrize("count", range(1, len(PIECES)))
+async def test_a_call_whose_pieces_end_early_is_cut_off(server: Server, count: int) -> None:
+    told = [*[gemini_answer(each, finish=None) for each in PIECES[:count]], gemini_answer()]
+    server.answers[:] = [Answer(pieces=gemini_stream(*told))]
+    response = response_of(await hear(made(server), REQUEST))
+    assert response.stop_reason == "max_tokens"
+    assert response.unfinished_calls == response.tool_calls
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("$.a", "$.a"), ("$.a.b", "$.a"), ("$.a", "$.a.b"), ("$.a[0]", "$.a[2]"), ("$.a[0]", "$.a.b"), ("$.a", "$.b[1]")],
+)
+async def test_pieces_that_go_back_are_refused(server: Server, first: str, second: str) -> None:
+    called = partial_call(piece(first, numberValue=1), piece(second, numberValue=2), name="f", goes_on=False)
+    server.answers[:] = [Answer(gemini_answer(called))]
+    with pytest.raises(BadResponseError, match="out of order"):
+        await generate(made(server), REQUEST)
+
+
+async def test_googles_own_tools_stand_beside_functions(server: Server) -> None:
+    tool = ToolDefinition(name="add", description="Add.", parameters=PARAMETERS)
+    options: GenerateContentConfigDict = {"tools": [{"google_search": {}}]}
+    used = {"toolType": "GOOGLE_SEARCH_WEB", "id": "s1"}
+    called = [{"toolCall": {**used, "args": {"queries": ["x"]}}}, {"toolResponse": {**used, "response": {"r": 1}}}]
+    server.answers[:] = [Answer(gemini_answer(*called, ADD)), Answer(gemini_answer(HELLO))]
+    async with made(server, options=options) as provider:
+        request = ChatRequest(messages=[UserMessage("Hi")], tools=[tool])
+        answer = await provider.generate(request)
+        assert (answer.stop_reason, answer.unanswered) == ("tool_use", ())
+        messages = [*request.messages, answer.message, ToolResult("1", "3", tool_name="add")]
+        await provider.generate(ChatRequest(messages=messages, tools=[tool]))
+    first, second = server.requests
+    assert first["toolConfig"] == {"includeServerSideToolInvocations": True}
+    assert [next(iter(each)) for each in first["tools"]] == ["googleSearch", "functionDeclarations"]
+    assert second["contents"][1]["parts"][:2] == called
+
+
+async def test_an_older_model_is_not_sent_the_flag(server: Server) -> None:
+    tool = ToolDefinition(name="add", description="Add.", parameters=PARAMETERS)
+    options: GenerateContentConfigDict = {"tools": [{"google_search": {}}]}
+    async with GoogleProvider("gemini-2.5-flash", api_key=SECRET, base_url=server.root, options=options) as provider:
+        await provider.generate(ChatRequest(messages=[UserMessage("Hi")], tools=[tool]))
+    assert "toolConfig" not in server.requests[0]

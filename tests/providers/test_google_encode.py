@@ -71,6 +71,7 @@ def called(call_id: str, args: dict[str, Any], **part: Any) -> dict[str, Any]:
     return {"functionCall": {"id": call_id, "name": "f", "args": args}, **part}
 
 
+PAPER = FileBlock(b"pdf", name="a.pdf", media_type="application/pdf")
 CASES = [
     Case("system in the middle", SystemMessage("Be brief."), [{"text": "<system>\nBe brief.\n</system>"}]),
     Case("user text", HI, [{"text": "Hi"}]),
@@ -161,16 +162,42 @@ CASES = [
                 "functionResponse": {
                     "id": "1",
                     "name": "f",
-                    "response": {"output": "A map:\n[image 1: in the next user message]"},
+                    "response": {"output": "A map:"},
+                    "parts": [{"inlineData": {"mimeType": "image/png", "data": "cG5n"}}],
+                }
+            }
+        ],
+    ),
+    Case(
+        "failed result with what no result can hold",
+        ToolResult("1", (AudioBlock(b"s", media_type="audio/wav"), PAPER), tool_name="f", is_error=True),
+        [
+            {
+                "functionResponse": {
+                    "id": "1",
+                    "name": "f",
+                    "response": {"error": "[audio 1: in the next user message]"},
+                    "parts": [{"inlineData": {"mimeType": "application/pdf", "data": "cGRm"}}],
                 }
             }
         ],
         [
             {"text": "Attached to the result of f (1):"},
-            {"inlineData": {"mimeType": "image/png", "data": "cG5n"}},
+            {"inlineData": {"mimeType": "audio/wav", "data": "cw=="}},
         ],
     ),
 ]
+
+
+def test_an_older_model_gets_images_after_the_results() -> None:
+    result = ToolResult("1", (TextBlock("A map:"), ImageBlock(b"png")), tool_name="f")
+    encoded = encode_gemini_message(result, is_new=False)
+    response = {"output": "A map:\n[image 1: in the next user message]"}
+    assert list(encoded.parts) == [{"functionResponse": {"id": "1", "name": "f", "response": response}}]
+    assert list(encoded.attachments) == [
+        {"text": "Attached to the result of f (1):"},
+        {"inlineData": {"mimeType": "image/png", "data": "cG5n"}},
+    ]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -190,7 +217,7 @@ def test_roles_take_turns_and_attachments_follow_the_last_result() -> None:
             AssistantMessage(),
             UserMessage("there"),
             AssistantMessage([ToolCall("1", "f", "{}", extra=SIGNED), ToolCall("2", "g", "{}")]),
-            ToolResult("1", (ImageBlock(b"png"),)),
+            ToolResult("1", (ImageBlock(b"gif", media_type="image/gif"),)),
             ToolResult("2", "4"),
             UserMessage("And?"),
             AssistantMessage("Four."),

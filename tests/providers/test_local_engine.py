@@ -28,7 +28,7 @@ from toolkit import (
     tool,
     tool_loop,
 )
-from toolkit.chat import ChatResponse, ResponseDone, ToolDefinition
+from toolkit.chat import ChatResponse, Freeform, ResponseDone, ToolDefinition
 from toolkit.endings import Complete, MissingSteps
 from toolkit.errors import ContextTooLongError, ProviderTimeoutError
 from toolkit.events import ArgumentsDelta
@@ -419,3 +419,33 @@ async def test_a_step_that_the_model_leaves_out_is_made_once_its_reply_is_held()
             held = await tool_loop(provider, registry, request, config=config)
     assert [city.startswith("Oslo") for city in cities] == [True]
     assert isinstance(held.reason, Complete)
+
+
+@pytest.mark.parametrize(
+    ("form", "fits"),
+    [
+        (Freeform(syntax="regex", grammar=r"^\d{3}/[A-F]{1,3}$"), r"\d{3}/[A-F]{1,3}"),
+        (
+            Freeform(syntax="lark", grammar='start: VERB " " /[a-z]{1,8}/\nVERB: "DROP" | "KEEP"'),
+            "(DROP|KEEP) [a-z]{1,8}",
+        ),
+    ],
+    ids=["regex", "lark"],
+)
+async def test_the_text_of_a_freeform_tool_follows_its_grammar(form: Freeform, fits: str) -> None:
+    written: list[str] = []
+
+    @tool(freeform=form)
+    def run_command(command: str) -> str:
+        """Run a command for the machine."""
+        written.append(command)
+        return "done"
+
+    request = ChatRequest(
+        messages=[UserMessage("Please keep the table!")], tool_choice="run_command", max_tokens=16, tools=None
+    )
+    async with LocalProvider() as provider:
+        config = ToolLoopConfig[Any](max_iterations=1)
+        await tool_loop(provider, ToolRegistry([run_command]), request, config=config)
+    (command,) = written
+    assert re.fullmatch(fits, command), command

@@ -349,7 +349,7 @@ FAILURES = [
     Failure("failed", Answer(failed("server_error", "Broke")), ProviderError, "Broke", is_retryable=True),
     Failure("rate limit in a 200", Answer(failed("rate_limit_exceeded", "Slow")), RateLimitedError, "Slow", True),
     Failure("refused in a 200", Answer(failed("invalid_prompt", "Bad prompt")), ProviderError, "Bad prompt"),
-    Failure("in the background", Answer(response(status="queued")), ProviderError, "leave `background` out"),
+    Failure("in the background", Answer(response(status="queued")), ProviderError, "is 'queued' and has no answer"),
     Failure("a chat completion", Answer({"choices": []}), BadResponseError, "no output", is_retryable=True),
 ]
 

@@ -13,13 +13,13 @@ from pydantic import TypeAdapter
 from tests.providers.vendor_answers import anthropic_message, gemini_answer
 from toolkit import AssistantMessage, ChatRequest, Message, ToolResult, UserMessage
 from toolkit.chat import dump_messages, load_messages
-from toolkit.providers.anthropic.client import decode_message
-from toolkit.providers.anthropic.encode import MessagesEncoder
+from toolkit.providers.anthropic.client import AnthropicDecoder
+from toolkit.providers.anthropic.encode import AnthropicReading, MessagesEncoder
 from toolkit.providers.failures import Failures
-from toolkit.providers.google.client import decode_answer
+from toolkit.providers.google.client import GeminiDecoder
 from toolkit.providers.google.encode import GenerateEncoder
-from toolkit.providers.openai.chat import ChatEncoder, ChatReading, decode_completion
-from toolkit.providers.openai.responses import ResponsesEncoder, decode_response
+from toolkit.providers.openai.chat import ChatDecoder, ChatEncoder, ChatReading
+from toolkit.providers.openai.responses import ResponsesDecoder, ResponsesEncoder, ResponsesReading
 from toolkit.providers.servers import OPENAI_CHAT
 
 CALL = {"name": "f", "arguments": '{"a": 1}'}
@@ -30,7 +30,7 @@ def failures() -> Failures:
     return Failures(provider="p", url="u", model="m", key_advice="k", protocol="p")
 
 
-ANTHROPIC = decode_message(
+ANTHROPIC = AnthropicDecoder(failures, AnthropicReading()).read_whole(
     anthropic_message(
         {"type": "thinking", "thinking": "Hm.", "signature": "anthropic-secret"},
         {"type": "redacted_thinking", "data": "anthropic-secret"},
@@ -44,10 +44,8 @@ ANTHROPIC = decode_message(
         },
         stop_reason="tool_use",
     ),
-    failures,
-    {},
 )
-GOOGLE = decode_answer(
+GOOGLE = GeminiDecoder(failures, {}).read_whole(
     gemini_answer(
         {"text": "Hm.", "thought": True, "thoughtSignature": "dGhvdWdodA=="},
         {"text": "Let me see.", "thoughtSignature": "dGhvdWdodA=="},
@@ -56,10 +54,8 @@ GOOGLE = decode_answer(
             "thoughtSignature": "Z29vZ2xlLXNlY3JldA==",
         },
     ),
-    failures,
-    {},
 )
-RESPONSES = decode_response(
+RESPONSES = ResponsesDecoder(failures, ResponsesReading()).read_whole(
     {
         "output": [
             {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "openai-secret"},
@@ -67,10 +63,8 @@ RESPONSES = decode_response(
             {"type": "function_call", "call_id": "c1", **CALL},
         ]
     },
-    failures,
-    {},
 )
-CHAT = decode_completion(
+CHAT = ChatDecoder(failures, ChatReading()).read_whole(
     {
         "choices": [
             {
@@ -82,8 +76,6 @@ CHAT = decode_completion(
             }
         ]
     },
-    failures,
-    ChatReading(),
 )
 FIRST = {"anthropic": ANTHROPIC, "google": GOOGLE, "responses": RESPONSES, "chat": CHAT}
 SECOND: dict[str, tuple[Any, str, Any]] = {

@@ -11,6 +11,7 @@ from toolkit.builtin.commands import DEFAULT_DENY, CommandPattern, PlainCommandP
 from toolkit.builtin.file_tree import list_files_tool, search_tool
 from toolkit.builtin.files import edit_file_tool, is_executed_later, read_file_tool, write_file_tool
 from toolkit.builtin.root_folder import RootFolder
+from toolkit.builtin.vendor_tools import apply_patch_tool, memory_tool, text_editor_tool
 from toolkit.errors import ConfigurationError
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.stored_results import CacheTools, read_result_tool
@@ -24,16 +25,19 @@ __all__ = [
     "DEFAULT_DENY",
     "PlainCommandPattern",
     "RootFolder",
+    "apply_patch_tool",
     "bash_tool",
     "coding_tools",
     "edit_file_tool",
     "is_executed_later",
     "list_files_tool",
+    "memory_tool",
     "read_file_tool",
     "read_result_tool",
     "removes_everything",
     "runs_only",
     "search_tool",
+    "text_editor_tool",
     "write_file_tool",
 ]
 

@@ -14,7 +14,7 @@ from typing_extensions import TypedDict, TypeVar
 
 from toolkit.backoff import backoff_pause
 from toolkit.calls.context import ToolContext
-from toolkit.chat import Freeform, ToolDefinition, ToolHints, Trust
+from toolkit.chat import Freeform, ToolDefinition, ToolHints, Trust, VendorTool
 from toolkit.chat.output import ToolOutput
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, MissingEnvError, ToolUsageLimitExceededError
@@ -155,6 +155,7 @@ class ChangeableOptionKeywords(TypedDict, total=False):
     cache_breakpoint: bool
     shows_output_schema: bool
     defer: bool
+    native_as: VendorTool | None
     tags: frozenset[str] | set[str] | list[str] | tuple[str, ...]
     metadata: Mapping[str, Any]
     trust: Trust
@@ -228,6 +229,8 @@ class ToolOptions(Settings):
         cache_breakpoint: True where the prompt up to this tool is marked for the vendor's cache.
         shows_output_schema: True where the model is shown the schema of the output, by vendors that take one.
         defer: True where the model has to search for the tool before it sees it, for registries with many.
+        native_as: The kind of vendor tool that it implements, such as ``shell``. A vendor that has such a tool is sent
+            that one in place of this definition, and its calls run this tool.
         tags: For `ToolRegistry.tagged`.
         metadata: The application's own notes.
         trust: ``untrusted`` where outputs hold what others wrote: pages, mails, issues. Rules such as
@@ -269,6 +272,7 @@ class ToolOptions(Settings):
     cache_breakpoint: bool = False
     shows_output_schema: bool = False
     defer: bool = False
+    native_as: VendorTool | None = None
     tags: frozenset[str] = frozenset()
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     trust: Trust = "trusted"
@@ -290,6 +294,7 @@ class ToolOptions(Settings):
             cache_breakpoint=self.cache_breakpoint,
             shows_output_schema=self.shows_output_schema,
             deferred=self.defer,
+            native_as=self.native_as,
         )
         return None if hints == _NO_HINTS else hints
 

@@ -45,6 +45,7 @@ from toolkit.chat.request import (
     ToolHints,
     UnansweredItem,
     Usage,
+    VendorTool,
     openai_strict,
 )
 
@@ -81,6 +82,7 @@ __all__ = [
     "UnansweredItem",
     "Usage",
     "UserMessage",
+    "VendorTool",
     "call_ids_of",
     "dump_messages",
     "is_untrusted",

@@ -123,9 +123,10 @@ class Offer(Generic[Ctx]):
         return any(each.is_deferred for each in tools) and self._has_search()
 
     def _has_search(self) -> bool:
-        """Return whether the run has a search of its own, because the vendor has none."""
+        """Return whether the run has a search of its own: the vendor has none, or an embedding is given."""
         if self._is_native is None:
-            self._is_native = find_capabilities(self._provider).deferred_tools == "native"
+            has_own = self._run.config.tool_search.embed is not None  # which no vendor's search would use
+            self._is_native = not has_own and find_capabilities(self._provider).deferred_tools == "native"
         return not self._is_native
 
     def _find_deferred(self) -> DeferredTools:

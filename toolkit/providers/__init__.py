@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from toolkit.loop.budgets import estimated_tokens
 from toolkit.providers.catalogue import ClosableProvider, provider_for
 from toolkit.providers.prices import PricedProvider, PriceFunction, TokenPrices
-from toolkit.providers.wrapping import CachedProvider, FallbackProvider, RateLimitedProvider
+from toolkit.providers.wrapping import CachedProvider, FallbackProvider, RateLimitedProvider, compact_on_server
 
 if TYPE_CHECKING:
     from toolkit.providers.failures import provider_error
@@ -28,6 +28,7 @@ __all__ = [
     "PricedProvider",
     "RateLimitedProvider",
     "TokenPrices",
+    "compact_on_server",
     "estimated_tokens",
     "provider_error",
     "provider_for",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections.abc import (
@@ -28,7 +27,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import ip_address
 from types import TracebackType
-from typing import Any, Protocol, Self, cast
+from typing import Any, Generic, Protocol, Self, TypeVar, cast
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import anyio
@@ -37,9 +36,19 @@ from anyio import to_thread
 from anyio.lowlevel import checkpoint
 from pydantic_core import from_json
 
-from toolkit.chat import ChatRequest, ChatResponse, ResponseDone, StreamEvent, Usage
+from toolkit.chat import (
+    ChatRequest,
+    ChatResponse,
+    Message,
+    ResponseDone,
+    StreamEvent,
+    SystemMessage,
+    Usage,
+    UserMessage,
+)
 from toolkit.chat.request import Capabilities
 from toolkit.errors import ConfigurationError, ProviderAuthError, ProviderError
+from toolkit.foreign_text import find_lone_halves, may_have_surrogates, mend_surrogates
 from toolkit.http_replies import (
     ACCEPTED_ENCODINGS,
     MOST_ERROR_BYTES,
@@ -56,6 +65,7 @@ from toolkit.redaction import cut_causes, secrets_in_headers, secrets_in_url, wi
 from toolkit.runtime.backend import LoopLocal
 from toolkit.settings import Duration, check_setting, to_seconds
 
+ReadingT = TypeVar("ReadingT")
 UNREADABLE = (ValueError, ArithmeticError, RecursionError)
 """The exceptions that numbers without measure, and lists without end, raise where they are read."""
 MOST_CONNECTIONS = 1000
@@ -70,14 +80,30 @@ _MOST_LINE_BYTES = 32 * 2**20
 _MOST_EVENT_LINES = 4_000_000
 
 
-class Decoder(Protocol):
-    """Turns the pieces of one answer into our events."""
+class Decoder(ABC, Generic[ReadingT]):
+    """Turns one answer into our events: `feed` its pieces, then `finish`; or `read_whole`.
+
+    Args:
+        failures: Makes errors.
+        reading: The parts of the request that decide how the answer is read.
+        request_id: From the headers; else the answer's own id is taken.
+    """
+
+    def __init__(self, failures: Callable[[], Failures], reading: ReadingT, *, request_id: str | None = None) -> None:
+        self._failures = failures
+        self._reading = reading
+        self._request_id = request_id
+        self._begin_answer()
+
+    def _begin_answer(self) -> None:
+        """Set up the attributes in which the answer is put together."""
 
     @property
+    @abstractmethod
     def usage(self) -> Usage:
         """The usage that the answer tells, as far as it does."""
-        ...
 
+    @abstractmethod
     def feed(self, data: bytes) -> Iterator[StreamEvent]:
         """Yield the deltas of a piece.
 
@@ -85,18 +111,26 @@ class Decoder(Protocol):
             ProviderError: It tells of a failure.
             ValueError: It is not JSON.
         """
-        ...
 
+    @abstractmethod
     def finish(self) -> ResponseDone:
         """Return the end, with the whole answer.
 
         Raises:
             ProviderError: The stream ended before the answer did; the same request may work.
         """
-        ...
+
+    @abstractmethod
+    def read_whole(self, answer: Mapping[str, Any]) -> ChatResponse:
+        """Return a whole answer.
+
+        Raises:
+            BadResponseError: There is no answer in it.
+            ProviderError: It tells of a failure.
+        """
 
 
-async def _feed_piece(decoder: Decoder, data: bytes) -> list[StreamEvent]:
+async def _feed_piece(decoder: Decoder[Any], data: bytes) -> list[StreamEvent]:
     """Return the deltas of a long piece, read in a thread."""
     return await to_thread.run_sync(lambda: list(decoder.feed(data)))
 
@@ -201,8 +235,9 @@ class Adapter(ABC):
         with _attach_usage(self._make_failures) as spent:
             exchange, body = await self._encode_request(request, streams=False)
             answer = await exchange.ask(body, timeout=self._find_timeout(request))
-            spent.usage = lambda: self._read_usage(answer.json)
-            decode = partial(self._decode_answer, answer, request)
+            decoder = self._make_decoder(request, answer.request_id)
+            spent.usage = lambda: decoder.usage
+            decode = partial(decoder.read_whole, answer.json)
             try:
                 if answer.size <= _LONG_ANSWER:
                     return decode()
@@ -267,20 +302,21 @@ class Adapter(ABC):
         """Return the exchange that sends the request, and its body."""
 
     @abstractmethod
-    def _decode_answer(self, answer: WholeAnswer, request: ChatRequest) -> ChatResponse:
-        """Read a whole answer."""
-
-    @abstractmethod
-    def _read_usage(self, answer: Mapping[str, Any]) -> Usage:
-        """Return the cost that a whole answer reports."""
-
-    @abstractmethod
     def _make_failures(self) -> Failures:
         """Return the maker of errors."""
 
     @abstractmethod
-    def _make_decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:
-        """Return the reader of a streamed answer."""
+    def _make_decoder(self, request: ChatRequest, request_id: str | None) -> Decoder[Any]:
+        """Return the reader of the answer to a request."""
+
+
+def split_compacted(messages: Sequence[Message]) -> tuple[list[Message], list[Message], list[Message]]:
+    """Return the instructions of a transcript, the messages that a vendor may compact, and the user's newest ones."""
+    start = next((place for place, each in enumerate(messages) if not isinstance(each, SystemMessage)), len(messages))
+    end = len(messages)
+    while end > start and isinstance(messages[end - 1], UserMessage):
+        end -= 1
+    return list(messages[:start]), list(messages[start:end]), list(messages[end:])
 
 
 def key_for(
@@ -447,6 +483,16 @@ class WholeAnswer:
     size: int = 0
 
 
+class Pieces(Protocol):
+    """An answer in pieces, for the data of the events that came together, and the server's name for the request."""
+
+    request_id: str | None
+
+    def __aiter__(self) -> AsyncIterator[list[bytes]]:
+        """Return the pieces."""
+        ...
+
+
 class AnswerPieces:
     """An answer in pieces: iterate it once, for the data of the events that came together.
 
@@ -463,7 +509,7 @@ class AnswerPieces:
         deadline: float | None,
         reader: EventReader,
     ) -> None:
-        self.request_id = request_id
+        self.request_id: str | None = request_id
         self._pieces = pieces
         self._content_type = content_type
         self._deadline = deadline
@@ -471,7 +517,7 @@ class AnswerPieces:
         self._surrogates = SurrogateMender()
         self._before_events: bytes | None = b""
 
-    def __aiter__(self) -> AnswerPieces:
+    def __aiter__(self) -> AsyncIterator[list[bytes]]:
         return self
 
     async def __anext__(self) -> list[bytes]:
@@ -576,7 +622,7 @@ class Exchange:
             return WholeAnswer(json=cast("dict[str, Any]", found), request_id=request_id, size=len(content))
 
     @asynccontextmanager
-    async def listen(self, body: bytes, *, timeout: float | None) -> AsyncGenerator[AnswerPieces]:
+    async def listen(self, body: bytes, *, timeout: float | None) -> AsyncGenerator[Pieces]:
         """Give the answer in pieces; leaving the block closes the connection.
 
         A `ValueError` that the block raises for a piece that is not JSON is reported as a bad answer.
@@ -728,8 +774,6 @@ class ServerEventReader:
         return complete
 
 
-_ESCAPE = re.compile(rb"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
-_REPLACEMENT = rb"\ufffd"
 _MOST_HELD = 4  # a server may send other events between the halves of a character
 
 
@@ -745,7 +789,7 @@ class SurrogateMender:
 
     def feed(self, events: list[bytes]) -> list[bytes]:
         """Return the events that are ready."""
-        if not self._held and not any(map(_may_have_surrogates, events)):
+        if not self._held and not any(map(may_have_surrogates, events)):
             return events
         ready: list[bytes] = []
         for event in events:
@@ -771,38 +815,13 @@ class SurrogateMender:
         return []
 
 
-def mend_surrogates(data: bytes) -> bytes:
-    """Return JSON in which each half of a surrogate pair that stands alone is U+FFFD."""
-    if not _may_have_surrogates(data):
-        return data
-    for start in reversed([start for start, _ in _find_lone_halves(data)]):
-        data = data[:start] + _REPLACEMENT + data[start + 6 :]
-    return data
-
-
-def _may_have_surrogates(data: bytes) -> bool:
-    return b"\\ud" in data or b"\\uD" in data
-
-
-def _find_lone_halves(data: bytes) -> list[tuple[int, bool]]:
-    """Return where each escaped half without its other one stands, and whether it is a first half."""
-    halves: list[tuple[int, bool]] = []
-    for found in _ESCAPE.finditer(data):
-        code = int(found[1] or b"0", 16)
-        if 0xDC00 <= code < 0xE000 and halves and halves[-1] == (found.start() - 6, True):
-            halves.pop()
-        elif 0xD800 <= code < 0xE000:
-            halves.append((found.start(), code < 0xDC00))
-    return halves
-
-
 def _find_high_at_end(data: bytes) -> int | None:
     """Return the place behind the last lone first half that ends a text; None where none does."""
-    ends = [start + 6 for start, is_first in _find_lone_halves(data) if is_first]
+    ends = [start + 6 for start, is_first in find_lone_halves(data) if is_first]
     return next((end for end in reversed(ends) if data[end : end + 1] == b'"'), None)
 
 
 def _find_low_at_start(data: bytes) -> int | None:
     """Return the place of the first lone second half that begins a text; None where none does."""
-    starts = [start for start, is_first in _find_lone_halves(data) if not is_first]
+    starts = [start for start, is_first in find_lone_halves(data) if not is_first]
     return next((start for start in starts if data[start - 1 : start] == b'"'), None)

@@ -16,7 +16,7 @@ import json
 import os
 import re
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, assert_never, cast
 from urllib.parse import quote
@@ -59,7 +59,6 @@ from toolkit.providers.adapter import (
     Adapter,
     Decoder,
     Exchange,
-    WholeAnswer,
     checked_key,
     is_home,
     is_loopback,
@@ -222,15 +221,8 @@ class BedrockProvider(Adapter):
         )
         return exchange, self._encoder.encode(request)
 
-    def _decode_answer(self, answer: WholeAnswer, request: ChatRequest) -> ChatResponse:
-        names = BEDROCK_DIALECT.names_back(request.tools)
-        return decode_converse(answer.json, self._make_failures, names, request_id=answer.request_id)
-
-    def _read_usage(self, answer: Mapping[str, Any]) -> Usage:
-        return decode_bedrock_usage(answer.get("usage"))
-
-    def _make_decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:
-        return ConverseStreamDecoder(self._make_failures, BEDROCK_DIALECT.names_back(request.tools), request_id)
+    def _make_decoder(self, request: ChatRequest, request_id: str | None) -> ConverseDecoder:
+        return ConverseDecoder(self._make_failures, BEDROCK_DIALECT.names_back(request.tools), request_id=request_id)
 
     def _list_capabilities(self, model: str) -> Capabilities:  # noqa: ARG002 - all models alike
         return Capabilities(
@@ -504,87 +496,6 @@ def _encode_result(result: ToolResult) -> JsonObject:
     return {"toolResult": {**wire, "status": "error"} if result.is_error else wire}
 
 
-def decode_converse(
-    answer: Mapping[str, Any],
-    failures: Callable[[], Failures],
-    names: Mapping[str, str],
-    *,
-    request_id: str | None = None,
-) -> ChatResponse:
-    """Return an answer of Converse.
-
-    Args:
-        answer: The reply of the server.
-        failures: Makes errors.
-        names: The tools' own names by those on the wire, where they differ.
-        request_id: From the headers.
-
-    Raises:
-        BadResponseError: There is no answer in it.
-    """
-    message = as_mapping(as_mapping(answer.get("output")).get("message"))
-    if not message:
-        raise failures().empty("output", request_id=request_id)
-    reply = _ConverseReply(names)
-    for index, block in enumerate(as_items(message.get("content"))):
-        for _ in reply.read_whole(index, block):
-            pass
-    reply.learn(answer)
-    return reply.finish(failures, request_id)
-
-
-class ConverseStreamDecoder:
-    """Puts an answer together from its events: `feed` each one, then `finish`.
-
-    Args:
-        failures: Makes errors.
-        names: The tools' own names by those on the wire, where they differ.
-        request_id: From the headers.
-    """
-
-    def __init__(self, failures: Callable[[], Failures], names: Mapping[str, str], request_id: str | None) -> None:
-        self._failures = failures
-        self._request_id = request_id
-        self._reply = _ConverseReply(names)
-
-    @property
-    def usage(self) -> Usage:
-        """The usage that the answer tells, as far as it does."""
-        return decode_bedrock_usage(self._reply.fields.get("usage"))
-
-    def feed(self, data: bytes) -> Iterator[StreamEvent]:
-        """Yield the deltas of an event.
-
-        Raises:
-            ProviderError: It tells of a failure.
-            ValueError: It is not JSON.
-        """
-        event = as_mapping(from_json(data))
-        if error := event.get("error"):
-            raise self._failures().reported(error, request_id=self._request_id)
-        for kind, value in event.items():
-            fields = as_mapping(value)
-            index = as_key(fields.get("contentBlockIndex"))
-            if kind == "contentBlockStart":
-                yield from self._reply.begin(index, as_mapping(fields.get("start")))
-            elif kind == "contentBlockDelta":
-                yield from self._reply.more(index, as_mapping(fields.get("delta")))
-            elif kind == "contentBlockStop":
-                yield from self._reply.end(index)
-            else:
-                self._reply.learn(fields)
-
-    def finish(self) -> ResponseDone:
-        """Return the end, with the whole answer.
-
-        Raises:
-            ProviderError: The stream ended before the answer did; the same request may work.
-        """
-        if not self._reply.fields.get("stopReason"):
-            raise self._failures().cut_off(request_id=self._request_id)
-        return ResponseDone(self._reply.finish(self._failures, self._request_id))
-
-
 def decode_bedrock_usage(usage: object) -> Usage:
     """Return the usage that an answer tells; zeros where the server did not say."""
     reported = as_mapping(usage)
@@ -610,33 +521,74 @@ class _Block:
         self.signature = ""
 
 
-class _ConverseReply:
-    """An answer as far as it has come. A whole message is read as blocks that are complete when they begin."""
+class ConverseDecoder(Decoder[Mapping[str, str]]):
+    """Puts an answer together from its events; a whole one is read as blocks that are complete when they begin.
 
-    def __init__(self, names: Mapping[str, str]) -> None:
-        self._names = names
+    It is read by the tools' own names by those on the wire, where they differ.
+    """
+
+    def _begin_answer(self) -> None:
         self._blocks: dict[int | str | None, _Block] = {}
         self._calls = 0
-        self.fields: dict[str, Any] = {}
+        self._fields: dict[str, Any] = {}
 
-    def learn(self, fields: Mapping[str, Any]) -> None:
-        self.fields |= {name: value for name, value in fields.items() if value is not None}
+    @property
+    def usage(self) -> Usage:
+        """The usage that the answer tells, as far as it does."""
+        return decode_bedrock_usage(self._fields.get("usage"))
 
-    def read_whole(self, index: int, block: Mapping[str, Any]) -> Iterator[StreamEvent]:
+    def feed(self, data: bytes) -> Iterator[StreamEvent]:
+        """Yield the deltas of an event."""
+        event = as_mapping(from_json(data))
+        if error := event.get("error"):
+            raise self._failures().reported(error, request_id=self._request_id)
+        for kind, value in event.items():
+            fields = as_mapping(value)
+            index = as_key(fields.get("contentBlockIndex"))
+            if kind == "contentBlockStart":
+                yield from self._begin_block(index, as_mapping(fields.get("start")))
+            elif kind == "contentBlockDelta":
+                yield from self._continue_block(index, as_mapping(fields.get("delta")))
+            elif kind == "contentBlockStop":
+                yield from self._end_block(index)
+            else:
+                self._store_fields(fields)
+
+    def finish(self) -> ResponseDone:
+        """Return the end, with the whole answer."""
+        if not self._fields.get("stopReason"):
+            raise self._failures().cut_off(request_id=self._request_id)
+        return ResponseDone(self._make_response())
+
+    def read_whole(self, answer: Mapping[str, Any]) -> ChatResponse:
+        """Return an answer of Converse."""
+        self._store_fields(answer)
+        message = as_mapping(as_mapping(answer.get("output")).get("message"))
+        if not message:
+            raise self._failures().empty("output", request_id=self._request_id)
+        for index, block in enumerate(as_items(message.get("content"))):
+            for _ in self._read_block(index, block):
+                pass
+        return self._make_response()
+
+    def _store_fields(self, fields: Mapping[str, Any]) -> None:
+        self._fields |= {name: value for name, value in fields.items() if value is not None}
+
+    def _read_block(self, index: int, block: Mapping[str, Any]) -> Iterator[StreamEvent]:
         call = as_mapping(block.get("toolUse"))
         reasoning = as_mapping(as_mapping(block.get("reasoningContent")).get("reasoningText"))
         if "text" in block:
-            yield from self.more(index, block)
+            yield from self._continue_block(index, block)
         elif call and "type" not in call:
-            yield from self.begin(index, {"toolUse": call})
+            yield from self._begin_block(index, {"toolUse": call})
             arguments = call.get("input")
-            yield from self.more(index, {"toolUse": {"input": write_json(arguments) if arguments else "{}"}})
+            yield from self._continue_block(index, {"toolUse": {"input": write_json(arguments) if arguments else "{}"}})
         elif reasoning:
-            yield from self.more(index, {"reasoningContent": reasoning})
+            yield from self._continue_block(index, {"reasoningContent": reasoning})
         else:
             self._blocks[index] = _Block("other", block, self._calls)
 
-    def begin(self, index: int | str | None, start: Mapping[str, Any]) -> Iterator[StreamEvent]:
+    def _begin_block(self, index: int | str | None, start: Mapping[str, Any]) -> Iterator[StreamEvent]:
         for kind, value in start.items():
             began = as_mapping(value)
             is_call = kind == "toolUse" and "type" not in began
@@ -645,7 +597,7 @@ class _ConverseReply:
                 self._calls += 1
                 yield self._make_delta(block, "")
 
-    def more(self, index: int | str | None, delta: Mapping[str, Any]) -> Iterator[StreamEvent]:
+    def _continue_block(self, index: int | str | None, delta: Mapping[str, Any]) -> Iterator[StreamEvent]:
         reasoning = as_mapping(delta.get("reasoningContent"))
         kind = "text" if "text" in delta else "reasoning" if reasoning else "other"
         block = self._blocks.setdefault(index, _Block(kind, {}, self._calls))
@@ -662,33 +614,33 @@ class _ConverseReply:
             yield TextDelta(text) if block.kind == "text" else ReasoningDelta(text)
         block.signature += as_text(reasoning.get("signature"))
         if citation := delta.get("citation"):
-            self.fields.setdefault("citations", []).append(citation)
+            self._fields.setdefault("citations", []).append(citation)
 
-    def end(self, index: int | str | None) -> Iterator[StreamEvent]:
+    def _end_block(self, index: int | str | None) -> Iterator[StreamEvent]:
         """Complete a call for which the server sent no arguments with empty ones."""
         block = self._blocks.get(index)
         if block is not None and block.kind == "toolUse" and not any(block.pieces):
             block.pieces.append("{}")
             yield self._make_delta(block, "{}")
 
-    def finish(self, failures: Callable[[], Failures], request_id: str | None) -> ChatResponse:
-        reason = as_text(self.fields.get("stopReason"))
+    def _make_response(self) -> ChatResponse:
+        reason = as_text(self._fields.get("stopReason"))
         if reason in _UNUSABLE and not self._calls:
             raise BadResponseError(
-                failures().provider,
+                self._failures().provider,
                 f"the model's answer can't be used ({reason}): try again",
                 is_retryable=True,
-                request_id=request_id,
+                request_id=self._request_id,
             )
-        metadata = {name: self.fields[name] for name in (*_METADATA, "citations") if self.fields.get(name)}
+        metadata = {name: self._fields[name] for name in (*_METADATA, "citations") if self._fields.get(name)}
         blocks = list(self._blocks.values())
         return ChatResponse(
             message=AssistantMessage(
                 [self._build_block(block) for block in blocks if block.kind != "text" or block.pieces]
             ),
-            usage=decode_bedrock_usage(self.fields.get("usage")),
+            usage=self.usage,
             stop_reason=_STOP_REASONS.get(reason, "tool_use" if self._calls else "end_turn"),
-            request_id=request_id,
+            request_id=self._request_id,
             metadata=metadata,
             unanswered=_find_unanswered(blocks),
         )
@@ -696,7 +648,7 @@ class _ConverseReply:
     def _make_delta(self, block: _Block, text: str) -> ArgumentsDelta:
         call = as_mapping(block.began.get("toolUse"))
         name = as_text(call.get("name"))
-        return ArgumentsDelta(block.number, as_text(call.get("toolUseId")), self._names.get(name, name), text)
+        return ArgumentsDelta(block.number, as_text(call.get("toolUseId")), self._reading.get(name, name), text)
 
     def _build_block(self, block: _Block) -> AssistantContent:
         if block.kind == "other":

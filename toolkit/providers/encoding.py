@@ -43,6 +43,7 @@ from toolkit.chat import (
     ToolDefinition,
     ToolResult,
     UserMessage,
+    VendorTool,
 )
 from toolkit.errors import ConfigurationError, SchemaError
 from toolkit.json_text import write_json
@@ -512,6 +513,20 @@ def checked_choice(choice: str, tools: Sequence[ToolDefinition]) -> Choice:
     return "one"
 
 
+def list_native_tools(tools: Iterable[ToolDefinition]) -> Mapping[VendorTool, ToolDefinition]:
+    """Return the tools that implement a vendor's own, by their kind; mostly empty.
+
+    Raises:
+        ConfigurationError: Two are of one kind.
+    """
+    found: dict[VendorTool, ToolDefinition] = {}
+    for tool in tools:
+        kind = None if tool.hints is None else tool.hints.native_as
+        if kind is not None and found.setdefault(kind, tool) is not tool:
+            raise ConfigurationError(f"'{found[kind].name}' and '{tool.name}' are both native_as='{kind}': offer one")
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class ToolChange:
     """A change of the tools in mid-conversation: after so many messages some were added, and others removed."""
@@ -533,15 +548,19 @@ def find_tool_changes(request: ChatRequest) -> tuple[Sequence[ToolDefinition], S
     first, changes = offers[0][0], list[ToolChange]()
     known = {tool.name: tool for tool in first}
     for (before, place), (after, _) in pairwise(offers):
-        names, left = {tool.name for tool in before}, {tool.name for tool in after}
         if place > len(request.messages) or any(known.setdefault(tool.name, tool) != tool for tool in after):
             first, changes, known = after, [], {tool.name: tool for tool in after}
             continue
-        added = [tool for tool in after if tool.name not in names]
-        removed = [tool for tool in before if tool.name not in left]
-        if added or removed:
-            changes.append(ToolChange(place, added, removed))
+        change = ToolChange(place, _leave_out(after, before), _leave_out(before, after))
+        if change.added or change.removed:
+            changes.append(change)
     return first, changes
+
+
+def _leave_out(tools: Sequence[ToolDefinition], others: Sequence[ToolDefinition]) -> list[ToolDefinition]:
+    """Return the tools whose names no other has."""
+    names = {tool.name for tool in others}
+    return [tool for tool in tools if tool.name not in names]
 
 
 def strict_format(schema: Mapping[str, Any], *, is_openai: bool) -> tuple[Mapping[str, Any], bool]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import fields, replace
-from typing import Any, get_args
+from typing import Any, Protocol, cast, get_args
 
 import anyio.lowlevel
 
@@ -16,11 +16,13 @@ from toolkit.chat import (
     Capabilities,
     ChatRequest,
     ChatResponse,
+    Message,
     Provider,
     ResponseDone,
     StreamEvent,
     Support,
     Usage,
+    dump_messages,
 )
 from toolkit.chat.provider import (
     ProviderWrapper,
@@ -41,6 +43,44 @@ from toolkit.settings import Duration, check_setting, describe_value, to_seconds
 _SUPPORT = get_args(Support)  # the best first
 _WHOLE = ("end_turn", "tool_use", "stop_sequence")
 _logger = logging.getLogger("toolkit.providers")
+
+
+class _Compacting(Protocol):
+    async def compact(self, messages: Sequence[Message]) -> list[Message]: ...
+
+
+def compact_on_server(
+    provider: Provider, *, max_chars: int = 400_000
+) -> Callable[[Sequence[Message]], Awaitable[Sequence[Message]]]:
+    """Return a compaction by the vendor, once a transcript is too long: `OpenAIResponsesProvider`, `AnthropicProvider`.
+
+    ::
+
+        config = ToolLoopConfig(compaction=compact_on_server(provider))
+
+    The instructions stay, and the user's newest message; the vendor's summary is sealed, for this vendor's models
+    alone. The usage of its requests is not part of the loop's.
+
+    Args:
+        provider: The provider of the loop, or one of the same vendor.
+        max_chars: How long a transcript may be, as JSON, before it is compacted.
+
+    Raises:
+        ConfigurationError: The provider's vendor compacts nothing.
+        ProviderError: From the loop, where the summary can't be had.
+    """
+    check_setting("max_chars", max_chars, int, least=0)
+    if not hasattr(provider, "compact"):
+        raise ConfigurationError(
+            f"{type(provider).__name__} has no compaction of its vendor: OpenAIResponsesProvider and AnthropicProvider "
+            "have; for others use summarize(provider)"
+        )
+    vendor = cast("_Compacting", provider)
+
+    async def compact(transcript: Sequence[Message]) -> Sequence[Message]:
+        return transcript if len(dump_messages(transcript)) <= max_chars else await vendor.compact(transcript)
+
+    return compact
 
 
 class CachedProvider(ProviderWrapper):

@@ -118,6 +118,9 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self.whole(answer)
 
+    def do_GET(self) -> None:
+        self.do_POST()
+
     def whole(self, answer: Answer) -> None:
         body = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()
         self.begin(answer.status, {**answer.headers, "content-type": answer.content_type}, length=len(body))

@@ -36,6 +36,7 @@ from anthropic.types import (
     ThinkingConfigParam,
     ToolUnionParam,
 )
+from anthropic.types.beta import BetaContextManagementConfigParam
 from pydantic_core import from_json
 
 from toolkit.chat import (
@@ -44,6 +45,7 @@ from toolkit.chat import (
     AssistantMessage,
     ChatRequest,
     ChatResponse,
+    Message,
     ReasoningBlock,
     ReasoningDelta,
     ResponseDone,
@@ -64,14 +66,20 @@ from toolkit.providers.adapter import (
     Adapter,
     Decoder,
     Exchange,
-    WholeAnswer,
     checked_key,
     is_of,
     key_for,
+    split_compacted,
     withheld_headers,
 )
-from toolkit.providers.anthropic.encode import ANTHROPIC_DIALECT, ANTHROPIC_SEAL, CacheTime, MessagesEncoder
-from toolkit.providers.encoding import as_count, as_items, as_key, as_mapping, as_text, sealed, usage_details
+from toolkit.providers.anthropic.encode import (
+    ANTHROPIC_SEAL,
+    ANTHROPIC_TOOLS,
+    AnthropicReading,
+    CacheTime,
+    MessagesEncoder,
+)
+from toolkit.providers.encoding import as_count, as_items, as_key, as_mapping, as_text, sealed, unsealed, usage_details
 from toolkit.providers.failures import NO_KEY, Failures
 from toolkit.redaction import without_credentials
 from toolkit.runtime.backend import LoopLocal
@@ -86,14 +94,16 @@ _ANTHROPIC_STOP_REASONS: Mapping[str, StopReason] = {
 }
 _ANTHROPIC_SERVER_BLOCKS = frozenset({"server_tool_use", "mcp_tool_use"})
 _SAID = frozenset({"text", "thinking", "tool_use"})
+OWN_NAMES = frozenset(own["name"] for own in ANTHROPIC_TOOLS.values() if "name" in own)
 _ANTHROPIC_CALL_FIELDS = frozenset({"type", "id", "name", "input"})
-_ANTHROPIC_METADATA = ("id", "stop_sequence", "stop_details", "container", "diagnostics")
+_ANTHROPIC_METADATA = ("id", "stop_sequence", "stop_details", "container", "diagnostics", "context_management")
 _USAGE_METADATA = ("service_tier", "server_tool_use", "speed", "inference_geo")
 
 
 def continue_request(request: ChatRequest, response: ChatResponse) -> ChatRequest | None:
     """Return the request that continues a paused turn; None if the turn is over, or waits for results."""
-    if response.metadata.get("stop_reason") not in PAUSED or response.tool_calls or response.unanswered:
+    is_paused = response.metadata.get("stop_reason") in PAUSED and not request.options.get("compaction")
+    if not is_paused or response.tool_calls or response.unanswered:
         return None
     options = dict(request.options)
     if container := as_mapping(response.metadata.get("container")).get("id"):
@@ -121,99 +131,6 @@ def _add_counts(earlier: object, later: object) -> Mapping[str, int]:
     return {name: sum([as_count(each.get(name)) or 0 for each in both]) for name in {**both[0], **both[1]}}
 
 
-def decode_message(
-    answer: Mapping[str, Any],
-    failures: Callable[[], Failures],
-    names: Mapping[str, str],
-    *,
-    request_id: str | None = None,
-) -> ChatResponse:
-    """Return a message as an answer.
-
-    Args:
-        answer: The reply of the server.
-        failures: Makes errors.
-        names: The tools' own names by those on the wire, where they differ.
-        request_id: From the headers; else the message's own id is taken.
-
-    Raises:
-        BadResponseError: There is no answer in it.
-        ProviderError: It tells of a failure.
-    """
-    if error := answer.get("error"):
-        raise failures().reported(error, request_id=request_id)
-    if not isinstance(answer.get("content"), list):
-        raise failures().empty("content", request_id=request_id)
-    reply = _AnthropicReply(names)
-    reply.learn(answer)
-    for index, block in enumerate(as_items(answer.get("content"))):
-        for _ in reply.begin(index, block):
-            pass
-    return reply.finish(request_id)
-
-
-class AnthropicStreamDecoder:
-    """Turns the events of a message into ours: `feed` each one, then `finish`.
-
-    Args:
-        failures: Makes errors.
-        names: The tools' own names by those on the wire, where they differ.
-        request_id: From the headers; else the message's own id is taken.
-    """
-
-    def __init__(
-        self, failures: Callable[[], Failures], names: Mapping[str, str], *, request_id: str | None = None
-    ) -> None:
-        self._failures = failures
-        self._request_id = request_id
-        self._reply = _AnthropicReply(names)
-        self._is_complete = False
-
-    @property
-    def usage(self) -> Usage:
-        """The usage that the answer tells, as far as it does."""
-        return decode_anthropic_usage(self._reply.usage)
-
-    def feed(self, data: bytes) -> Iterator[StreamEvent]:
-        """Yield the deltas of an event.
-
-        Raises:
-            ProviderError: It tells of a failure.
-            ValueError: It is not JSON.
-        """
-        event = as_mapping(from_json(data))
-        match event.get("type"):
-            case "content_block_delta":
-                yield from self._reply.more(as_key(event.get("index")), as_mapping(event.get("delta")))
-            case "content_block_start":
-                yield from self._reply.begin(as_key(event.get("index")), as_mapping(event.get("content_block")))
-            case "content_block_stop":
-                yield from self._reply.end(as_key(event.get("index")))
-            case "message_start":
-                self._reply.learn(as_mapping(event.get("message")))
-            case "message_delta":
-                delta = as_mapping(event.get("delta"))
-                self._is_complete = self._is_complete or bool(delta.get("stop_reason"))
-                self._reply.learn({**delta, "usage": event.get("usage")})
-                yield from self._reply.explain()
-            case "message_stop":
-                self._is_complete = True
-            case kind if kind == "error" or event.get("error"):
-                raise self._failures().reported(event.get("error") or event, request_id=self._request_id)
-            case _:
-                pass  # a ping, or an unknown event
-
-    def finish(self) -> ResponseDone:
-        """Return the end, with the whole answer.
-
-        Raises:
-            ProviderError: The stream ended before the answer did; the same request may work.
-        """
-        if not self._is_complete:
-            raise self._failures().cut_off(request_id=self._request_id)
-        return ResponseDone(self._reply.finish(self._request_id))
-
-
 def decode_anthropic_usage(usage: object) -> Usage:
     """Return the usage that an answer tells; zeros where the server did not say."""
     reported = as_mapping(usage)
@@ -235,15 +152,33 @@ def decode_anthropic_usage(usage: object) -> Usage:
 class _Block:
     """A block as far as it has come: how it began, and the pieces since."""
 
-    __slots__ = ("began", "citations", "kind", "number", "pieces", "signature")
+    __slots__ = ("began", "citations", "kind", "number", "pieces", "signature", "toolset")
 
     def __init__(self, began: Mapping[str, Any], number: int) -> None:
         self.began = began
         self.kind = as_text(began.get("type"))
+        self.toolset = as_text(began.get("toolset_name")) if self.kind == "tool_use" else ""
         self.number = number
         self.pieces: list[str] = []
         self.signature = [as_text(began.get("signature"))]
         self.citations: list[Any] = list(as_items(began.get("citations")))
+
+    @property
+    def input(self) -> object:
+        """The input of a call of a set of tools; the text itself where that is no JSON."""
+        text = "".join(self.pieces) or "{}"
+        try:
+            return from_json(text)
+        except ValueError:
+            return text
+
+    @property
+    def arguments(self) -> str:
+        """The arguments of a call: of a set of tools the action, by its name, in a list."""
+        if not self.toolset:
+            return "".join(self.pieces) or "{}"
+        action = {"type": as_text(self.began.get("name")), **as_mapping(self.input)}
+        return json.dumps({"actions": [action]}, ensure_ascii=False)
 
     @property
     def is_incomplete(self) -> bool:
@@ -257,24 +192,74 @@ class _Block:
         return False
 
 
-class _AnthropicReply:
-    """An answer as far as it has come. A whole message is read as blocks that are complete when they begin."""
+class AnthropicDecoder(Decoder[AnthropicReading]):
+    """Puts a message together from its events; a whole one is read as blocks that are complete when they begin."""
 
-    def __init__(self, names: Mapping[str, str]) -> None:
-        self._names = names
+    def _begin_answer(self) -> None:
         self._blocks: dict[int | str | None, _Block] = {}
         self._calls = 0
         self._has_text = False
+        self._is_complete = False
         self._metadata: dict[str, Any] = {}
-        self.usage: dict[str, Any] = {}
+        self._usage: dict[str, Any] = {}
 
-    def learn(self, fields: Mapping[str, Any]) -> None:
+    @property
+    def usage(self) -> Usage:
+        """The usage that the answer tells, as far as it does."""
+        return decode_anthropic_usage(self._usage)
+
+    def feed(self, data: bytes) -> Iterator[StreamEvent]:
+        """Yield the deltas of an event."""
+        event = as_mapping(from_json(data))
+        match event.get("type"):
+            case "content_block_delta":
+                yield from self._continue_block(as_key(event.get("index")), as_mapping(event.get("delta")))
+            case "content_block_start":
+                yield from self._begin_block(as_key(event.get("index")), as_mapping(event.get("content_block")))
+            case "content_block_stop":
+                yield from self._end_block(as_key(event.get("index")))
+            case "message_start":
+                self._store_fields(as_mapping(event.get("message")))
+            case "message_delta":
+                delta = as_mapping(event.get("delta"))
+                self._is_complete = self._is_complete or bool(delta.get("stop_reason"))
+                self._store_fields({**delta, "usage": event.get("usage")})
+                if text := self._find_explanation():
+                    yield TextDelta(text)
+            case "message_stop":
+                self._is_complete = True
+            case kind if kind == "error" or event.get("error"):
+                raise self._failures().reported(event.get("error") or event, request_id=self._request_id)
+            case _:
+                pass  # a ping, or an unknown event
+
+    def finish(self) -> ResponseDone:
+        """Return the end, with the whole answer."""
+        if not self._is_complete:
+            raise self._failures().cut_off(request_id=self._request_id)
+        return ResponseDone(self._make_response())
+
+    def read_whole(self, answer: Mapping[str, Any]) -> ChatResponse:
+        """Return a message as an answer."""
+        self._store_fields(answer)
+        if error := answer.get("error"):
+            raise self._failures().reported(error, request_id=self._request_id)
+        if not isinstance(answer.get("content"), list):
+            raise self._failures().empty("content", request_id=self._request_id)
+        for index, block in enumerate(as_items(answer.get("content"))):
+            for _ in self._begin_block(index, block):
+                pass
+        return self._make_response()
+
+    def _store_fields(self, fields: Mapping[str, Any]) -> None:
         """Store the fields outside the blocks; later values replace earlier ones."""
         self._metadata |= {name: value for name, value in fields.items() if value is not None}
-        self.usage |= {name: value for name, value in as_mapping(fields.get("usage")).items() if value is not None}
+        self._usage |= {name: value for name, value in as_mapping(fields.get("usage")).items() if value is not None}
 
-    def begin(self, index: int | str | None, began: Mapping[str, Any]) -> Iterator[StreamEvent]:
+    def _begin_block(self, index: int | str | None, began: Mapping[str, Any]) -> Iterator[StreamEvent]:
         block = self._blocks[index] = _Block(began, self._calls)
+        if block.toolset and block.toolset not in self._reading.sets:
+            block.kind = f"{block.toolset}_tool_use"  # no tool of the application's
         match block.kind:
             case "text":
                 yield from self._add_text(block, TextDelta, began.get("text"))
@@ -283,11 +268,12 @@ class _AnthropicReply:
             case "tool_use":
                 self._calls += 1
                 arguments = began.get("input")
-                yield self._add_arguments(block, json.dumps(arguments, ensure_ascii=False) if arguments else "")
+                block.pieces.append(json.dumps(arguments, ensure_ascii=False) if arguments else "")
+                yield self._make_delta(block, "" if block.toolset else block.pieces[-1])
             case _:
                 pass
 
-    def more(self, index: int | str | None, delta: Mapping[str, Any]) -> Iterator[StreamEvent]:
+    def _continue_block(self, index: int | str | None, delta: Mapping[str, Any]) -> Iterator[StreamEvent]:
         block = self._blocks.get(index)
         if block is None:
             return
@@ -295,36 +281,35 @@ class _AnthropicReply:
             case "text_delta":
                 yield from self._add_text(block, TextDelta, delta.get("text"))
             case "input_json_delta" if block.kind == "tool_use":
-                yield self._add_arguments(block, as_text(delta.get("partial_json")))
+                block.pieces.append(as_text(delta.get("partial_json")))
+                if not block.toolset:
+                    yield self._make_delta(block, block.pieces[-1])
             case "input_json_delta":
                 block.pieces.append(as_text(delta.get("partial_json")))
             case "thinking_delta":
                 yield from self._add_text(block, ReasoningDelta, delta.get("thinking"))
             case "signature_delta":
                 block.signature.append(as_text(delta.get("signature")))
+            case "compaction_delta":
+                block.began = {**block.began, **{name: value for name, value in delta.items() if name != "type"}}
             case "citations_delta":
                 block.citations.append(delta.get("citation"))
             case _:
                 pass
 
-    def end(self, index: int | str | None) -> Iterator[StreamEvent]:
-        """Complete a call for which the server sent no arguments with empty ones."""
+    def _end_block(self, index: int | str | None) -> Iterator[StreamEvent]:
+        """Complete a call: of a set of tools, or one for which the server sent no arguments, with empty ones."""
         block = self._blocks.get(index)
-        if block is not None and block.kind == "tool_use" and not any(block.pieces):
-            yield self._add_arguments(block, "{}")
+        if block is not None and block.kind == "tool_use" and (block.toolset or not any(block.pieces)):
+            yield self._make_delta(block, block.arguments)
 
-    def explain(self) -> Iterator[StreamEvent]:
-        """Give the reason of a refusal if the model gave none itself."""
-        if text := self._find_explanation():
-            yield TextDelta(text)
-
-    def finish(self, request_id: str | None) -> ChatResponse:
+    def _make_response(self) -> ChatResponse:
         reason = as_text(self._metadata.get("stop_reason"))
         stop_reason = _ANTHROPIC_STOP_REASONS.get(reason, "tool_use" if self._calls else "end_turn")
         blocks = [block for block in self._blocks.values() if stop_reason != "max_tokens" or not block.is_incomplete]
         content = self._build_content(blocks)
         metadata = {name: self._metadata[name] for name in _ANTHROPIC_METADATA if self._metadata.get(name)}
-        metadata |= {name: self.usage[name] for name in _USAGE_METADATA if self.usage.get(name)}
+        metadata |= {name: self._usage[name] for name in _USAGE_METADATA if self._usage.get(name)}
         if citations := [citation for block in self._blocks.values() for citation in block.citations]:
             metadata["citations"] = citations
         if reason in ("model_context_window_exceeded", *PAUSED):
@@ -334,10 +319,10 @@ class _AnthropicReply:
             content.append(ReasoningBlock(encrypted=sealed(ANTHROPIC_SEAL, {"container": container})))
         return ChatResponse(
             message=AssistantMessage(content),
-            usage=decode_anthropic_usage(self.usage),
+            usage=self.usage,
             stop_reason=stop_reason,
             model=as_text(self._metadata.get("model")),
-            request_id=request_id or as_text(self._metadata.get("id")) or None,
+            request_id=self._request_id or as_text(self._metadata.get("id")) or None,
             metadata=metadata,
             unanswered=_find_unanswered(blocks),
         )
@@ -365,13 +350,12 @@ class _AnthropicReply:
             self._has_text = self._has_text or block.kind == "text"
             yield event(text)
 
-    def _add_arguments(self, block: _Block, text: str) -> ArgumentsDelta:
-        block.pieces.append(text)
+    def _make_delta(self, block: _Block, text: str) -> ArgumentsDelta:
         return ArgumentsDelta(block.number, as_text(block.began.get("id")), self._find_own_name(block), text)
 
     def _find_own_name(self, block: _Block) -> str:
         name = as_text(block.began.get("name"))
-        return self._names.get(name, name)
+        return self._reading.sets[block.toolset] if block.toolset else self._reading.names.get(name, name)
 
     def _find_explanation(self) -> str:
         return "" if self._has_text else as_text(as_mapping(self._metadata.get("stop_details")).get("explanation"))
@@ -384,8 +368,14 @@ class _AnthropicReply:
             case "tool_use":
                 data = {name: value for name, value in block.began.items() if name not in _ANTHROPIC_CALL_FIELDS}
                 data = {name: value for name, value in data.items() if value not in (None, {"type": "direct"})}
+                if block.toolset:
+                    data |= {"name": block.began.get("name"), "input": block.input}
+                elif (name := as_text(block.began.get("name"))) in OWN_NAMES and name in self._reading.names:
+                    data["name"] = name
                 extra = {ANTHROPIC_SEAL: data} if data else None
-                return ToolCall(as_text(block.began.get("id")), self._find_own_name(block), text or "{}", extra=extra)
+                return ToolCall(
+                    as_text(block.began.get("id")), self._find_own_name(block), block.arguments, extra=extra
+                )
             case _:
                 data = dict(block.began)
                 if text:
@@ -408,8 +398,8 @@ def _find_unanswered(blocks: Sequence[_Block]) -> tuple[UnansweredItem, ...]:
 
 
 _BETA_HEADER = "anthropic-beta"
-_TOOL_CHANGES_BETA = "inline-tools-2026-09-15"
 _TAKES_SYSTEM_MESSAGES = re.compile(r"claude-(opus-(4-8|5)|fable-5|mythos-5)")
+_OLD_MODELS = re.compile("claude-(instant|2|3)")
 _ANTHROPIC_URL = "https://api.anthropic.com"
 _VERSION_WITH_TEMPERATURE = "2023-06-01"
 _VERTEX_VERSION = "2026-10-21"
@@ -424,11 +414,14 @@ class AnthropicOptions(TypedDict, total=False):
     ``thinking`` asks for reasoning, as in ``{"thinking": {"type": "adaptive", "display": "summarized"}}``.
     ``output_config`` overrides the request's own fields. ``tools`` are those that run at Anthropic's, such as
     ``{"type": "web_search_20260209", "name": "web_search"}``; they stand before the request's own.
+    ``context_management`` has Anthropic clear old results or thoughts, or compact the beginning, as in ``{"edits":
+    [{"type": "clear_tool_uses_20250919"}]}``; what it did is in the metadata of the answer.
     """
 
     cache_control: CacheControlEphemeralParam
     container: str | dict[str, Any]
     inference_geo: str
+    context_management: BetaContextManagementConfigParam
     metadata: MetadataParam
     output_config: OutputConfigParam
     service_tier: Literal["auto", "standard_only"]
@@ -455,6 +448,13 @@ def _make_client(limits: httpx2.Limits, **options: Any) -> AsyncAnthropic:
 
 def _make_on_platform(make: MakeClient, limits: httpx2.Limits) -> PlatformClient:
     return make(_AnthropicHttpClient(limits=limits))
+
+
+def _read_client(client: PlatformClient) -> tuple[str, str, dict[str, str]]:
+    """Return the address, the key and the headers of a client that was given."""
+    key = getattr(client, "api_key", None) or getattr(client, "auth_token", None) or NO_KEY
+    headers = {name: value for name, value in client.default_headers.items() if isinstance(value, str)}
+    return str(client.base_url), key, headers
 
 
 async def _close_client(client: PlatformClient) -> None:
@@ -521,15 +521,11 @@ class AnthropicProvider(Adapter):
         client: PlatformClient | MakeClient | None = None,
     ) -> None:
         make_client = client if callable(client) else None
-        if make_client is not None:
-            client = make_client(_AnthropicHttpClient())
-        client = cast("PlatformClient | None", client)
-        self._given_client = client if make_client is None else None
-        self._vertex = client if isinstance(client, AsyncAnthropicVertex) else None
-        if client is not None:
-            base_url = str(client.base_url)
-            api_key = getattr(client, "api_key", None) or getattr(client, "auth_token", None) or NO_KEY
-            headers = {name: value for name, value in client.default_headers.items() if isinstance(value, str)}
+        given = cast("PlatformClient | None", client) if make_client is None else make_client(_AnthropicHttpClient())
+        self._given_client = given if make_client is None else None
+        self._vertex = given if isinstance(given, AsyncAnthropicVertex) else None
+        if given is not None:
+            base_url, api_key, headers = _read_client(given)
         super().__init__(
             model,
             name=name,
@@ -548,12 +544,15 @@ class AnthropicProvider(Adapter):
             advice="; for other credentials pass a client of your own",
         )
         self._api_key = checked_key(key, name)
-        self._secrets = (*self._secrets, *[str(getattr(client, name, None) or "") for name in _CLOUD_SECRETS])
-        self._set_up_clients(make_client, is_given=client is not None)
+        self._secrets = (*self._secrets, *[str(getattr(given, name, None) or "") for name in _CLOUD_SECRETS])
+        self._set_up_clients(make_client, is_given=given is not None)
         version = {"anthropic_version": _VERTEX_VERSION} if self._vertex else {}
-        if takes_system_messages is None:
-            is_own = make_client is None and is_of(self._base_url, *_ANTHROPIC_HOSTS)
-            takes_system_messages = is_own and _TAKES_SYSTEM_MESSAGES.match(model) is not None
+        is_own = make_client is None and is_of(self._base_url, *_ANTHROPIC_HOSTS)
+        takes_system_messages = (
+            is_own and _TAKES_SYSTEM_MESSAGES.match(model) is not None
+            if takes_system_messages is None
+            else takes_system_messages
+        )
         self._takes_system_messages = takes_system_messages
         self._encoder = MessagesEncoder(
             model=None if self._vertex else model,
@@ -562,6 +561,7 @@ class AnthropicProvider(Adapter):
             cache=cache,
             takes_temperature=_takes_temperature(self._base_url, headers, is_on_cloud=make_client is not None),
             takes_system_messages=takes_system_messages,
+            has_own_tools=_OLD_MODELS.search(model) is None,
         )
 
     def _set_up_clients(self, make_client: MakeClient | None, *, is_given: bool) -> None:
@@ -579,17 +579,24 @@ class AnthropicProvider(Adapter):
         )
 
     def _list_capabilities(self, model: str) -> Capabilities:
-        is_old = re.search(r"claude-(instant|2|3)", model) is not None
+        is_old = _OLD_MODELS.search(model) is not None
         new: Support = "unused" if is_old else "native"
+        own: Support = "emulated" if is_old else "native"
         return Capabilities(
             sound="refused",
             media_in_results="native",
             files="native",
             cache_marks="native",
-            examples="emulated" if is_old else "native",
+            examples=own,
             eager_arguments=new,
             code_callers=new,
-            deferred_tools="emulated" if is_old else "native",
+            deferred_tools=own,
+            shell_tool=own,
+            editor_tool=own,
+            memory_tool=own,
+            computer_tool=own,
+            browser_tool=own,
+            compaction="native",
             tool_changes="native" if self._takes_system_messages else "unused",
             source="https://platform.claude.com/docs/en/agents-and-tools/tool-use/overview",
         )
@@ -632,33 +639,36 @@ class AnthropicProvider(Adapter):
         if answer is not None:
             yield ResponseDone(answer)
 
+    async def compact(self, messages: Sequence[Message]) -> list[Message]:
+        """Return a transcript that begins with Anthropic's summary of another; see `compact_on_server`.
+
+        Raises:
+            ProviderError: Or a subclass.
+        """
+        head, rest, newest = split_compacted(messages)
+        if not rest:
+            return list(messages)
+        request = ChatRequest(messages=[*head, *rest], options={"compaction": {"type": "summarize"}})
+        response = await super().generate(request)
+        sealed_blocks = [block for block in response.message.content if isinstance(block, ReasoningBlock)]
+        summaries = [unsealed(ANTHROPIC_SEAL, block.encrypted or "") for block in sealed_blocks]
+        if not any(data and data.get("content") for data in summaries):
+            return list(messages)  # the block says so where no summary could be made
+        return [*head, response.message, *newest]
+
     async def _encode_request(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:
-        send = partial(self._post_body, betas=self._list_betas(request))
+        send = partial(self._post_body, betas=self._encoder.list_betas(request))
         exchange = Exchange(send=send, failures=self._make_failures, raised=AnthropicError)
         return exchange, self._encoder.encode(request, streams=streams)
 
-    def _decode_answer(self, answer: WholeAnswer, request: ChatRequest) -> ChatResponse:
-        names = ANTHROPIC_DIALECT.names_back(request.tools)
-        return decode_message(answer.json, self._make_failures, names, request_id=answer.request_id)
-
-    def _read_usage(self, answer: Mapping[str, Any]) -> Usage:
-        return decode_anthropic_usage(answer.get("usage"))
-
-    def _make_decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:
-        return AnthropicStreamDecoder(
-            self._make_failures, ANTHROPIC_DIALECT.names_back(request.tools), request_id=request_id
-        )
+    def _make_decoder(self, request: ChatRequest, request_id: str | None) -> AnthropicDecoder:
+        return AnthropicDecoder(self._make_failures, self._encoder.reading_of(request), request_id=request_id)
 
     def _find_vertex_path(self, client: AsyncAnthropicVertex, *, streams: bool) -> str:
         # Where the SDK makes the body itself, it reads model and stream out of it.
         verb = "streamRawPredict" if streams else "rawPredict"
         place = f"/projects/{client.project_id}/locations/{client.region}"
         return f"{place}/publishers/anthropic/models/{quote(self.model, safe='@')}:{verb}"
-
-    def _list_betas(self, request: ChatRequest) -> tuple[str, ...]:
-        """Return the betas of the API that a request needs, by its fields."""
-        betas = [_TOOL_CHANGES_BETA] if request.earlier_tools and self._takes_system_messages else []
-        return tuple(betas)
 
     async def _post_body(
         self, body: bytes, *, streams: bool, timeout: float | None, betas: Sequence[str] = ()

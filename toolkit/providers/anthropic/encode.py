@@ -15,8 +15,9 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Literal, TypeAlias, assert_never, cast
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Literal, NamedTuple, TypeAlias, assert_never, cast
 
 from anthropic import transform_schema
 
@@ -36,6 +37,7 @@ from toolkit.chat import (
     ToolHints,
     ToolResult,
     UserMessage,
+    VendorTool,
 )
 from toolkit.chat.request import describe_with_hints
 from toolkit.errors import ConfigurationError
@@ -47,6 +49,7 @@ from toolkit.providers.encoding import (
     JsonObject,
     ToolChange,
     arguments_object,
+    as_items,
     as_mapping,
     as_text,
     as_user_text,
@@ -58,6 +61,7 @@ from toolkit.providers.encoding import (
     find_tool_changes,
     join_by_role,
     join_list,
+    list_native_tools,
     source_of,
     split_system,
     stop_texts,
@@ -80,6 +84,20 @@ CODE_TOOL: Mapping[str, str] = {"type": "code_execution_20260120", "name": "code
 """The tool in which the model runs code at Anthropic's; tools that code may call name it as their caller."""
 SEARCH_TOOL: Mapping[str, str] = {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"}
 """The tool by which the model finds deferred tools."""
+_TOOL_CHANGES_BETA = "inline-tools-2026-09-15"
+_EDIT_BETAS = {"clear": "context-management-2025-06-27", "compact": "compact-2026-01-12"}
+_COMPACTION_BETAS = {"": "", "signed": "compact-2026-09-04", "edit": "compact-2026-01-12"}
+ANTHROPIC_TOOLS: Mapping[VendorTool, Mapping[str, str]] = {
+    "shell": {"type": "bash_20250124", "name": "bash"},
+    "editor": {"type": "text_editor_20250728", "name": "str_replace_based_edit_tool"},
+    "memory": {"type": "memory_20250818", "name": "memory"},
+    "computer": {"type": "computer_toolset_20260801"},
+    "browser": {"type": "browser_toolset_20260801"},
+}
+"""The tools that Anthropic defines and the application runs, by the kind that `ToolHints.native_as` names.
+
+Those without a name are sets of tools: the model calls one of the set, and the call names the set.
+"""
 _CALLERS = {"model": "direct", "code": CODE_TOOL["type"]}
 _ANTHROPIC_OPENING = to_bytes({"type": "text", "text": BEGINNING_LEFT_OUT}, "text")
 
@@ -94,6 +112,7 @@ class MessagesEncoder:
         cache: How long the server caches the prefix; None marks nothing.
         takes_temperature: True where the server knows such a field.
         takes_system_messages: True where the model takes system messages and changes of tools in mid-conversation.
+        has_own_tools: True where the model has the tools that Anthropic defines.
     """
 
     def __init__(
@@ -105,6 +124,7 @@ class MessagesEncoder:
         cache: CacheTime | None = None,
         takes_temperature: bool = False,
         takes_system_messages: bool = False,
+        has_own_tools: bool = True,
     ) -> None:
         self._model = model
         self._defaults = dict(defaults)
@@ -112,8 +132,9 @@ class MessagesEncoder:
         self._mark: JsonObject = {"cache_control": {"type": "ephemeral", "ttl": cache}} if cache else {}
         self._takes_temperature = takes_temperature
         self._takes_system_messages = takes_system_messages
-        self._messages = EncodedOnce(_encode_turn, size_of=lambda encoded: len(encoded[1]))
-        self._tools = encode_tools_once(encode_anthropic_tool)
+        self._messages = EncodedOnce(_encode_turn, size_of=lambda turn: len(turn.blocks))
+        self._has_own_tools = has_own_tools
+        self._tools = encode_tools_once(partial(encode_anthropic_tool, has_own_tools=has_own_tools))
 
     def encode(self, request: ChatRequest, *, streams: bool) -> bytes:
         """Return the body of the request: its `options` over everything, one of None takes the field away.
@@ -129,10 +150,12 @@ class MessagesEncoder:
         body["output_config"] = output or None
         if "thinking" not in body:
             body["thinking"] = _encode_anthropic_thinking(request)
-        encoded = self._messages.all_of(messages)
+        encoded = _name_toolsets(messages, self._messages.all_of(messages))
         if container := _find_container(encoded):
             _keep_container(container, body)
-        spoken = [(role, blocks) for role, blocks, _ in encoded]
+        spoken = [(turn.role, turn.blocks) for turn in encoded]
+        if encoded and encoded[0].compaction:
+            spoken[0] = (USER, spoken[0][1])  # what stands for the beginning is the first block of all
         offered: Sequence[ToolDefinition] = request.tools or ()
         if self._takes_system_messages:
             offered = self._say_instructions(request, messages, spoken)
@@ -143,6 +166,35 @@ class MessagesEncoder:
                 tools[-1] = self._add_mark(tools[-1])
             members["tools"] = join_list(tools)
         return assemble_body(body, members)
+
+    def list_betas(self, request: ChatRequest) -> list[str]:
+        """Return the betas of the API that a request needs, by its fields and by what its messages hold."""
+        options = {**self._defaults, **request.options}
+        edits = as_items(as_mapping(options.get("context_management")).get("edits"))
+        found = {_EDIT_BETAS.get(as_text(edit.get("type")).partition("_")[0], "") for edit in edits}
+        compacted = {turn.compaction for turn in self._messages.all_of(request.messages)}
+        found |= {_COMPACTION_BETAS[kind] for kind in compacted}
+        if options.get("compaction"):
+            found.add(_COMPACTION_BETAS["signed"])
+        if request.earlier_tools and self._takes_system_messages:
+            found.add(_TOOL_CHANGES_BETA)
+        return sorted(found - {""})
+
+    def reading_of(self, request: ChatRequest) -> AnthropicReading:
+        """Return the reader of the answer to a request.
+
+        Raises:
+            ConfigurationError: Two of its tools are native as the same kind.
+        """
+        tools = request.tools or ()
+        names, sets = dict(ANTHROPIC_DIALECT.names_back(tools)), dict[str, str]()
+        for kind, tool in list_native_tools(tools).items() if self._has_own_tools else ():
+            own = ANTHROPIC_TOOLS.get(kind, {})
+            if "name" not in own:
+                sets[kind] = tool.name
+            elif own["name"] != tool.name:
+                names[own["name"]] = tool.name
+        return AnthropicReading(names, sets)
 
     def _encode_settings(self, request: ChatRequest, system: str, *, streams: bool) -> JsonObject:
         if request.temperature is not None and not self._takes_temperature:
@@ -157,7 +209,7 @@ class MessagesEncoder:
             "temperature": request.temperature,
             "stop_sequences": stop_texts(request.stop),
             "stream": streams or None,
-            "tool_choice": _encode_anthropic_tool_choice(request),
+            "tool_choice": _encode_anthropic_tool_choice(request, has_own_tools=self._has_own_tools),
         }
         return {name: value for name, value in settings.items() if value is not None}
 
@@ -210,6 +262,19 @@ class MessagesEncoder:
         return blocks[:-1] + b"," + to_bytes(self._mark, "a mark")[1:] if self._mark else blocks
 
 
+@dataclass(frozen=True, slots=True)
+class AnthropicReading:
+    """The parts of a request that its answer is read by.
+
+    Args:
+        names: The tools' own names by those on the wire, where they differ.
+        sets: The tools' own names by the sets of tools that they implement.
+    """
+
+    names: Mapping[str, str] = field(default_factory=dict[str, str])
+    sets: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
 def encode_anthropic_message(message: Message) -> list[JsonObject]:
     """Return the blocks that a message is on the wire. Pure: the same message gives the same value.
 
@@ -230,12 +295,22 @@ def encode_anthropic_message(message: Message) -> list[JsonObject]:
             assert_never(message)
 
 
-def encode_anthropic_tool(definition: ToolDefinition) -> JsonObject:
+def find_anthropic_tool(definition: ToolDefinition) -> Mapping[str, str] | None:
+    """Return the tool of Anthropic's that is offered in place of a tool; None where there is none."""
+    kind = None if definition.hints is None else definition.hints.native_as
+    return None if kind is None else ANTHROPIC_TOOLS.get(kind)
+
+
+def encode_anthropic_tool(definition: ToolDefinition, *, has_own_tools: bool = True) -> JsonObject:
     """Return a tool as the wire has it; a strict one with its schema as the SDK makes it for strict mode.
 
     Raises:
         SchemaError: Anthropic can't say its schema.
     """
+    if has_own_tools and (own := find_anthropic_tool(definition)) is not None:
+        hints = _encode_hints(definition.hints)
+        hints.pop("eager_input_streaming", None)
+        return {**own, **(hints if "name" in own else {})}
     subject = f"tool '{definition.name}'"
     schema = project_anthropic(definition.parameters, subject=subject)
     without_examples = definition if definition.hints is None else replace(definition, hints=None)
@@ -274,19 +349,40 @@ def _encode_hints(hints: ToolHints | None) -> JsonObject:
     return {name: value for name, value in wire.items() if value is not None}
 
 
-def _encode_turn(message: Message) -> tuple[bytes, bytes, str]:
-    """Return the role, the content, and the container that Anthropic's own tools ran in, if any."""
-    role, container = USER, ""
-    if isinstance(checked_message(message), AssistantMessage):
-        role = _MODEL
-        for block in message.content:
-            if isinstance(block, ReasoningBlock) and block.encrypted is not None:
-                container = as_text((unsealed(ANTHROPIC_SEAL, block.encrypted) or {}).get("container")) or container
-    return role, to_bytes(encode_anthropic_message(message), f"the {message.role} message")[1:-1], container
+class _Turn(NamedTuple):
+    """A message as the wire has it.
+
+    Attributes:
+        role: Of the user, the model or the system.
+        blocks: The blocks, with commas between.
+        container: The container that Anthropic's own tools ran in, if any.
+        compaction: ``signed`` if it is what stands for the messages before, ``edit`` if it holds such a summary.
+    """
+
+    role: bytes
+    blocks: bytes
+    container: str = ""
+    compaction: Literal["", "signed", "edit"] = ""
+
+
+def _encode_turn(message: Message) -> _Turn:
+    blocks = to_bytes(encode_anthropic_message(checked_message(message)), f"the {message.role} message")[1:-1]
+    if not isinstance(message, AssistantMessage):
+        return _Turn(USER, blocks)
+    container = ""
+    compaction: Literal["", "signed", "edit"] = ""
+    for block in message.content:
+        if isinstance(block, ReasoningBlock) and block.encrypted is not None:
+            data = unsealed(ANTHROPIC_SEAL, block.encrypted) or {}
+            container = as_text(data.get("container")) or container
+            if data.get("type") == "compaction":
+                compaction = "signed" if data.get("signature") else "edit"
+    return _Turn(_MODEL, blocks, container, compaction)
 
 
 def _refer_to(tool: ToolDefinition) -> JsonObject:
-    return {"type": "tool_reference", "name": ANTHROPIC_DIALECT.tool_name_of(tool.name)}
+    own = find_anthropic_tool(tool) or {}
+    return {"type": "tool_reference", "name": own.get("name") or ANTHROPIC_DIALECT.tool_name_of(tool.name)}
 
 
 def _find_free_place(spoken: Sequence[tuple[bytes, bytes]], place: int) -> int:
@@ -318,12 +414,22 @@ def _count_latest_instructions(messages: Sequence[Message]) -> int:
     return spoken or 0
 
 
-def _find_container(encoded: Sequence[tuple[bytes, bytes, str]]) -> str:
+def _name_toolsets(messages: Sequence[Message], encoded: list[_Turn]) -> list[_Turn]:
+    """Put the name of a set of tools into the results of its calls."""
+    sets: dict[str, str] = {}
+    for place, message in enumerate(messages):
+        if isinstance(message, AssistantMessage):
+            own = {call.id: as_mapping((call.extra or {}).get(ANTHROPIC_SEAL)) for call in message.tool_calls}
+            sets |= {call_id: name for call_id, data in own.items() if (name := as_text(data.get("toolset_name")))}
+        elif sets and isinstance(message, ToolResult) and message.call_id in sets:
+            named = to_bytes({"toolset_name": sets[message.call_id]}, "a set of tools")
+            encoded[place] = _Turn(USER, b"".join([encoded[place].blocks[:-1], b",", named[1:]]))
+    return encoded
+
+
+def _find_container(encoded: Sequence[_Turn]) -> str:
     """Return the container of the latest reply that had one."""
-    for _, _, container in reversed(encoded):
-        if container:
-            return container
-    return ""
+    return next((turn.container for turn in reversed(encoded) if turn.container), "")
 
 
 def _keep_container(container: str, body: JsonObject) -> None:
@@ -335,7 +441,7 @@ def _keep_container(container: str, body: JsonObject) -> None:
         body["container"] = {"id": container, **as_mapping(cast("object", asked))}
 
 
-def _encode_anthropic_tool_choice(request: ChatRequest) -> JsonObject | None:
+def _encode_anthropic_tool_choice(request: ChatRequest, *, has_own_tools: bool) -> JsonObject | None:
     choice = checked_choice(request.tool_choice, request.tools or ())
     if not request.tools:
         return None
@@ -344,7 +450,12 @@ def _encode_anthropic_tool_choice(request: ChatRequest) -> JsonObject | None:
         case "none":
             return {"type": "none"}
         case "one":
-            wire = {"type": "tool", "name": ANTHROPIC_DIALECT.tool_name_of(request.tool_choice)}
+            chosen = next(tool for tool in request.tools if tool.name == request.tool_choice)
+            own = find_anthropic_tool(chosen) if has_own_tools else None
+            if own is not None and "name" not in own:
+                raise ConfigurationError(f"Anthropic can't be made to use a set of tools: '{chosen.name}'")
+            name = ANTHROPIC_DIALECT.tool_name_of(chosen.name) if own is None else own["name"]
+            wire = {"type": "tool", "name": name}
         case "required":
             wire = {"type": "any"}
         case "auto" if request.parallel_tool_calls is None:
@@ -456,11 +567,11 @@ def _encode_anthropic_assistant(message: AssistantMessage) -> Iterator[JsonObjec
 
 def _encode_anthropic_call(call: ToolCall) -> JsonObject:
     return {
+        "name": ANTHROPIC_DIALECT.tool_name_of(call.name),
+        "input": arguments_object(call.arguments),
         **as_mapping((call.extra or {}).get(ANTHROPIC_SEAL)),
         "type": "tool_use",
         "id": ANTHROPIC_DIALECT.call_id_of(call.id),
-        "name": ANTHROPIC_DIALECT.tool_name_of(call.name),
-        "input": arguments_object(call.arguments),
     }
 
 

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -53,7 +55,6 @@ from toolkit.providers.adapter import (
     Adapter,
     Decoder,
     Exchange,
-    WholeAnswer,
     checked_key,
     is_home,
     is_loopback,
@@ -62,7 +63,7 @@ from toolkit.providers.adapter import (
 )
 from toolkit.providers.encoding import as_bytes, as_count, as_items, as_mapping, as_text, sealed, usage_details
 from toolkit.providers.failures import Failures
-from toolkit.providers.google.encode import GEMINI_DIALECT, GEMINI_SEAL, GenerateEncoder
+from toolkit.providers.google.encode import GEMINI_DIALECT, GEMINI_SEAL, GenerateEncoder, is_new_gemini
 from toolkit.redaction import without_credentials
 from toolkit.runtime.backend import LoopLocal
 from toolkit.settings import Duration
@@ -85,76 +86,10 @@ _UNUSABLE_NOW = frozenset(
 )
 _UNUSABLE = _UNUSABLE_NOW | {"MISSING_THOUGHT_SIGNATURE", "PUP_LIMITED_DISABLED"}
 _GEMINI_SERVER_PARTS = frozenset({"toolCall"})  # sent back with its response; not answered here
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[['\"]([^'\"]*)['\"]\]")
+_PATH = re.compile(rf"\$(?:{_STEP.pattern})+")
+_QUOTE = '"'
 _GEMINI_METADATA = ("citationMetadata", "finishMessage", "groundingMetadata", "safetyRatings", "urlContextMetadata")
-
-
-def decode_answer(
-    answer: Mapping[str, Any],
-    failures: Callable[[], Failures],
-    names: Mapping[str, str],
-    *,
-    request_id: str | None = None,
-) -> ChatResponse:
-    """Return the first candidate as an answer.
-
-    Args:
-        answer: The reply of the server.
-        failures: Makes errors.
-        names: The tools' own names by those on the wire, where they differ.
-        request_id: From the headers; else the response's own id is taken.
-
-    Raises:
-        BadResponseError: There is no answer in it.
-        ContentFilteredError: The request was refused before a model read it.
-        ProviderError: It is an error dressed as a success.
-    """
-    reply = _GeminiReply(failures, names, request_id)
-    for _ in reply.read(answer):
-        pass
-    if not reply.candidate:
-        raise failures().empty("candidates", request_id=request_id)
-    return reply.finish()
-
-
-class GeminiStreamDecoder:
-    """Puts an answer together from its pieces: `feed` each one, then `finish`.
-
-    Args:
-        failures: Makes errors.
-        names: The tools' own names by those on the wire, where they differ.
-        request_id: From the headers; else the response's own id is taken.
-    """
-
-    def __init__(
-        self, failures: Callable[[], Failures], names: Mapping[str, str], *, request_id: str | None = None
-    ) -> None:
-        self._failures = failures
-        self._request_id = request_id
-        self._reply = _GeminiReply(failures, names, request_id)
-
-    @property
-    def usage(self) -> Usage:
-        """The usage that the answer tells, as far as it does."""
-        return decode_gemini_usage(self._reply.answer.get("usageMetadata"))
-
-    def feed(self, data: bytes) -> Iterator[StreamEvent]:
-        """Yield the new deltas of a piece.
-
-        Raises:
-            ProviderError: The piece tells of an error.
-            ValueError: It is not JSON.
-        """
-        return self._reply.read(as_mapping(from_json(data)))
-
-    def finish(self) -> ResponseDone:
-        """Return the end, with the whole answer.
-
-        Raises:
-            ProviderError: The stream ended before the answer did; the same request may work.
-        """
-        if not self._reply.candidate.get("finishReason"):
-            raise self._failures().cut_off(request_id=self._request_id)
-        return ResponseDone(self._reply.finish())
 
 
 def decode_gemini_usage(usage: object, grounding: object = None) -> Usage:
@@ -191,38 +126,167 @@ def _count_modality(modality: str, *lists: object) -> int:
     return sum([as_count(each.get("tokenCount")) or 0 for each in counts])
 
 
-class _GeminiReply:
-    """An answer as far as it has come. A whole answer is read as one large piece."""
+class PartialCall:
+    """A call whose arguments may come in pieces."""
 
-    def __init__(self, failures: Callable[[], Failures], names: Mapping[str, str], request_id: str | None) -> None:
-        self.candidate: dict[str, Any] = {}
-        self._failures = failures
-        self._names = names
-        self._request_id = request_id
-        self.answer: dict[str, Any] = {}
+    def __init__(self, number: int, call: ToolCall) -> None:
+        self.arguments = PartialArguments()
+        self._number = number
+        self._call = call
+        self._pieces: list[str] = []
+
+    def more(self, text: str) -> ArgumentsDelta:
+        """Return the event of some more of the arguments."""
+        self._pieces.append(text)
+        return ArgumentsDelta(self._number, self._call.id, self._call.name, text)
+
+    def make_call(self) -> ToolCall:
+        """Return the call with the arguments that have come."""
+        return replace(self._call, arguments="".join(self._pieces))
+
+
+class PartialArguments:
+    """Writes arguments as JSON while their values come, each with its path: ``$.places[0].name``.
+
+    Values come in the order of the text: what an object or a list holds comes together.
+    """
+
+    def __init__(self) -> None:
+        self._path: tuple[str | int, ...] = ()
+        self._written: set[tuple[str | int, ...]] = set()
+        self._is_text_open = False
+
+    @property
+    def has_begun(self) -> bool:
+        """True where a value has come."""
+        return bool(self._path)
+
+    def write(self, piece: Mapping[str, Any]) -> str:
+        """Return the JSON of a piece, which goes on where the one before ended.
+
+        Raises:
+            ValueError: It names no path, or one to which the text can't go back.
+        """
+        path = _read_path(as_text(piece.get("jsonPath")))
+        text = piece.get("stringValue")
+        goes_on = self._is_text_open and path == self._path
+        begun = "" if goes_on else self._close_text() + self._move_to_path(path)
+        if not isinstance(text, str):
+            self._is_text_open = False
+            value = next((piece[name] for name in ("numberValue", "boolValue") if name in piece), None)
+            return begun + ("" if goes_on else json.dumps(value))
+        escaped = json.dumps(text, ensure_ascii=False)[1:-1]
+        self._is_text_open = bool(piece.get("willContinue"))
+        return f"{begun}{'' if goes_on else _QUOTE}{escaped}{'' if self._is_text_open else _QUOTE}"
+
+    def finish(self) -> str:
+        """Return the end of the JSON."""
+        if not self._path:
+            return "{}"
+        return self._close_text() + _close_containers(self._path, 0)
+
+    def _close_text(self) -> str:
+        was_open, self._is_text_open = self._is_text_open, False
+        return _QUOTE if was_open else ""
+
+    def _move_to_path(self, path: tuple[str | int, ...]) -> str:
+        """Return what stands between the last value and one at a path."""
+        before, self._path = self._path, path
+        shared = 0
+        while shared < min(len(before), len(path)) and before[shared] == path[shared]:
+            shared += 1
+        started = [path[: end + 1] for end in range(shared, len(path))]
+        is_inside = bool(before) and shared == len(before)
+        if not started or is_inside or started[0] in self._written or not _is_next(before[shared:], path[shared:]):
+            raise ValueError(f"the arguments of a call are out of order at {path}")
+        self._written.update(started)
+        pieces = [_close_containers(before, shared + 1), ", "] if before else ["{"]
+        for depth, name in enumerate(path[shared:]):
+            if depth:
+                pieces.append("[" if isinstance(name, int) else "{")
+            if isinstance(name, str):
+                pieces += [json.dumps(name, ensure_ascii=False), ": "]
+        return "".join(pieces)
+
+
+def _read_path(text: str) -> tuple[str | int, ...]:
+    if not _PATH.fullmatch(text):
+        raise ValueError(f"'{text}' is no path of an argument")
+    steps = _STEP.findall(text)
+    return tuple([int(index) if index else plain or quoted for plain, index, quoted in steps])
+
+
+def _is_next(before: Sequence[str | int], path: Sequence[str | int]) -> bool:
+    """Return whether the items of lists follow one another on the way to a path, the first of them by those before."""
+    if before and isinstance(before[0], int) != isinstance(path[0], int):
+        return False
+    counts = [before[0] + 1 if before and isinstance(before[0], int) else 0, *[0] * len(path)]
+    return all(isinstance(name, str) or name == count for name, count in zip(path, counts, strict=False))
+
+
+def _close_containers(path: Sequence[str | int], start: int) -> str:
+    return "".join(["]" if isinstance(name, int) else "}" for name in reversed(path[start:])])
+
+
+class GeminiDecoder(Decoder[Mapping[str, str]]):
+    """Puts an answer together from its pieces; a whole one is read as one large piece.
+
+    It is read by the tools' own names by those on the wire, where they differ.
+    """
+
+    def _begin_answer(self) -> None:
+        self._candidate: dict[str, Any] = {}
+        self._answer: dict[str, Any] = {}
         self._content: list[AssistantContent] = []
         self._spoken: list[str] = []
         self._is_thought = False
         self._calls = 0
+        self._open: PartialCall | None = None  # the call whose arguments come in pieces
         self._other: list[tuple[str, Mapping[str, Any]]] = []  # parts without a counterpart here
 
-    def read(self, piece: Mapping[str, Any]) -> Iterator[StreamEvent]:
+    @property
+    def usage(self) -> Usage:
+        """The usage that the answer tells, as far as it does."""
+        return decode_gemini_usage(self._answer.get("usageMetadata"), self._candidate.get("groundingMetadata"))
+
+    def feed(self, data: bytes) -> Iterator[StreamEvent]:
+        """Yield the new deltas of a piece."""
+        return self._read_piece(as_mapping(from_json(data)))
+
+    def finish(self) -> ResponseDone:
+        """Return the end, with the whole answer."""
+        if not self._candidate.get("finishReason"):
+            raise self._failures().cut_off(request_id=self._request_id)
+        return ResponseDone(self._make_response())
+
+    def read_whole(self, answer: Mapping[str, Any]) -> ChatResponse:
+        """Return the first candidate as an answer; a request that a filter refused is a `ContentFilteredError`."""
+        for _ in self._read_piece(answer):
+            pass
+        if not self._candidate:
+            raise self._failures().empty("candidates", request_id=self._request_id)
+        return self._make_response()
+
+    def _read_piece(self, piece: Mapping[str, Any]) -> Iterator[StreamEvent]:
         if error := piece.get("error"):
             raise self._failures().reported(error, request_id=self._request_id)
-        self.answer |= {name: value for name, value in piece.items() if name != "candidates" and value is not None}
+        self._answer |= {name: value for name, value in piece.items() if name != "candidates" and value is not None}
         candidates = as_items(piece.get("candidates"))
         if not candidates:
             self._check_feedback(as_mapping(piece.get("promptFeedback")))
             return
-        self.candidate |= {name: value for name, value in candidates[0].items() if value is not None}
+        self._candidate |= {name: value for name, value in candidates[0].items() if value is not None}
         for part in as_items(as_mapping(candidates[0].get("content")).get("parts")):
             yield from self._read_part(part)
 
-    def finish(self) -> ChatResponse:
+    def _make_response(self) -> ChatResponse:
         self._end_text()
-        reason = as_text(self.candidate.get("finishReason"))
-        metadata = {name: self.candidate[name] for name in _GEMINI_METADATA if self.candidate.get(name)}
-        if tier := as_text(as_mapping(self.answer.get("usageMetadata")).get("trafficType")):
+        reason = as_text(self._candidate.get("finishReason"))
+        if self._open is not None:  # the end of its arguments never came
+            self._content.append(self._open.make_call())
+            reason = "MAX_TOKENS"
+        metadata = {name: self._candidate[name] for name in _GEMINI_METADATA if self._candidate.get(name)}
+        if tier := as_text(as_mapping(self._answer.get("usageMetadata")).get("trafficType")):
             metadata["service_tier"] = tier.lower().removeprefix("on_demand_")
         if reason in _UNUSABLE and not self._calls:
             message = as_text(metadata.get("finishMessage"))
@@ -239,10 +303,10 @@ class _GeminiReply:
             metadata["finishReason"], stop_reason = reason, "max_tokens" if self._calls else "end_turn"
         return ChatResponse(
             message=AssistantMessage(self._content),
-            usage=decode_gemini_usage(self.answer.get("usageMetadata"), self.candidate.get("groundingMetadata")),
+            usage=self.usage,
             stop_reason="tool_use" if self._calls and stop_reason == "end_turn" else stop_reason,
-            model=as_text(self.answer.get("modelVersion")),
-            request_id=self._request_id or as_text(self.answer.get("responseId")) or None,
+            model=as_text(self._answer.get("modelVersion")),
+            request_id=self._request_id or as_text(self._answer.get("responseId")) or None,
             metadata=metadata,
             unanswered=self._find_unanswered(),
         )
@@ -273,7 +337,7 @@ class _GeminiReply:
         signature = as_text(part.get("thoughtSignature"))
         if "functionCall" in part:
             self._end_text()
-            yield self._read_call(as_mapping(part["functionCall"]), signature)
+            yield from self._read_call(as_mapping(part["functionCall"]), signature)
             return
         if isinstance(part.get("text"), str):
             yield from self._add_text(part["text"], is_thought=bool(part.get("thought")))
@@ -295,22 +359,24 @@ class _GeminiReply:
             self._end_text()
             self._content.append(ReasoningBlock(encrypted=_seal_part(thoughtSignature=signature)))
 
-    def _read_call(self, call: Mapping[str, Any], signature: str) -> ArgumentsDelta:
-        if "partialArgs" in call or call.get("willContinue"):
-            raise BadResponseError(
-                self._failures().provider,
-                "the arguments of a call came in pieces, which is only understood of whole ones: leave "
-                "stream_function_call_arguments out of the options",
-                request_id=self._request_id,
-            )
-        name = as_text(call.get("name"))
-        arguments = json.dumps(as_mapping(call.get("args")), ensure_ascii=False)
-        # As in Google's endpoint for chat completions, so that a transcript may continue there.
-        extra = {"extra_content": {GEMINI_SEAL: {"thought_signature": signature}}} if signature else None
-        made = ToolCall(as_text(call.get("id")), self._names.get(name, name), arguments, extra=extra)
-        self._content.append(made)
-        self._calls += 1
-        return ArgumentsDelta(self._calls - 1, made.id, made.name, arguments)
+    def _read_call(self, call: Mapping[str, Any], signature: str) -> Iterator[StreamEvent]:
+        opened = self._open
+        if opened is None:
+            name = as_text(call.get("name"))
+            # As in Google's endpoint for chat completions, so that a transcript may continue there.
+            extra = {"extra_content": {GEMINI_SEAL: {"thought_signature": signature}}} if signature else None
+            made = ToolCall(as_text(call.get("id")), self._reading.get(name, name), "", extra=extra)
+            opened = self._open = PartialCall(self._calls, made)
+            self._calls += 1
+        for piece in as_items(call.get("partialArgs")):
+            yield opened.more(opened.arguments.write(piece))
+        if call.get("willContinue"):
+            return
+        whole = as_mapping(call.get("args"))
+        is_whole = whole and not opened.arguments.has_begun
+        yield opened.more(json.dumps(whole, ensure_ascii=False) if is_whole else opened.arguments.finish())
+        self._content.append(opened.make_call())
+        self._open = None
 
     def _add_text(self, text: str, *, is_thought: bool) -> Iterator[StreamEvent]:
         if not text:
@@ -443,7 +509,7 @@ class GoogleProvider(Adapter):
             )
         self._api_key = None if key is None else checked_key(key, name)
         self._given_client = http_client
-        self._encoder = GenerateEncoder(model=model, defaults=options or {})
+        self._encoder = GenerateEncoder(model=model, defaults=options or {}, is_vertex=self._is_vertex)
         self._drafts = self._make_drafts(
             api_version, {"project": project, "location": location, "credentials": credentials}
         )
@@ -473,18 +539,12 @@ class GoogleProvider(Adapter):
         draft = await self._draft_request(self._encoder.settings(request), self._find_timeout(request))
         return self._make_exchange(draft), self._encoder.body(request, _read_settings(draft))
 
-    def _decode_answer(self, answer: WholeAnswer, request: ChatRequest) -> ChatResponse:
-        names = GEMINI_DIALECT.names_back(request.tools)
-        return decode_answer(answer.json, self._make_failures, names, request_id=answer.request_id)
+    def _make_decoder(self, request: ChatRequest, request_id: str | None) -> GeminiDecoder:
+        return GeminiDecoder(self._make_failures, GEMINI_DIALECT.names_back(request.tools), request_id=request_id)
 
-    def _read_usage(self, answer: Mapping[str, Any]) -> Usage:
-        return decode_gemini_usage(answer.get("usageMetadata"))
-
-    def _make_decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:
-        return GeminiStreamDecoder(self._make_failures, GEMINI_DIALECT.names_back(request.tools), request_id=request_id)
-
-    def _list_capabilities(self, model: str) -> Capabilities:  # noqa: ARG002 - all models alike
+    def _list_capabilities(self, model: str) -> Capabilities:
         return Capabilities(
+            media_in_results="native" if is_new_gemini(model) else "emulated",
             one_call_at_a_time="emulated",
             sound="native",
             files="native",

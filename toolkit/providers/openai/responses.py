@@ -18,14 +18,15 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from hashlib import sha256
 from operator import itemgetter
 from types import MappingProxyType
-from typing import Any, assert_never, cast
+from typing import Any, Literal, Unpack, assert_never, cast
 
-from openai import AsyncOpenAI
+from openai import OpenAIError
 from pydantic_core import from_json
 
 from toolkit.chat import (
@@ -56,11 +57,12 @@ from toolkit.chat import (
 )
 from toolkit.chat.request import Capabilities, Support, describe_with_hints
 from toolkit.errors import ConfigurationError
-from toolkit.providers.adapter import MOST_CONNECTIONS, Decoder, Exchange, WholeAnswer
+from toolkit.providers.adapter import Decoder, Exchange, split_compacted
 from toolkit.providers.encoding import (
     Dialect,
     EncodedOnce,
     JsonObject,
+    ToolChange,
     arguments_object,
     arguments_text,
     as_bytes,
@@ -84,14 +86,19 @@ from toolkit.providers.encoding import (
     unsealed,
     usage_details,
 )
-from toolkit.providers.failures import Failures
-from toolkit.providers.openai.client import KeySource, OpenAIClient
-from toolkit.providers.servers import CompatibleServer
+from toolkit.providers.openai.background import BackgroundExchange
+from toolkit.providers.openai.client import OpenAIClient, OpenAISettings
+from toolkit.providers.openai.own_tools import (
+    RESPONSES_SEAL,
+    answer_own_call,
+    find_openai_tool,
+    list_own_tools,
+    read_own_call,
+    sealed_item,
+)
 from toolkit.schema import project_openai_strict
-from toolkit.settings import Duration
 
 _WITHOUT_REASONING = re.compile(r"(ft:)?(gpt-3|gpt-4|chatgpt|gpt-5(\.\d)?-chat)")
-RESPONSES_SEAL = "openai-responses"
 RESPONSES_DIALECT = Dialect(longest_call_id=64)
 _RESPONSES_LAID_OVER = ("reasoning", "text")
 MESSAGE_ITEMS = frozenset({"function_call", "image_generation_call", "message", "reasoning"})
@@ -141,19 +148,16 @@ class OpenAIResponsesProvider(OpenAIClient):
 
     Args:
         model: The model's name as the server knows it.
-        api_key: As for `OpenAIProvider`.
-        base_url: Where the server is, mostly ending in ``/v1``. None takes ``OPENAI_BASE_URL``, else OpenAI's own.
-        timeout: Seconds for a request that doesn't set its own, to the end of its answer; None leaves it to the SDK,
-            which waits ten minutes for each piece.
-        headers: Sent with each request.
         options: Fields for each request, such as `ResponsesOptions`; `ChatRequest.options` go over them.
         seals_reasoning: True to ask for sealed reasoning; None means yes, but for the models of OpenAI that don't
             reason, which refuse to be asked.
-        max_connections: The most connections of one event loop; more requests wait for one.
-        name: The name in errors; None means that of the server.
-        server: A server that speaks this format, such as ``SERVERS["azure"]``; None means OpenAI, or `base_url`.
-        client: A client of your own, for a proxy; it is not closed, and `api_key`, `base_url` and
-            `headers` are its own matter.
+        stores_history: True to have OpenAI store the conversation: a request names the response before it and holds
+            only what is new, unless the transcript was changed since. A ``conversation`` in `options` does so, too.
+        background: True to have OpenAI make the responses in the background, which it stores while they are made: they
+            are polled, or streamed over as many connections as it takes, and cancelled with the run. A mapping, such as
+            one of `shelve`, holds the ids of responses that are not done, so that a request that is made again after a
+            restart goes on with its response; it is used on the event loop. None leaves it to `options`.
+        settings: See `OpenAISettings`.
 
     Raises:
         ProviderAuthError: There is no key and the server is not on this machine.
@@ -167,58 +171,72 @@ class OpenAIResponsesProvider(OpenAIClient):
         self,
         model: str,
         *,
-        api_key: KeySource | None = None,
-        base_url: str | None = None,
-        timeout: Duration | None = None,
-        headers: Mapping[str, str] | None = None,
         options: Mapping[str, Any] | None = None,
         seals_reasoning: bool | None = None,
-        max_connections: int = MOST_CONNECTIONS,
-        name: str | None = None,
-        server: CompatibleServer | None = None,
-        client: AsyncOpenAI | None = None,
+        stores_history: bool = False,
+        background: bool | MutableMapping[str, str] | None = None,
+        **settings: Unpack[OpenAISettings],
     ) -> None:
-        super().__init__(
-            model,
-            api_key=api_key,
-            base_url=base_url,
-            timeout=timeout,
-            headers=headers,
-            max_connections=max_connections,
-            name=name,
-            server=server,
-            client=client,
-        )
-        defaults: dict[str, Any] = {"store": False}
+        super().__init__(model, **settings)
+        defaults: dict[str, Any] = {"store": stores_history}
         if seals_reasoning or (seals_reasoning is None and not _WITHOUT_REASONING.match(model)):
             defaults["include"] = ["reasoning.encrypted_content"]
+        self._started = background if isinstance(background, MutableMapping) else dict[str, str]()
+        self._under_way = set[str]()
+        if background is not None:
+            defaults["background"] = background is not False
         self._encoder = ResponsesEncoder(
-            model=model, defaults=defaults, options=options or {}, is_openai=self._dialect.is_openai
+            model=model,
+            defaults=defaults,
+            options=options or {},
+            is_openai=self._dialect.is_openai,
+            stores_history=stores_history,
         )
+
+    async def compact(self, messages: Sequence[Message]) -> list[Message]:
+        """Return a transcript of the user's messages and OpenAI's summary of the others; see `compact_on_server`.
+
+        Raises:
+            ProviderError: Or a subclass.
+        """
+        head, rest, newest = split_compacted(messages)
+        if not rest:
+            return list(messages)
+        body = self._encoder.encode_compaction(head, rest)
+        answer = await self._make_exchange_below("/compact").ask(body, timeout=self._timeout)
+        items = [item for item in as_items(answer.json.get("output")) if item.get("type") != "message"]
+        if not items:
+            raise self._make_failures().empty("output", request_id=answer.request_id)
+        summary = AssistantMessage([ReasoningBlock(encrypted=sealed(RESPONSES_SEAL, item)) for item in items])
+        return [*head, *[message for message in rest if isinstance(message, UserMessage)], summary, *newest]
 
     async def _encode_request(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:
-        return self._make_exchange(), self._encoder.encode(request, streams=streams)
-
-    def _decode_answer(self, answer: WholeAnswer, request: ChatRequest) -> ChatResponse:
-        names = RESPONSES_DIALECT.names_back(request.tools)
-        return decode_response(
-            answer.json,
-            self._make_failures,
-            names,
-            freeform=find_freeform(request.tools),
-            request_id=answer.request_id,
+        exchange, body = self._make_exchange(), self._encoder.encode(request, streams=streams)
+        if not self._encoder.is_background(request):
+            return exchange, body
+        background = BackgroundExchange(
+            send=exchange.send,
+            failures=exchange.failures,
+            raised=exchange.raised,
+            follow=self._follow_response,
+            cancel=lambda response_id: self._make_exchange_below(f"/{response_id}/cancel").ask(b"{}", timeout=None),
+            started=self._started,
+            under_way=self._under_way,
         )
+        return background, body
 
-    def _read_usage(self, answer: Mapping[str, Any]) -> Usage:
-        return decode_responses_usage(answer)
+    def _follow_response(self, response_id: str, after: int | None) -> Exchange:
+        """Return the exchange that asks for a response: whole, or its events after a number; -1 is all of them."""
+        stream = "" if after is None else "?stream=true"
+        stream += f"&starting_after={after}" if after is not None and after >= 0 else ""
+        return self._make_exchange_below(f"/{response_id}{stream}", method="get")
 
-    def _make_decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:
-        return ResponsesStreamDecoder(
-            self._make_failures,
-            RESPONSES_DIALECT.names_back(request.tools),
-            freeform=find_freeform(request.tools),
-            request_id=request_id,
-        )
+    def _make_exchange_below(self, below: str, method: Literal["get", "post"] = "post") -> Exchange:
+        send = partial(self._post_body, method=method, below=below)
+        return Exchange(send=send, failures=self._make_failures, raised=OpenAIError)
+
+    def _make_decoder(self, request: ChatRequest, request_id: str | None) -> ResponsesDecoder:
+        return ResponsesDecoder(self._make_failures, self._encoder.reading_of(request), request_id=request_id)
 
     def _list_capabilities(self, model: str) -> Capabilities:
         new: Support = "native" if self._dialect.is_openai and not _WITHOUT_REASONING.match(model) else "unused"
@@ -229,13 +247,56 @@ class OpenAIResponsesProvider(OpenAIClient):
             output_schemas=new,
             code_callers=new,
             freeform_tools=other,
+            shell_tool=other,
+            patch_tool=other,
+            computer_tool=other,
             deferred_tools=other,
             tool_changes=new,
+            background="native",
+            compaction="native",
             source="https://platform.openai.com/docs/api-reference/responses",
         )
 
     def _find_azure_path(self, path: str) -> str:
         return path
+
+
+@dataclass(frozen=True, slots=True)
+class ResponsesReading:
+    """The parts of a request that its answer is read by.
+
+    Args:
+        names: The tools' own names by those on the wire, where they differ.
+        freeform: The parameters of the tools that take a text, by the tools' names on the wire.
+        own: The tools that are offered as OpenAI's own, by the items that call them.
+        digest: The hash of the transcript, where OpenAI stores it; else empty.
+    """
+
+    names: Mapping[str, str] = field(default_factory=dict[str, str])
+    freeform: Mapping[str, str] = field(default_factory=dict[str, str])
+    own: Mapping[str, ToolDefinition] = field(default_factory=dict[str, ToolDefinition])
+    digest: str = ""
+
+    def is_call(self, item: Mapping[str, Any]) -> bool:
+        """Return whether an item calls a tool of the application."""
+        kind = as_text(item.get("type"))
+        if kind == "custom_tool_call":
+            return as_text(item.get("name")) in self.freeform
+        return kind == "function_call" or (kind in self.own and _is_waiting(item))
+
+    def read_call(self, item: Mapping[str, Any]) -> ToolCall:
+        """Return an item as a call; `is_call` must be true of it."""
+        kind, name = item["type"], as_text(item.get("name"))
+        if kind in self.own:
+            return read_own_call(item, self.own[kind])
+        call = _read_function_call(item, self.names)
+        if kind == "function_call":
+            return call
+        text = f"{_begin_text(self.freeform[name])}{_escape_text(as_text(item.get('input')))}{_END_OF_TEXT}"
+        return replace(call, arguments=text, extra={**(call.extra or {}), RESPONSES_SEAL: {"freeform": True}})
+
+
+_PLAIN = ResponsesReading()
 
 
 class ResponsesEncoder:
@@ -246,6 +307,7 @@ class ResponsesEncoder:
         defaults: Fields that the options may overwrite, and the request.
         options: Fields for each request, as `ResponsesOptions`.
         is_openai: True if the server refuses anything that is not OpenAI's own, such as unsealed reasoning.
+        stores_history: True if requests name the response before them, and hold what is new.
     """
 
     def __init__(
@@ -255,7 +317,9 @@ class ResponsesEncoder:
         defaults: Mapping[str, Any],
         options: Mapping[str, Any] = MappingProxyType({}),
         is_openai: bool = True,
+        stores_history: bool = False,
     ) -> None:
+        self._stores_history = stores_history
         self._model = model
         self._defaults = dict(defaults)
         _add_options(self._defaults, options)
@@ -270,6 +334,21 @@ class ResponsesEncoder:
         Raises:
             ConfigurationError: The request asks for something that the format can't express.
         """
+        body = self._encode_settings(request, streams=streams)
+        tools, changes = find_tool_changes(request) if self._has_new_tools else (request.tools or (), ())
+        items = self._join_items(request.messages)
+        stored = self._cut_stored(request.messages, items, body) if self._is_stored(request) else 0
+        self._add_changes(items, tools, [change for change in changes if change.place >= stored])
+        members = {"input": [each for each in items if each]}
+        given = body.pop("tools", None) or ()
+        given = [*given, *find_openai_tools(request.tools or (), given)] if self._has_new_tools else given
+        if tools or given:
+            offered = [to_bytes(tool, "a tool of the options") for tool in given]
+            members["tools"] = [*self._tools.all_of(tools), *offered]
+        return assemble_body(body, members)
+
+    def _encode_settings(self, request: ChatRequest, *, streams: bool) -> JsonObject:
+        """Return the body without the items and the tools."""
         if request.stop:
             raise ConfigurationError("responses have no stop texts: leave `stop` out, or use OpenAIProvider")
         body: JsonObject = {
@@ -287,27 +366,66 @@ class ResponsesEncoder:
         settings = {
             "temperature": request.temperature,
             "max_output_tokens": request.max_tokens,
-            "stream": True if streams else None,
+            "stream": streams or None,
         }
         body |= {name: value for name, value in settings.items() if value is not None}
         _add_options(body, request.options)
-        tools, changes = find_tool_changes(request) if self._has_new_tools else (request.tools or (), ())
-        items, known = self._join_items(request.messages), {tool.name for tool in tools}
-        for shift, change in enumerate(changes):
+        if body.get("background"):
+            body["store"] = True  # it can't be asked for otherwise
+        return body
+
+    def _add_changes(self, items: list[bytes], tools: Sequence[ToolDefinition], changes: Sequence[ToolChange]) -> None:
+        """Put the tools that came later before the items of the message that they came before."""
+        known = {tool.name for tool in tools}
+        for change in changes:
             new = [tool for tool in change.added if tool.name not in known]
-            item = assemble_body(_ADDITIONAL_TOOLS, {"tools": self._tools.all_of(new)}) if new else b""
-            items.insert(change.place + shift, item)
             known.update([tool.name for tool in new])
-        members = {"input": [each for each in items if each]}
-        given = body.pop("tools", None) or ()
-        given = [*given, *find_openai_tools(request.tools or (), given)] if self._has_new_tools else given
-        if tools or given:
-            offered = [to_bytes(tool, "a tool of the options") for tool in given]
-            members["tools"] = [*self._tools.all_of(tools), *offered]
-        return assemble_body(body, members)
+            if new:
+                item = assemble_body(_ADDITIONAL_TOOLS, {"tools": self._tools.all_of(new)})
+                following = items[change.place : change.place + 1]
+                items[change.place : change.place + 1] = [b",".join(filter(None, [item, *following]))]
+
+    def _is_stored(self, request: ChatRequest) -> bool:
+        return bool(self._stores_history or request.options.get("conversation", self._defaults.get("conversation")))
+
+    def _cut_stored(self, messages: Sequence[Message], items: list[bytes], body: JsonObject) -> int:
+        """Take away the items that OpenAI has stored, and return how many messages they were."""
+        wanted = body.get("conversation")
+        wanted = as_mapping(cast("object", wanted)).get("id") if isinstance(wanted, Mapping) else wanted
+        for place in range(len(messages) - 1, -1, -1):
+            stored = _find_stored(messages[place])
+            if stored is None:
+                continue
+            if wanted is None and stored.get("digest") == _digest_items(items[:place]):
+                body["previous_response_id"] = stored.get("id")
+            elif wanted is None or stored.get("conversation") != wanted:
+                return 0
+            items[: place + 1] = [b""] * (place + 1)
+            return place + 1
+        return 0
+
+    def encode_compaction(self, head: Sequence[Message], rest: Sequence[Message]) -> bytes:
+        """Return the body of a request to compact messages, under the instructions of others."""
+        instructions = "\n\n".join([message.text for message in head if message.text])
+        body = {"model": self._model, "instructions": instructions or None}
+        return assemble_body(body, {"input": [each for each in self._join_items(rest) if each]})
+
+    def is_background(self, request: ChatRequest) -> bool:
+        """Return whether the response to a request is made in the background."""
+        return bool(request.options.get("background", self._defaults.get("background")))
+
+    def reading_of(self, request: ChatRequest) -> ResponsesReading:
+        """Return the reader of the answer to a request."""
+        tools = request.tools or ()
+        names = RESPONSES_DIALECT.names_back(tools)
+        texts = {RESPONSES_DIALECT.tool_name_of(tool.name): tool.freeform for tool in tools}
+        freeform = {name: each.parameter for name, each in texts.items() if each is not None}
+        own = list_own_tools(tools if self._has_new_tools else ())
+        digest = _digest_items(self._join_items(request.messages)) if self._is_stored(request) else ""
+        return ResponsesReading(names, freeform, own, digest)
 
     def _join_items(self, messages: Sequence[Message]) -> list[bytes]:
-        """Return the items of each message; a result says what its call was: of a program, or of a freeform tool."""
+        """Return the items of each message; a result answers what its call was: an item of OpenAI's, a text, code."""
         encoded = self._messages.all_of(messages)
         calls: dict[str, ToolCall] = {}
         for place, message in enumerate(messages):
@@ -317,6 +435,10 @@ class ResponsesEncoder:
                         calls[block.id] = block
             elif calls and isinstance(message, ToolResult) and message.call_id in calls:
                 call = calls[message.call_id]
+                if item := sealed_item(call):
+                    answers = answer_own_call(item, RESPONSES_DIALECT.call_id_of(call.id), message)
+                    encoded[place] = to_bytes(answers, "a result")[1:-1]
+                    continue
                 if _is_freeform(call):
                     encoded[place] = encoded[place].replace(b'"function_call_output"', b'"custom_tool_call_output"', 1)
                 if caller := (call.extra or {}).get("caller"):
@@ -362,6 +484,11 @@ def encode_responses_tool(definition: ToolDefinition, *, has_new_tools: bool = T
     """
     name, freeform = RESPONSES_DIALECT.tool_name_of(definition.name), definition.freeform
     hints = _encode_hints(definition) if has_new_tools else {}
+    if has_new_tools and (own := find_openai_tool(definition)) is not None:
+        callers = (
+            {"allowed_callers": hints["allowed_callers"]} if own.has_callers and "allowed_callers" in hints else {}
+        )
+        return {**own.wire, **callers}
     if freeform is not None and has_new_tools:
         form = {"type": "grammar", "syntax": freeform.syntax, "definition": freeform.grammar}
         described = describe_with_hints(replace(definition, freeform=None))
@@ -410,11 +537,11 @@ def _encode_tool_settings(request: ChatRequest, *, has_new_tools: bool) -> JsonO
         return {}
     settings: JsonObject = {}
     if has_new_tools and choice in ("auto", "required") and any(each.removed for each in find_tool_changes(request)[1]):
-        allowed = [_name_tool(tool, find_freeform(tools)) for tool in tools]
+        allowed = [_name_tool(tool, has_new_tools=True) for tool in tools]
         settings["tool_choice"] = {"type": "allowed_tools", "mode": choice, "tools": allowed}
     elif choice == "one":
         chosen = next(tool for tool in tools if tool.name == request.tool_choice)
-        settings["tool_choice"] = _name_tool(chosen, find_freeform(tools) if has_new_tools else ())
+        settings["tool_choice"] = _name_tool(chosen, has_new_tools=has_new_tools)
     elif choice != "auto":
         settings["tool_choice"] = choice
     if request.parallel_tool_calls is not None:
@@ -422,9 +549,11 @@ def _encode_tool_settings(request: ChatRequest, *, has_new_tools: bool) -> JsonO
     return settings
 
 
-def _name_tool(tool: ToolDefinition, freeform: Container[str]) -> JsonObject:
-    name = RESPONSES_DIALECT.tool_name_of(tool.name)
-    return {"type": "custom" if name in freeform else "function", "name": name}
+def _name_tool(tool: ToolDefinition, *, has_new_tools: bool) -> JsonObject:
+    if has_new_tools and (own := find_openai_tool(tool)) is not None:
+        return {"type": own.wire["type"]}
+    kind = "custom" if has_new_tools and tool.freeform is not None else "function"
+    return {"type": kind, "name": RESPONSES_DIALECT.tool_name_of(tool.name)}
 
 
 def _add_options(body: JsonObject, options: Mapping[str, Any]) -> None:
@@ -518,13 +647,15 @@ def _encode_responses_assistant(message: AssistantMessage, *, sends_open_reasoni
 
 
 def _encode_responses_call(call: ToolCall) -> JsonObject:
+    if item := sealed_item(call):
+        return {**item, "call_id": RESPONSES_DIALECT.call_id_of(call.id)}
     wire: JsonObject = {
         **extra_without(call, "anthropic", "extra_content", RESPONSES_SEAL),
         "type": "custom_tool_call" if _is_freeform(call) else "function_call",
         "call_id": RESPONSES_DIALECT.call_id_of(call.id),
         "name": RESPONSES_DIALECT.tool_name_of(call.name),
     }
-    if _is_freeform(call):
+    if wire["type"] == "custom_tool_call":
         return {**wire, "input": as_text(next(iter(arguments_object(call.arguments).values()), ""))}
     return {**wire, "arguments": arguments_text(call.arguments)}
 
@@ -533,16 +664,24 @@ def _is_freeform(call: ToolCall) -> bool:
     return bool(as_mapping((call.extra or {}).get(RESPONSES_SEAL)).get("freeform"))
 
 
-def find_freeform(tools: Sequence[ToolDefinition] | None) -> Mapping[str, str]:
-    """Return the parameters of the tools that take a text, by the tools' names on the wire; mostly empty."""
-    found = [tool for tool in tools or () if tool.freeform is not None]
-    return {RESPONSES_DIALECT.tool_name_of(each.name): each.freeform.parameter for each in found if each.freeform}
+def _digest_items(items: Sequence[bytes]) -> str:
+    return sha256(b",".join(items)).hexdigest()
+
+
+def _find_stored(message: Message) -> Mapping[str, Any] | None:
+    """Return how OpenAI stored a message of the model; None if it did not."""
+    if isinstance(message, AssistantMessage) and message.content:
+        last = message.content[-1]
+        if isinstance(last, ReasoningBlock) and last.encrypted is not None:
+            return (unsealed(RESPONSES_SEAL, last.encrypted) or {}).get("stored")
+    return None
 
 
 def _encode_responses_reasoning(block: ReasoningBlock, *, is_open_sent: bool) -> JsonObject | None:
     """Return an item, the phase of the message that follows, or None for what another provider thought."""
     if block.encrypted is not None and block.encrypted.startswith("{"):  # no seal of OpenAI's own begins so
-        return unsealed(RESPONSES_SEAL, block.encrypted)
+        data = unsealed(RESPONSES_SEAL, block.encrypted)
+        return None if data is None or "stored" in data else data
     if not block.id:
         return None
     if block.encrypted is not None:
@@ -554,13 +693,15 @@ def _encode_responses_reasoning(block: ReasoningBlock, *, is_open_sent: bool) ->
     return None
 
 
-def find_unanswered(items: Sequence[Mapping[str, Any]], freeform: Container[str] = ()) -> tuple[UnansweredItem, ...]:
+def find_unanswered(
+    items: Sequence[Mapping[str, Any]], reading: ResponsesReading = _PLAIN
+) -> tuple[UnansweredItem, ...]:
     """Return the items that wait for an answer, in order.
 
     A program waits for nobody while calls of its own are answered. What is not known yet waits where it can be
     answered: where it has a ``call_id`` or is a request, and no answer stands beside it.
     """
-    waiting = [item for item in items if _is_waiting(item) and not _is_text_call(item, freeform)]
+    waiting = [item for item in items if _is_waiting(item) and not reading.is_call(item)]
     if not waiting:
         return ()
     answered = {name for item in items for name in _list_answered(item)}
@@ -571,10 +712,6 @@ def find_unanswered(items: Sequence[Mapping[str, Any]], freeform: Container[str]
             if _find_item_id(item) not in answered
         ]
     )
-
-
-def _is_text_call(item: Mapping[str, Any], freeform: Container[str]) -> bool:
-    return item.get("type") == "custom_tool_call" and as_text(item.get("name")) in freeform
 
 
 def _is_waiting(item: Mapping[str, Any]) -> bool:
@@ -600,57 +737,14 @@ def _list_answered(item: Mapping[str, Any]) -> Iterator[str]:
         yield as_text(item.get("call_id"))
     if request := as_text(item.get("approval_request_id")):
         yield request
-    if item.get("type") in ("function_call", "custom_tool_call"):
-        yield as_text(as_mapping(item.get("caller")).get("caller_id"))
+    if caller := as_text(as_mapping(item.get("caller")).get("caller_id")):
+        yield caller
 
 
-def decode_response(
-    answer: Mapping[str, Any],
-    failures: Callable[[], Failures],
-    names: Mapping[str, str],
-    *,
-    freeform: Mapping[str, str] = MappingProxyType({}),
-    request_id: str | None = None,
-) -> ChatResponse:
-    """Return a response as an answer.
-
-    Args:
-        answer: The reply of the server.
-        failures: Makes errors.
-        names: The tools' own names by those on the wire, where they differ.
-        freeform: The parameters of the tools that take a text, by the tools' names on the wire.
-        request_id: From the headers; else the response's own id is taken.
-
-    Raises:
-        BadResponseError: There is no answer in it.
-        ProviderError: It tells of a failure.
-    """
-    if error := answer.get("error"):
-        raise failures().reported(error, request_id=request_id)
-    if (status := answer.get("status")) in _UNFINISHED:
-        problem = f"the response is '{status}' and has no answer: leave `background` out, it is not waited for"
-        raise failures().reported({"message": problem, "type": "invalid_request_error"}, request_id=request_id)
-    if not isinstance(answer.get("output"), list):
-        raise failures().empty("output", request_id=request_id)
-    items = as_items(answer.get("output"))
-    content = [block for item in items for block in _read_item(item, names, freeform)]
-    is_refusal = any(part.get("type") == "refusal" for item in items for part in _list_message_parts(item))
-    metadata = {name: answer[name] for name in _RESPONSES_METADATA if answer.get(name)}
-    message = AssistantMessage(content)
-    return ChatResponse(
-        message=message,
-        usage=decode_responses_usage(answer),
-        stop_reason=_find_response_stop(answer, items, freeform, is_refusal=is_refusal),
-        model=as_text(answer.get("model")),
-        request_id=request_id or as_text(answer.get("id")) or None,
-        metadata=metadata,
-        unanswered=find_unanswered(items, freeform),
-    )
-
-
-def _read_item(
-    item: Mapping[str, Any], names: Mapping[str, str], freeform: Mapping[str, str]
-) -> Iterator[AssistantContent]:
+def _read_item(item: Mapping[str, Any], reading: ResponsesReading) -> Iterator[AssistantContent]:
+    if reading.is_call(item):
+        yield reading.read_call(item)
+        return
     match item.get("type"):
         case "message":
             if phase := item.get("phase"):
@@ -660,12 +754,6 @@ def _read_item(
                     yield TextBlock(text)
         case "reasoning":
             yield _read_reasoning(item)
-        case "function_call":
-            yield _read_function_call(item, names)
-        case "custom_tool_call" if item.get("name") in freeform:
-            text = write_text_argument(freeform[item["name"]], as_text(item.get("input")))
-            call = _read_function_call({**item, "arguments": text}, names)
-            yield replace(call, extra={**(call.extra or {}), RESPONSES_SEAL: {"freeform": True}})
         case "image_generation_call" if item.get("result"):
             yield _read_drawn_image(item)
         case _:
@@ -676,11 +764,6 @@ def _list_message_parts(item: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return as_items(item.get("content")) if item.get("type") == "message" else ()
 
 
-def write_text_argument(parameter: str, text: str) -> str:
-    """Return arguments of one text as JSON, of which each piece of the text is a piece."""
-    return f"{_begin_text(parameter)}{_escape_text(text)}{_END_OF_TEXT}"
-
-
 def _begin_text(parameter: str) -> str:
     return f'{{"{_escape_text(parameter)}": "'
 
@@ -689,45 +772,52 @@ def _escape_text(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
-class ResponsesStreamDecoder:
-    """Turns the events of a response into ours: `feed` each one, then `finish`.
+class ResponsesDecoder(Decoder[ResponsesReading]):
+    """Puts a response together from its events, or reads a whole one."""
 
-    Args:
-        failures: Makes errors.
-        names: The tools' own names by those on the wire, where they differ.
-        freeform: The parameters of the tools that take a text, by the tools' names on the wire.
-        request_id: From the headers; else the response's own id is taken.
-    """
-
-    def __init__(
-        self,
-        failures: Callable[[], Failures],
-        names: Mapping[str, str],
-        *,
-        freeform: Mapping[str, str] = MappingProxyType({}),
-        request_id: str | None = None,
-    ) -> None:
-        self._failures = failures
-        self._names = names
-        self._freeform = freeform
-        self._request_id = request_id
+    def _begin_answer(self) -> None:
         self._items: list[tuple[int, Mapping[str, Any]]] = []
         self._calls: dict[int | str | None, _ResponsesCall] = {}
         self._response: ChatResponse | None = None
-        self._ended: Mapping[str, Any] = {}
+        self._answer: Mapping[str, Any] = {}
 
     @property
     def usage(self) -> Usage:
         """The usage that the answer tells, as far as it does."""
-        return decode_responses_usage(self._ended)
+        return decode_responses_usage(self._answer)
+
+    def read_whole(self, answer: Mapping[str, Any]) -> ChatResponse:
+        """Return a response as an answer."""
+        self._answer = answer
+        reading, request_id = self._reading, self._request_id
+        if error := answer.get("error"):
+            raise self._failures().reported(error, request_id=request_id)
+        if (status := answer.get("status")) in _UNFINISHED:
+            problem = f"the response is '{status}' and has no answer: ask again"
+            raise self._failures().reported(
+                {"message": problem, "type": "invalid_request_error"}, request_id=request_id
+            )
+        if not isinstance(answer.get("output"), list):
+            raise self._failures().empty("output", request_id=request_id)
+        items = as_items(answer.get("output"))
+        content = [block for item in items for block in _read_item(item, reading)]
+        if reading.digest and (stored_id := as_text(answer.get("id"))):
+            conversation = as_mapping(answer.get("conversation")).get("id")
+            stored = {"id": stored_id, "conversation": conversation, "digest": reading.digest}
+            content.append(ReasoningBlock(encrypted=sealed(RESPONSES_SEAL, {"stored": stored})))
+        is_refusal = any(part.get("type") == "refusal" for item in items for part in _list_message_parts(item))
+        return ChatResponse(
+            message=AssistantMessage(content),
+            usage=self.usage,
+            stop_reason=_find_response_stop(answer, items, reading, is_refusal=is_refusal),
+            model=as_text(answer.get("model")),
+            request_id=request_id or as_text(answer.get("id")) or None,
+            metadata={name: answer[name] for name in _RESPONSES_METADATA if answer.get(name)},
+            unanswered=find_unanswered(items, reading),
+        )
 
     def feed(self, data: bytes) -> Iterator[StreamEvent]:
-        """Yield the deltas of an event.
-
-        Raises:
-            ProviderError: It tells of a failure.
-            ValueError: It is not JSON.
-        """
+        """Yield the deltas of an event."""
         event = as_mapping(from_json(data))
         kind = as_text(event.get("type"))
         if kind in _TEXT_DELTAS:
@@ -750,27 +840,20 @@ class ResponsesStreamDecoder:
             raise self._failures().reported(event.get("error") or event, request_id=self._request_id)
 
     def finish(self) -> ResponseDone:
-        """Return the end, with the whole answer.
-
-        Raises:
-            ProviderError: The stream ended before the answer did; the same request may work.
-        """
+        """Return the end, with the whole answer."""
         if self._response is None:
             raise self._failures().cut_off(request_id=self._request_id)
         return ResponseDone(self._response)
 
     def _begin_call(self, event: Mapping[str, Any]) -> Iterator[StreamEvent]:
         item = as_mapping(event.get("item"))
-        name = as_text(item.get("name"))
-        if item.get("type") == "function_call" or _is_text_call(item, self._freeform):
-            call = _ResponsesCall(len(self._calls), as_text(item.get("call_id")), self._names.get(name, name))
-            self._calls[_find_item_key(event)] = call
-            if item.get("type") == "function_call":
-                yield call.more(as_text(item.get("arguments")))
-                return
-            yield ArgumentsDelta(call.number, call.id, call.name, _begin_text(self._freeform[name]))
-            if text := as_text(item.get("input")):
-                yield call.more(_escape_text(text))
+        if self._reading.is_call(item):
+            read = self._reading.read_call(item)
+            call = self._calls[_find_item_key(event)] = _ResponsesCall(len(self._calls), read.id, read.name)
+            kind = item["type"]
+            # An item of OpenAI's own is read when it is whole; of a text the end of the JSON is still missing.
+            text = "" if kind in self._reading.own else read.arguments
+            yield call.more(text.removesuffix(_END_OF_TEXT) if kind == "custom_tool_call" else text)
 
     def _continue_call(self, event: Mapping[str, Any], text: str) -> Iterator[StreamEvent]:
         call = self._calls.get(_find_item_key(event))
@@ -781,43 +864,38 @@ class ResponsesStreamDecoder:
         item = as_mapping(event.get("item"))
         index = event.get("output_index")
         self._items.append((index if isinstance(index, int) else len(self._items), item))
-        if item.get("type") == "function_call":
-            call = self._calls.get(_find_item_key(event))
-            if call is None:
+        if self._reading.is_call(item):
+            if _find_item_key(event) not in self._calls:
                 yield from self._begin_call(event)
-            elif not call.has_arguments:
-                # Some servers send the arguments only whole.
-                yield from self._continue_call(event, as_text(item.get("arguments")))
-        elif _is_text_call(item, self._freeform):
-            if self._calls.get(_find_item_key(event)) is None:
-                yield from self._begin_call(event)
-            elif not self._calls[_find_item_key(event)].has_arguments:
-                yield from self._continue_call(event, _escape_text(as_text(item.get("input"))))
-            yield from self._continue_call(event, _END_OF_TEXT)
+            # Some servers send the arguments only whole.
+            yield from self._calls[_find_item_key(event)].finish(self._reading.read_call(item).arguments)
 
     def _end_response(self, answer: Mapping[str, Any], *, is_cut: bool) -> None:
-        self._ended = answer
         output = answer.get("output") or [item for _, item in sorted(self._items, key=itemgetter(0))]
         whole: dict[str, Any] = {**answer, "output": output}
         if is_cut:
             whole["status"] = "incomplete"
-        self._response = decode_response(
-            whole, self._failures, self._names, freeform=self._freeform, request_id=self._request_id
-        )
+        self._response = self.read_whole(whole)
 
 
 class _ResponsesCall:
-    __slots__ = ("has_arguments", "id", "name", "number")
+    __slots__ = ("_pieces", "id", "name", "number")
 
     def __init__(self, number: int, call_id: str, name: str) -> None:
         self.number = number
         self.id = call_id
         self.name = name
-        self.has_arguments = False
+        self._pieces: list[str] = []
 
     def more(self, text: str) -> ArgumentsDelta:
-        self.has_arguments = self.has_arguments or bool(text)
+        self._pieces.append(text)
         return ArgumentsDelta(self.number, self.id, self.name, text)
+
+    def finish(self, arguments: str) -> Iterator[ArgumentsDelta]:
+        """Yield the part of the arguments that has not come yet."""
+        came = "".join(self._pieces)
+        if arguments != came and arguments.startswith(came):
+            yield self.more(arguments[len(came) :])
 
 
 def decode_responses_usage(answer: Mapping[str, Any]) -> Usage:
@@ -847,12 +925,12 @@ def _is_page_view(item: Mapping[str, Any]) -> bool:
 
 
 def _find_response_stop(
-    answer: Mapping[str, Any], items: Sequence[Mapping[str, Any]], freeform: Container[str], *, is_refusal: bool
+    answer: Mapping[str, Any], items: Sequence[Mapping[str, Any]], reading: ResponsesReading, *, is_refusal: bool
 ) -> StopReason:
     details = as_mapping(answer.get("incomplete_details"))
     if details.get("reason") == "content_filter":
         return "content_filter"
-    calls = [item for item in items if item.get("type") == "function_call" or _is_text_call(item, freeform)]
+    calls = [item for item in items if reading.is_call(item)]
     is_cut = answer.get("status") == "incomplete" or any(call.get("status") == "incomplete" for call in calls)
     if is_cut or details:
         # Other reasons to stop early, such as a word of the user, cut nothing off but a call.
@@ -874,7 +952,7 @@ def _read_reasoning(item: Mapping[str, Any]) -> ReasoningBlock:
 
 def _read_function_call(item: Mapping[str, Any], names: Mapping[str, str]) -> ToolCall:
     name = as_text(item.get("name"))
-    extra = {field: value for field, value in item.items() if field not in _RESPONSES_CALL_FIELDS and value is not None}
+    extra = {key: value for key, value in item.items() if key not in _RESPONSES_CALL_FIELDS and value is not None}
     return ToolCall(
         as_text(item.get("call_id")), names.get(name, name), as_text(item.get("arguments")), extra=extra or None
     )
