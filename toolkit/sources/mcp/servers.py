@@ -111,7 +111,9 @@ async def _mend_reply(response: httpx2.Response, request: httpx2.Request) -> htt
     """
     given = await response.aread()
     content = mend_surrogates(given)
-    reply, asked = _read_message_object(content), _read_message_object(request.content)
+    is_long = len(content) > _LONG_LINE
+    reply = await to_thread.run_sync(_read_message_object, content) if is_long else _read_message_object(content)
+    asked = _read_message_object(request.content)
     if "id" in asked and reply and "method" not in reply and reply.get("id") != asked["id"]:
         error = reply.get("error") or {
             "code": INTERNAL_ERROR,
