@@ -117,7 +117,7 @@ _NAMING_FIELDS = frozenset(
     {"name", "key", "field", "header", "variable", "parameter", "option", "property", "label", "selector", "element"}
 )
 _VALUED_FIELDS = frozenset({"value", "content", "val", "text", "answer"})
-_LONGEST_NAME = 60
+_LONGEST_NAME = 100
 _LONGEST_HEAD = 1_000
 _SHOWN_VALUES = frozenset({"default", "example", "examples"})
 _SAME_VALUE = frozenset(
@@ -137,9 +137,13 @@ _RUNNER = re.compile(
 _RUNNER_ARGUMENTS = ("-y", "--yes", "-m", "-u", "-jar", "run", "tool")
 
 
-@lru_cache(maxsize=4096)
 def is_secret_name(name: str) -> bool:
-    """Return whether the name of a header, variable or option indicates a secret."""
+    """Return whether the name of a header, variable or option indicates a secret: of a long one, its end."""
+    return _tells_secret(name[-_LONGEST_NAME:])
+
+
+@lru_cache(maxsize=4096)
+def _tells_secret(name: str) -> bool:
     if not name.isascii():
         name = unicodedata.normalize("NFKC", name)
     words = _WORD_BREAK.sub("_", name).lower()
@@ -151,7 +155,8 @@ def is_secret_field(name: str) -> bool:
 
     A lone ``key`` does not: it finds an entry, where a header or an option of that name opens a door.
     """
-    return (is_secret_name(name) and name.lower() != "key") or name.lower() == _COUNTS
+    end = name[-_LONGEST_NAME:].lower()
+    return (is_secret_name(name) and end != "key") or end == _COUNTS
 
 
 def may_name_secrets(text: str) -> bool:
@@ -437,10 +442,11 @@ def replace_secrets(
 
 def find_named_values(fields: Mapping[str, Any]) -> Set[str]:
     """Return the fields of an object that have the value of a secret which another of its fields names."""
-    names = [value for name, value in fields.items() if str(name).lower() in _NAMING_FIELDS and isinstance(value, str)]
-    if not any(len(name) <= _LONGEST_NAME and is_secret_name(name) for name in names):
+    short = {name: str(name)[:_LONGEST_NAME].lower() for name in fields}
+    names = [fields[name] for name, lowered in short.items() if lowered in _NAMING_FIELDS]
+    if not any(isinstance(name, str) and len(name) <= _LONGEST_NAME and is_secret_name(name) for name in names):
         return frozenset()
-    return {name for name in fields if str(name).lower() in _VALUED_FIELDS}
+    return {name for name, lowered in short.items() if lowered in _VALUED_FIELDS}
 
 
 def _find_carried(fields: Mapping[str, Any], path: Sequence[str | int]) -> set[str]:
@@ -454,7 +460,7 @@ def _find_listed(items: Sequence[Any]) -> set[int]:
     """Return the places in a list of what follows a telling option, or is the second of a pair with a telling name."""
     found: set[int] = set()
     for place, (name, value) in enumerate(pairwise(items), 1):
-        if isinstance(name, str) and isinstance(value, str) and is_secret_name(name[:_LONGEST_NAME]):
+        if isinstance(name, str) and isinstance(value, str) and is_secret_name(name):
             is_pair = len(items) == len(("name", "value")) and not _ONE_NAME.fullmatch(value)
             if is_pair or (_OPTION.fullmatch(name) and not value.startswith("-")):
                 found.add(place)
@@ -463,7 +469,7 @@ def _find_listed(items: Sequence[Any]) -> set[int]:
 
 def holds_secret(value: object, name: str = "") -> bool:
     """Return whether a value below a telling name may be a secret: nothing, a truth value and a count are none."""
-    if name.lower() == _COUNTS and str(value).replace(".", "", 1).isdecimal():
+    if len(name) == len(_COUNTS) and name.lower() == _COUNTS and str(value).replace(".", "", 1).isdecimal():
         return False
     return not (value is None or isinstance(value, bool) or value in ("", [], {}, ()))
 
