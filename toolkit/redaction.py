@@ -460,9 +460,10 @@ def _find_listed(items: Sequence[Any]) -> set[int]:
     """Return the places in a list of what follows a telling option, or is the second of a pair with a telling name."""
     found: set[int] = set()
     for place, (name, value) in enumerate(pairwise(items), 1):
-        if isinstance(name, str) and isinstance(value, str) and is_secret_name(name):
-            is_pair = len(items) == len(("name", "value")) and not _ONE_NAME.fullmatch(value)
-            if is_pair or (_OPTION.fullmatch(name) and not value.startswith("-")):
+        if isinstance(name, str) and is_secret_name(name):
+            text = value if isinstance(value, str) else "0"
+            is_pair = len(items) == len(("name", "value")) and not _ONE_NAME.fullmatch(text)
+            if is_pair or (_OPTION.fullmatch(name) and not text.startswith("-")):
                 found.add(place)
     return found
 
