@@ -80,7 +80,6 @@ _KNOWN_KEYS = re.compile(
     r"|(?P<address>://)[^/\s@?#\"'<>]+(?=@)|(?P<begin>PRIVATE KEY(?: BLOCK)?-----)(?s:.+?)(?=-----END|\Z)",
     re.IGNORECASE,
 )
-_BOT_TOKEN = re.compile(r"[MNO](?<!\w[MNO])[A-Za-z\d_-]{23,27}\.[\w-]{6}\.[\w-]{27,}")
 # Values after a name that can only mean a secret, and the values in the query of a URL.
 _QUOTE = r"(?:\\{0,3}[\"'`]|%22|&quot;|&\#3[49];|\\u002[27])"
 _IN_VALUE = r"(?!%2[26])[^\s\"'`&,;<>(){}\[\]\\]"
@@ -94,24 +93,6 @@ _ASSIGNED = re.compile(
     rf"(?:(?:bearer|basic|token|api-?key|negotiate|ntlm)\s)?)(?P<value>(?:{_IN_VALUE}){{4,}})(?!{_IN_VALUE}|\()",
     re.IGNORECASE,
 )
-# A random word behind a telling one, in prose or a command: of letters and digits, and no part of a longer name.
-_SPOKEN = re.compile(
-    r"(?P<before>(?:pass(?:wor[dt]|wd|phrase|code|in|out)?|pwd|secret|credentials?|token|identified by"
-    r"|(?:api|access|auth|private|shared|license|client)[ _-]key|(?:recovery|backup|security|verification)[ _-]code)"
-    r"(?![a-z])(?:[ \t]{1,3}-{0,2}[a-z]{1,12}){0,3}(?:[ \t]{0,2}[:=|]|-{0,1}>|[ \t]){1,3}[*`'\"(]{0,3})"
-    r"(?=[^\W\d]*\d)(?=\d*[^\W\d])(?P<value>[\w!@#$%^&+]{8,})(?![\w/-]|[.:=]\w|\()",
-    re.IGNORECASE,
-)
-# The option of a password, which other programs have for something else: with a word of mixed letters and digits.
-_SHORT_OPTION = re.compile(
-    r"(?P<before>(?<!\S)-[pP](?:(?=[\w!@#$%^&+]{4}(?<!\d{4}))|[ \t][\"']?(?=\w{8})(?=\w*[a-z])(?=\w*[A-Z])))"
-    r"(?P<value>(?=[^\W\d]*\d)(?=\d*[^\W\d])[\w!@#$%^&+]+)(?![\w./:=-])"
-)
-# What an authorization server gives to a client: a code, beside what only such an exchange has.
-_EXCHANGE = re.compile(r"[^\s\"'<>]+")
-_EXCHANGED = re.compile(r"(?<![\w.])(?P<before>code=)(?P<value>[^\s&;#\"'<>\\]+)")
-_EXCHANGE_SIGN = re.compile(r"(?<![\w.])(?:state|grant_type)=")
-_QUERIED = re.compile(r"(?P<before>[?&;](?P<name>[\w.~%-]{1,60})=)(?P<value>[^\s&;#\"'<>\\]+)")
 # A random text, which no word, path, host, version or name of a file is.
 _OPAQUE = re.compile(
     r"(?=\D*\d)(?=[^a-z]*[a-z])(?![\w.-]+==[\d.]+$)(?!.*\.[a-z]{1,5}$)[\w+=.~!$%^*-]{12,}", re.IGNORECASE
@@ -119,131 +100,6 @@ _OPAQUE = re.compile(
 _TELLING_WORDS = re.compile(r"[\w-]*(?:secret|token|passw|key)[\w-]*", re.IGNORECASE)
 _OPAQUE_SEGMENT = re.compile(r"(?=\D*\d)(?=[^A-Za-z]*[A-Za-z])(?:\w{20,}|(?=.*[a-z])(?=.*[A-Z])[\w=~-]{20,})")
 _WORD_BREAK = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[-.\s]+")
-# A field of JSON, or of Python's, inside of a text that is neither as a whole.
-_WRITTEN_FIELD = re.compile(
-    r"""(?P<before>(?P<quote>\\{0,15}["'])(?P<name>[^\W"'\\][\w .-]{0,60})(?P=quote)\s{0,4}:\s{0,4}b?)"""
-    r"""(?P<value>(?P<open>\\{0,15}["'])(?:(?!(?P=open)).)*(?P=open)|[-+.\d][\d.eE+-]*)""",
-    re.DOTALL,
-)
-# Other ways in which a text gives a value to a name: what the text must have, what a match begins with (in lower
-# case; nothing for any place), and the pattern.
-_GIVEN: tuple[tuple[str, Sequence[str], re.Pattern[str]], ...] = (
-    # an object that was written by `repr`, an attribute of XML
-    (
-        "=",
-        (),
-        re.compile(r"(?P<before>\b(?P<name>[A-Za-z_][\w.-]{0,60})=(?P<open>[\"']))(?P<value>[^\"'\n]+)(?=(?P=open))"),
-    ),
-    (
-        "</",
-        ("<",),
-        re.compile(
-            r"(?P<before><(?P<name>[A-Za-z_][\w.:-]{0,60})(?:\s[^<>]{0,300})?>(?:<!\[CDATA\[)?)"
-            r"(?P<value>[^<>]+?)(?=(?:\]\]>)?</)"
-        ),
-    ),
-    # a pair of elements
-    (
-        "</",
-        ("<",),
-        re.compile(r"(?P<before><\w{1,20}>(?P<name>[^<>\n]{1,60})</\w{1,20}>\s{0,9}<\w{1,20}>)(?P<value>[^<>]+)(?=</)"),
-    ),
-    # a header as a pair
-    (
-        ",",
-        ("(", "["),
-        re.compile(
-            r"(?P<before>[(\[]\s?b?[\"'](?P<name>[\w-]{1,60})[\"'],\s?b?(?P<open>[\"']))"
-            r"(?P<value>[^\"'\n]+)(?=(?P=open)\s?[)\]])"
-        ),
-    ),
-    # the cookies of a request or a response
-    (
-        "=",
-        ("cookie", "set-cookie"),
-        re.compile(
-            r"(?P<before>\b(?P<name>(?:set-)?cookie)\\?[\"']?:\s{0,2}b?\\?[\"']?)"
-            r"(?P<value>[\w!#$%*+.^`|~-]{1,100}=[^\r\n\"'\\]+)",
-            re.IGNORECASE,
-        ),
-    ),
-    # what follows the scheme in a header, of several fields
-    (
-        ", ",
-        ("authorization", "proxy-authorization"),
-        re.compile(
-            r"(?P<before>\b(?P<name>(?:proxy-)?authorization)\\?[\"']?:\s{0,2}b?\\?[\"']?[\w-]{1,40}\s)"
-            r"(?P<value>[\w-]{1,40}=[^\r\n,]{1,400}, [^\r\n]+)",
-            re.IGNORECASE,
-        ),
-    ),
-    # a field of a form with several parts
-    (
-        "form-data;",
-        ("form-data;",),
-        re.compile(
-            r"(?P<before>form-data;[ ]{0,3}name=\"(?P<name>[^\"\r\n]{1,60})\"[^\r\n]{0,200}"
-            r"(?:\r?\n[^\r\n]{1,200}){0,3}\r?\n\r?\n)(?P<value>[^\r\n]+)",
-        ),
-    ),
-    # a line of pgpass
-    (
-        ":",
-        (),
-        re.compile(
-            r"^(?P<before>(?P<name>)[^\s:]{1,200}:(?:\d{2,5}|\*):(?!\d+:)[^\s:]{1,100}:[^\s:]{1,100}:)(?P<value>[^\s:]+)$",
-            re.MULTILINE,
-        ),
-    ),
-    # an option of a command
-    (
-        "-",
-        ("-",),
-        re.compile(
-            r"(?P<before>(?<!\S)--?(?P<name>[A-Za-z][\w-]{1,60}(?<!file)(?<!path)(?<!dir)(?<!name)(?<!id)(?<!type))"
-            r"[ \t]{1,4}[\"']?)(?![A-Za-z]+(?!\S))(?P<value>[^\s\"'-][^\s\"']{3,})"
-        ),
-    ),
-    (
-        "-",
-        ("-u", "--user", "--proxy-user"),
-        re.compile(
-            r"(?P<before>(?<!\S)(?:-u|--(?:proxy-)?user)[ =][ \t]?[\"']?(?P<name>)[^\s:\"'@/]{1,100}:)"
-            r"(?!\d+(?!\S))(?P<value>[^\s\"']{4,})"
-        ),
-    ),
-    # SQL, and what netrc holds
-    (
-        " ",
-        ("password", "identified"),
-        re.compile(
-            r"(?P<before>\b(?P<name>)(?:password|identified\s+(?:with\s+\w{1,40}\s+)?by)\s+(?P<open>[\"']))"
-            r"(?P<value>[^\"'\n]+)(?=(?P=open))",
-            re.IGNORECASE,
-        ),
-    ),
-    (
-        "login ",
-        ("login",),
-        re.compile(r"(?P<before>\blogin\s+\S{1,200}\s+(?P<name>password)\s+)(?![A-Za-z]+(?!\S))(?P<value>\S+)"),
-    ),
-    # an error of Pydantic
-    (
-        "input_value=",
-        (),
-        re.compile(
-            r"^(?P<before>(?P<name>\w[\w.]{0,200})\n  [^\n]{0,1000}?input_value=)"
-            r"(?P<value>[^\n]{1,4000}?)(?=, input_type=)",
-            re.MULTILINE,
-        ),
-    ),
-)
-# A tag in which one attribute names a field and another gives its value.
-_TAG = re.compile(r"<[A-Za-z][^<>]{0,2000}>")
-_NAMING = re.compile(
-    r"\s(?:name|id|key|type|property)\s{0,2}=\s{0,2}(?P<open>[\"'])(?P<name>[\w.:\[\] -]{1,60})(?P=open)"
-)
-_VALUED = re.compile(r"(?P<before>\s(?:value|content)\s{0,2}=\s{0,2}(?P<open>[\"']))(?P<value>[^\"'<>]+)(?=(?P=open))")
 _OPENED_FIELD = re.compile(r"\\{0,15}\"(?P<name>[^\W\"\\][\w .-]{0,60})\\{0,15}\"\s{0,4}:\s{0,4}[{\[]")
 _MOST_INNER = 20
 _DIGEST = re.compile("secret:[0-9a-f]{64}")
@@ -261,7 +117,7 @@ _NAMING_FIELDS = frozenset(
     {"name", "key", "field", "header", "variable", "parameter", "option", "property", "label", "selector", "element"}
 )
 _VALUED_FIELDS = frozenset({"value", "content", "val", "text", "answer"})
-_LONGEST_NAME = 60
+_LONGEST_NAME = 100
 _LONGEST_HEAD = 1_000
 _SHOWN_VALUES = frozenset({"default", "example", "examples"})
 _SAME_VALUE = frozenset(
@@ -281,9 +137,13 @@ _RUNNER = re.compile(
 _RUNNER_ARGUMENTS = ("-y", "--yes", "-m", "-u", "-jar", "run", "tool")
 
 
-@lru_cache(maxsize=4096)
 def is_secret_name(name: str) -> bool:
-    """Return whether the name of a header, variable or option indicates a secret."""
+    """Return whether the name of a header, variable or option indicates a secret: of a long one, its end."""
+    return _tells_secret(name[-_LONGEST_NAME:])
+
+
+@lru_cache(maxsize=4096)
+def _tells_secret(name: str) -> bool:
     if not name.isascii():
         name = unicodedata.normalize("NFKC", name)
     words = _WORD_BREAK.sub("_", name).lower()
@@ -295,7 +155,8 @@ def is_secret_field(name: str) -> bool:
 
     A lone ``key`` does not: it finds an entry, where a header or an option of that name opens a door.
     """
-    return (is_secret_name(name) and name.lower() != "key") or name.lower() == _COUNTS
+    end = name[-_LONGEST_NAME:].lower()
+    return (is_secret_name(name) and end != "key") or end == _COUNTS
 
 
 def may_name_secrets(text: str) -> bool:
@@ -381,27 +242,7 @@ def without_secrets(text: str, secrets: Iterable[str], *, shortest: int = _SHORT
     known = frozenset([secret for secret in map(str.strip, secrets) if len(secret) >= shortest])
     if not known:
         return text
-    pattern, longest = _compile_secret_pattern(known)
-    return pattern.sub(MASK, text) if len(text) <= _PIECE else "".join(_mask_in_pieces(pattern, longest, text))
-
-
-def _mask_in_pieces(pattern: re.Pattern[str], longest: int, text: str) -> Iterator[str]:
-    """Yield a text without what a pattern finds, searched piece by piece.
-
-    One search holds the interpreter's lock to its end, so that no other thread would go on meanwhile.
-    """
-    written, start = 0, 0
-    while start < len(text):
-        end = start + _PIECE
-        # What begins in this piece may end behind it, and depends on one more letter.
-        found = pattern.search(text, start, end + longest + 1)
-        if found is None or found.start() >= end:
-            start = end
-            continue
-        yield text[written : found.start()]
-        yield MASK
-        written = start = found.end()
-    yield text[written:]
+    return _compile_secrets(known).strike(text, text)
 
 
 def without_keys(text: str) -> str:
@@ -415,7 +256,7 @@ def without_keys(text: str) -> str:
         return text
     if any(is_secret_field(found["name"]) for found in _OPENED_FIELD.finditer(text)):
         text = "".join(_mask_inner_json(text))
-    return _WRITTEN_FIELD.sub(_mask_written, text)
+    return _WRITTEN.strike(text, text)
 
 
 def _mask_inner_json(text: str) -> Iterator[str]:
@@ -601,10 +442,11 @@ def replace_secrets(
 
 def find_named_values(fields: Mapping[str, Any]) -> Set[str]:
     """Return the fields of an object that have the value of a secret which another of its fields names."""
-    names = [value for name, value in fields.items() if str(name).lower() in _NAMING_FIELDS and isinstance(value, str)]
-    if not any(len(name) <= _LONGEST_NAME and is_secret_name(name) for name in names):
+    short = {name: str(name)[:_LONGEST_NAME].lower() for name in fields}
+    names = [fields[name] for name, lowered in short.items() if lowered in _NAMING_FIELDS]
+    if not any(isinstance(name, str) and len(name) <= _LONGEST_NAME and is_secret_name(name) for name in names):
         return frozenset()
-    return {name for name in fields if str(name).lower() in _VALUED_FIELDS}
+    return {name for name, lowered in short.items() if lowered in _VALUED_FIELDS}
 
 
 def _find_carried(fields: Mapping[str, Any], path: Sequence[str | int]) -> set[str]:
@@ -618,16 +460,17 @@ def _find_listed(items: Sequence[Any]) -> set[int]:
     """Return the places in a list of what follows a telling option, or is the second of a pair with a telling name."""
     found: set[int] = set()
     for place, (name, value) in enumerate(pairwise(items), 1):
-        if isinstance(name, str) and isinstance(value, str) and is_secret_name(name[:_LONGEST_NAME]):
-            is_pair = len(items) == len(("name", "value")) and not _ONE_NAME.fullmatch(value)
-            if is_pair or (_OPTION.fullmatch(name) and not value.startswith("-")):
+        if isinstance(name, str) and is_secret_name(name):
+            text = value if isinstance(value, str) else "0"
+            is_pair = len(items) == len(("name", "value")) and not _ONE_NAME.fullmatch(text)
+            if is_pair or (_OPTION.fullmatch(name) and not text.startswith("-")):
                 found.add(place)
     return found
 
 
 def holds_secret(value: object, name: str = "") -> bool:
     """Return whether a value below a telling name may be a secret: nothing, a truth value and a count are none."""
-    if name.lower() == _COUNTS and str(value).replace(".", "", 1).isdecimal():
+    if len(name) == len(_COUNTS) and name.lower() == _COUNTS and str(value).replace(".", "", 1).isdecimal():
         return False
     return not (value is None or isinstance(value, bool) or value in ("", [], {}, ()))
 
@@ -709,6 +552,10 @@ def _mask_known(found: re.Match[str]) -> str:
     return "".join(filter(None, found.groups())) + MASK
 
 
+_EXCHANGED = re.compile(r"(?<![\w.])(?P<before>code=)(?P<value>[^\s&;#\"'<>\\]+)")
+_EXCHANGE_SIGN = re.compile(r"(?<![\w.])(?:state|grant_type)=")
+
+
 def _mask_exchange(found: re.Match[str]) -> str:
     word = found[0]
     return _EXCHANGED.sub(_mask_behind, word) if "code=" in word and _EXCHANGE_SIGN.search(word) else word
@@ -716,6 +563,12 @@ def _mask_exchange(found: re.Match[str]) -> str:
 
 def _mask_behind(found: re.Match[str]) -> str:
     return found["before"] + MASK
+
+
+_NAMING = re.compile(
+    r"\s(?:name|id|key|type|property)\s{0,2}=\s{0,2}(?P<open>[\"'])(?P<name>[\w.:\[\] -]{1,60})(?P=open)"
+)
+_VALUED = re.compile(r"(?P<before>\s(?:value|content)\s{0,2}=\s{0,2}(?P<open>[\"']))(?P<value>[^\"'<>]+)(?=(?P=open))")
 
 
 def _mask_tag(found: re.Match[str]) -> str:
@@ -795,45 +648,136 @@ def _find_places(lowered: str, signs: Iterable[str]) -> list[int]:
     return sorted(places)
 
 
+def _given(pattern: str, *signs: str, need: str = "") -> _Rule:
+    """Return the rule of a way in which a text gives a value to a name."""
+    return _Rule(re.compile(pattern, re.MULTILINE), _mask_given, signs, need)
+
+
+# A field of JSON, or of Python's, inside of a text that is neither as a whole.
+_WRITTEN = _Rule(
+    re.compile(
+        r"""(?P<before>(?P<quote>\\{0,15}["'])(?P<name>[^\W"'\\][\w .-]{0,60})(?P=quote)\s{0,4}:\s{0,4}b?)"""
+        r"""(?P<value>(?P<open>\\{0,15}["'])(?:(?!(?P=open)).)*(?P=open)|[-+.\d][\d.eE+-]*)""",
+        re.DOTALL,
+    ),
+    _mask_written,
+)
 _KNOWN = _Rule(_KNOWN_KEYS, _mask_known, _KEY_SIGNS)
-_IN_QUERY = _Rule(_QUERIED, _mask_queried, ("?", "&", ";"))
+_IN_QUERY = _Rule(
+    re.compile(r"(?P<before>[?&;](?P<name>[\w.~%-]{1,60})=)(?P<value>[^\s&;#\"'<>\\]+)"), _mask_queried, ("?", "&", ";")
+)
+_TELLING_SIGNS = (
+    *("secret", "credential", "token", "api", "access", "auth", "private", "shared", "license", "client", "recovery"),
+    *("backup", "security", "verification"),
+)
 _NAMED_VALUE = _Rule(
     _ASSIGNED,
     _mask_assigned,
     (
-        *("passw", "passphrase", "secret", "signature", "credential", "authorization", "x-auth", "x-session", "api"),
-        *(
-            "access",
-            "account",
-            "auth",
-            "private",
-            "shared",
-            "license",
-            "client",
-            "subscription",
-            "token",
-            "otp",
-            "totp",
-        ),
-        *("cvv", "cvc", "pin", "verification", "security", "recovery", "backup", "one"),
+        *(*_TELLING_SIGNS, "passw", "passphrase", "signature", "x-auth", "x-session", "account", "subscription", "one"),
+        *("otp", "totp", "cvv", "cvc", "pin"),
     ),
 )
 _RULES = (
     _KNOWN,
-    _Rule(_BOT_TOKEN, lambda _: MASK, need="."),
-    *(_Rule(pattern, _mask_given, signs, need) for need, signs, pattern in _GIVEN),
-    _Rule(_TAG, _mask_tag, ("<",)),
+    # the token of a bot
+    _Rule(re.compile(r"[MNO](?<!\w[MNO])[A-Za-z\d_-]{23,27}\.[\w-]{6}\.[\w-]{27,}"), lambda _: MASK, need="."),
+    # an object that was written by `repr`, an attribute of XML
+    _given(r"(?P<before>\b(?P<name>[A-Za-z_][\w.-]{0,60})=(?P<open>[\"']))(?P<value>[^\"'\n]+)(?=(?P=open))", need="="),
+    # an element of XML, and a pair of elements
+    _given(
+        r"(?P<before><(?P<name>[A-Za-z_][\w.:-]{0,60})(?:\s[^<>]{0,300})?>(?:<!\[CDATA\[)?)"
+        r"(?P<value>[^<>]+?)(?=(?:\]\]>)?</)",
+        "<",
+        need="</",
+    ),
+    _given(
+        r"(?P<before><\w{1,20}>(?P<name>[^<>\n]{1,60})</\w{1,20}>\s{0,9}<\w{1,20}>)(?P<value>[^<>]+)(?=</)",
+        "<",
+        need="</",
+    ),
+    # a header as a pair, the cookies of a request or a response, and a header of several fields
+    _given(
+        r"(?P<before>[(\[]\s?b?[\"'](?P<name>[\w-]{1,60})[\"'],\s?b?(?P<open>[\"']))"
+        r"(?P<value>[^\"'\n]+)(?=(?P=open)\s?[)\]])",
+        *("(", "["),
+        need=",",
+    ),
+    _given(
+        r"(?i)(?P<before>\b(?P<name>(?:set-)?cookie)\\?[\"']?:\s{0,2}b?\\?[\"']?)"
+        r"(?P<value>[\w!#$%*+.^`|~-]{1,100}=[^\r\n\"'\\]+)",
+        *("cookie", "set-cookie"),
+        need="=",
+    ),
+    _given(
+        r"(?i)(?P<before>\b(?P<name>(?:proxy-)?authorization)\\?[\"']?:\s{0,2}b?\\?[\"']?[\w-]{1,40}\s)"
+        r"(?P<value>[\w-]{1,40}=[^\r\n,]{1,400}, [^\r\n]+)",
+        *("authorization", "proxy-authorization"),
+        need=", ",
+    ),
+    # a part of a form, and a line of pgpass
+    _given(
+        r"(?P<before>form-data;[ ]{0,3}name=\"(?P<name>[^\"\r\n]{1,60})\"[^\r\n]{0,200}"
+        r"(?:\r?\n[^\r\n]{1,200}){0,3}\r?\n\r?\n)(?P<value>[^\r\n]+)",
+        "form-data;",
+    ),
+    _given(
+        r"^(?P<before>(?P<name>)[^\s:]{1,200}:(?:\d{2,5}|\*):(?!\d+:)[^\s:]{1,100}:[^\s:]{1,100}:)(?P<value>[^\s:]+)$",
+        need=":",
+    ),
+    # options of a command
+    _given(
+        r"(?P<before>(?<!\S)--?(?P<name>[A-Za-z][\w-]{1,60}(?<!file)(?<!path)(?<!dir)(?<!name)(?<!id)(?<!type))"
+        r"[ \t]{1,4}[\"']?)(?![A-Za-z]+(?!\S))(?P<value>[^\s\"'-][^\s\"']{3,})",
+        "-",
+    ),
+    _given(
+        r"(?P<before>(?<!\S)(?:-u|--(?:proxy-)?user)[ =][ \t]?[\"']?(?P<name>)[^\s:\"'@/]{1,100}:)"
+        r"(?!\d+(?!\S))(?P<value>[^\s\"']{4,})",
+        *("-u", "--user", "--proxy-user"),
+    ),
+    # SQL, what netrc holds, and an error of Pydantic
+    _given(
+        r"(?i)(?P<before>\b(?P<name>)(?:password|identified\s+(?:with\s+\w{1,40}\s+)?by)\s+(?P<open>[\"']))"
+        r"(?P<value>[^\"'\n]+)(?=(?P=open))",
+        *("password", "identified"),
+    ),
+    _given(
+        r"(?P<before>\blogin\s+\S{1,200}\s+(?P<name>password)\s+)(?![A-Za-z]+(?!\S))(?P<value>\S+)",
+        "login",
+    ),
+    _given(
+        r"^(?P<before>(?P<name>\w[\w.]{0,200})\n  [^\n]{0,1000}?input_value=)"
+        r"(?P<value>[^\n]{1,4000}?)(?=, input_type=)",
+        need="input_value=",
+    ),
+    # a tag in which one attribute names a field and another gives its value
+    _Rule(re.compile(r"<[A-Za-z][^<>]{0,2000}>"), _mask_tag, ("<",)),
     _IN_QUERY,
-    _Rule(_EXCHANGE, _mask_exchange, need="code="),
+    # a word that may have the code which an authorization server gives
+    _Rule(re.compile(r"[^\s\"'<>]+"), _mask_exchange, need="code="),
     _NAMED_VALUE,
-    _Rule(_SHORT_OPTION, _mask_behind, ("-p",)),
+    # the option of a password, which other programs have for something else: with a word of mixed letters and digits
     _Rule(
-        _SPOKEN,
-        _mask_behind,
-        (
-            *("pass", "pwd", "secret", "credential", "token", "identified by", "api", "access", "auth", "private"),
-            *("shared", "license", "client", "recovery", "backup", "security", "verification"),
+        re.compile(
+            r"(?P<before>(?<!\S)-[pP](?:(?=[\w!@#$%^&+]{4}(?<!\d{4}))|[ \t][\"']?(?=\w{8})(?=\w*[a-z])(?=\w*[A-Z])))"
+            r"(?P<value>(?=[^\W\d]*\d)(?=\d*[^\W\d])[\w!@#$%^&+]+)(?![\w./:=-])"
         ),
+        _mask_behind,
+        ("-p",),
+    ),
+    # a random word behind a telling one, in prose or a command: of letters and digits, and no part of a longer name
+    _Rule(
+        re.compile(
+            r"(?P<before>(?:pass(?:wor[dt]|wd|phrase|code|in|out)?|pwd|secret|credentials?|token|identified by"
+            r"|(?:api|access|auth|private|shared|license|client)[ _-]key"
+            r"|(?:recovery|backup|security|verification)[ _-]code)(?![a-z])"
+            r"(?:[ \t]{1,3}-{0,2}[a-z]{1,12}){0,3}(?:[ \t]{0,2}[:=|]|-{0,1}>|[ \t]){1,3}[*`'\"(]{0,3})"
+            r"(?=[^\W\d]*\d)(?=\d*[^\W\d])(?P<value>[\w!@#$%^&+]{8,})(?![\w/-]|[.:=]\w|\()",
+            re.IGNORECASE,
+        ),
+        _mask_behind,
+        (*_TELLING_SIGNS, "pass", "pwd", "identified by"),
     ),
 )
 
@@ -856,12 +800,12 @@ def _split_header(value: str) -> Iterator[str]:
 
 
 @lru_cache(maxsize=64)
-def _compile_secret_pattern(secrets: frozenset[str]) -> tuple[re.Pattern[str], int]:
-    """Return a pattern that finds any form of these secrets, the longest first, and the length of that."""
+def _compile_secrets(secrets: frozenset[str]) -> _Rule:
+    """Return the rule that strikes out any form of these secrets, the longest first."""
     forms = {form for secret in secrets for form in _list_forms(secret)}
     exact = [re.escape(form) for form in sorted(forms, key=len, reverse=True) if len(form) >= _SHORTEST_WITHIN]
     words = [rf"(?<!\w){re.escape(form)}(?!\w)" for form in forms if len(form) < _SHORTEST_WITHIN]
-    return re.compile("|".join([*exact, *words]), re.IGNORECASE), max(map(len, forms))
+    return _Rule(re.compile("|".join([*exact, *words]), re.IGNORECASE), lambda _: MASK)
 
 
 def _list_forms(secret: str) -> Iterator[str]:

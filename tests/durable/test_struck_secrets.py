@@ -9,6 +9,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from pydantic import SecretStr
 
 from tests.durable.desk import Desk, make_desk
 from tests.durable.serving import worker_beside
@@ -26,16 +27,20 @@ _KEYS = {
 }
 
 
+_WORD = "swordfish"  # which its schema alone tells of
+
+
 @tool_with_ctx
-async def look_up(context: ToolContext[Desk], token: str) -> str:
+async def look_up(context: ToolContext[Desk], token: str, word: SecretStr) -> str:
     """Look something up."""
+    assert word.get_secret_value() == _WORD
     return f"found {_KEYS['result']} by {len(token)} letters for {context.state.run_id}"
 
 
 def model(request: ChatRequest) -> str | ToolCall:
     turn = sum(message.role == "assistant" for message in request.messages)
     if turn == 0:
-        return ToolCall("c0", "look_up", json.dumps({"token": _KEYS["argument"]}))
+        return ToolCall("c0", "look_up", json.dumps({"token": _KEYS["argument"], "word": _WORD}))
     if "break" in request.messages[0].text:
         raise ProviderError("desk", f"the key {_KEYS['error']} has expired; password={_KEYS['error']}")
     return f"Your key is {_KEYS['text']}."
@@ -66,6 +71,7 @@ async def test_what_people_read_has_no_secret_and_what_runs_go_on_from_has_all(
     shown += [record.getMessage() + str(record.exc_text or "") for record in caplog.records]
     for name, key in _KEYS.items():
         assert not [text for text in shown if key in text], f"the secret of the {name}"
+    assert not [text for text in shown if _WORD in text], "an argument that the schema marks"
     whole = result.text + "".join(message.text for message in result.messages)
     assert all(_KEYS[name] in whole for name in ("prompt", "result", "text")), "a run goes on from what was said"
     check_tables(tmp_path / "runs.db")

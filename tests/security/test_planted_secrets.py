@@ -196,6 +196,17 @@ WAYS: dict[str, Callable[[Kind], ToolCall]] = {
     "with a comma too many": lambda kind: ToolCall(kind.name, kind.tool.definition.name, kind.text[:-1] + ",}"),
     "in a fence": lambda kind: ToolCall(kind.name, kind.tool.definition.name, f"```json\n{kind.text}\n```"),
     "encoded twice": lambda kind: ToolCall(kind.name, kind.tool.definition.name, json.dumps(kind.text)),
+    "in single quotes": lambda kind: ToolCall(
+        kind.name, kind.tool.definition.name, kind.text if "\\" in kind.text else kind.text.replace('"', "'")
+    ),
+    "in a list of one": lambda kind: ToolCall(kind.name, kind.tool.definition.name, f"[{kind.text}]"),
+    "wrapped": lambda kind: ToolCall(kind.name, kind.tool.definition.name, f'{{"arguments": {kind.text}}}'),
+    "wrong beside it": lambda kind: ToolCall(
+        kind.name, kind.tool.definition.name, f'{kind.text[:-1]}, "zzz": [null], "n": "x", "user": 5}}'
+    ),
+    "of another type": lambda kind: ToolCall(
+        kind.name, kind.tool.definition.name, kind.text.replace(kind.secret, f"[[{kind.secret}]]")
+    ),
     "to an unknown tool": lambda kind: ToolCall(kind.name, "nothing_like_it", kind.text),
     "cut off": lambda kind: ToolCall(kind.name, kind.tool.definition.name, kind.text[:-1]),
 }

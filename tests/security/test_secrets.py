@@ -123,7 +123,6 @@ async def test_a_cache_in_memory_makes_no_file(tmp_path: Path, monkeypatch: pyte
 # arguments
 
 
-PIN = "4711-pin-of-ada"
 SECRET_SCHEMA = {
     "type": "object",
     "properties": {
@@ -153,49 +152,6 @@ async def sign_in_raw(arguments: dict[str, Any]) -> str:
 
 
 SIGN_IN_RAW = tool_from_schema("sign_in", "Sign in.", SECRET_SCHEMA, sign_in_raw)
-
-CALLS = {
-    "as it should be": f'{{"pin": "{PIN}"}}',
-    "with null": f'{{"pin": "{PIN}", "user": null}}',
-    "in an object": f'{{"pin": "x", "login": {{"pin": "{PIN}"}}}}',
-    "in a list": f'{{"pin": "x", "pins": ["{PIN}"]}}',
-    "with a comma too many": f'{{"pin": "{PIN}",}}',
-    "in single quotes": f"{{'pin': '{PIN}'}}",
-    "without quotes": f"{{pin: {PIN}}}",
-    "in a fence": f'```json\n{{"pin": "{PIN}"}}\n```',
-    "in a list of one": f'[{{"pin": "{PIN}"}}]',
-    "wrapped": f'{{"arguments": {{"pin": "{PIN}"}}}}',
-    "encoded twice": json.dumps(f'{{"pin": "{PIN}"}}'),
-    "a list in a text": f'{{"pin": "{PIN}", "pins": "[\\"{PIN}\\"]"}}',
-    "wrong beside it": f'{{"pin": "{PIN}", "user": 5}}',
-    "of the wrong type": f'{{"pin": ["{PIN}"]}}',
-    "cut off": f'{{"pin": "{PIN}", "user": "a',
-}
-
-
-class Watching:
-    def __init__(self) -> None:
-        self.seen: list[object] = []
-
-    async def emit(self, event: object) -> None:
-        self.seen.append(event)
-
-    def offer(self, event: object) -> None:
-        self.seen.append(event)
-
-
-@pytest.mark.parametrize("arguments", CALLS.values(), ids=CALLS)
-@pytest.mark.parametrize("offered", [sign_in, SIGN_IN_RAW], ids=["typed", "of a schema"])
-async def test_no_event_nor_error_shows_a_secret_argument(
-    offered: Tool[object], arguments: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    watching = Watching()
-    registry = ToolRegistry([offered])
-    with caplog.at_level(logging.DEBUG):
-        result = await registry.execute(ToolCall("1", "sign_in", arguments), ctx=None, observer=watching)
-    assert PIN not in repr(watching.seen)
-    assert PIN not in str(result.content)
-    assert PIN not in caplog.text
 
 
 @pytest.mark.parametrize("offered", [sign_in, SIGN_IN_RAW], ids=["typed", "of a schema"])

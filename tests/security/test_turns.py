@@ -144,15 +144,38 @@ def talk_to_plugin(*lines: bytes) -> Callable[[], Awaitable[object]]:
     return run
 
 
-def talk_to_mcp_server(*lines: bytes) -> Callable[[], Awaitable[object]]:
+def talk_to_mcp_server(*lines: bytes, listed: bytes = TALK.splitlines()[0]) -> Callable[[], Awaitable[object]]:
     async def run() -> None:
-        put_back = start_peer_instead(Peer([*GREETING.splitlines(), TALK.splitlines()[0], *lines]))
+        put_back = start_peer_instead(Peer([*GREETING.splitlines(), listed, *lines]))
         try:
             await use_mcp(stdio("/nowhere"))
         finally:
             put_back()
 
     return run
+
+
+LOOK = {"name": "look", "inputSchema": {"type": "object"}}
+
+
+def list_tools(*tools: dict[str, Any]) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": "$id", "result": {"tools": tools}}).encode()
+
+
+def answer_look(result: dict[str, Any], **tool: Any) -> Callable[[], Awaitable[object]]:
+    """Have an MCP server list one tool, and answer its call."""
+    answer = json.dumps({"jsonrpc": "2.0", "id": "$id", "result": result}).encode()
+    return talk_to_mcp_server(answer, listed=list_tools({**LOOK, **tool}))
+
+
+CONDITIONS = {
+    "type": "object",
+    "allOf": [
+        {"if": {"properties": {f"a{place}": {"const": 1}}}, "then": {"required": [f"b{place}"]}}
+        for place in range(5_000)
+    ],
+}
+WIDE = {"type": "object", "properties": {f"token{place}": {"type": "object"} for place in range(9_000)}}
 
 
 def read_page(status: int, headers: dict[str, str], content: bytes) -> Callable[[], Awaitable[object]]:
@@ -206,6 +229,14 @@ PEERS: dict[str, Callable[[], Awaitable[object]]] = {
     "a long message of a kind that MCP does not have": talk_to_mcp_server(
         TALK.splitlines()[1].replace(b'"image"', b'"' + b"x" * 950_000 + b'"')
     ),
+    "more tools than are read": talk_to_mcp_server(
+        listed=list_tools(*({"name": f"t{place}", "inputSchema": {}} for place in range(20_000)))
+    ),
+    "more blocks than are read": answer_look({"content": [{"type": "text", "text": "x"}] * 25_000}),
+    "an answer for a wide schema": answer_look(
+        {"content": [], "structuredContent": {"a": [{"b": 1}] * 20_000}}, outputSchema=WIDE
+    ),
+    "a call for a schema of many conditions": answer_look({"content": []}, inputSchema=CONDITIONS),
     "a long page": read_page(200, {"content-type": "text/plain"}, b"s3cret" * (MOST // 6)),
     "a long header": read_page(500, {"content-type": "text/html" + ";" * 100_000}, b"x"),
     "a redirect to an endless address": read_page(302, {"location": "/" + "%zz" * 20_000}, b""),

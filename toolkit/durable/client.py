@@ -18,6 +18,7 @@ import anyio
 from anyio import to_thread
 
 from toolkit.calls.approval import Approval
+from toolkit.calls.registration import find_schemas
 from toolkit.chat import AssistantMessage, Message, UserMessage
 from toolkit.chat.messages import messages_to_plain
 from toolkit.dataclass import dataclass
@@ -719,7 +720,7 @@ class DurableRun(Generic[Out]):
 
     def _export_run(self) -> dict[str, Any]:
         row, rest = self._read_run()
-        strike = Scrubber()
+        strike = Scrubber(find_schemas=find_schemas)
         return {
             "run_id": row.run_id,
             "loop": row.loop,

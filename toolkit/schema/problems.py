@@ -378,7 +378,7 @@ def _mend_example(
     """Return the arguments with each problem corrected, as an example, if they are valid then."""
     if not is_object(value):
         return _find_example(lambda attempt: make_example(nodes, nodes.root, attempt=attempt), accepts)
-    if not _is_small(value):
+    if not _is_small(value) or any(len(str(key)) > _MAX_EXAMPLE for problem in problems for key in problem.path):
         return None
     ordered = sorted(problems, key=lambda problem: problem.kind != "unknown")
 

@@ -149,6 +149,8 @@ class RawSchema:
         budget = budget or open_budget()
         if budget.left < 0:  # an earlier check of this call was given up
             raise TooMuchWorkError
+        if budget.is_trial:
+            budget.spend(self._bound.parts)
         steps = None if length is None else self._bound.estimate(length)
         if steps is None or steps > _STEPS_NOT_WORTH_MEASURING:
             steps = self._bound.count_steps(measure(value))
@@ -663,6 +665,7 @@ class _WorkBound:
 
     def __init__(self, document: _Document) -> None:
         self._document = document
+        self.parts = len(document.parts)
         self._left = _MOST_WAYS_FOLLOWED
         self._reaches: dict[_Part, _Reach] = {}
         self._most: dict[tuple[_Part, int], _Load] = {}

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, assert_never
 
 import mcp.types as wire
+from anyio import to_thread
 from mcp import Client
 
 from toolkit.calls.context import ToolContext
@@ -35,11 +36,10 @@ from toolkit.schema.raw import find_problems
 from toolkit.schema.raw_schema import RawSchema
 from toolkit.sources import ServerLimits
 from toolkit.sources.mcp.servers import McpServer
-from toolkit.sources.mcp.session import McpSession
+from toolkit.sources.mcp.session import MOST_BLOCKS, McpSession
 from toolkit.sources.mcp.tasks import Task, TaskFollower, call_as_task, read_answer, takes_tasks
 
 _logger = logging.getLogger("toolkit.sources.mcp")
-_MOST_BLOCKS = 5_000
 
 
 def read_result(result: wire.CallToolResult) -> ToolOutput:
@@ -50,8 +50,8 @@ def read_result(result: wire.CallToolResult) -> ToolOutput:
     Raises:
         ToolFailedError: It has too many blocks.
     """
-    if len(result.content) > _MOST_BLOCKS:
-        raise ToolFailedError(f"The server answered with more than {_MOST_BLOCKS:,} blocks.")
+    if len(result.content) > MOST_BLOCKS:
+        raise ToolFailedError(f"The server answered with more than {MOST_BLOCKS:,} blocks.")
     blocks = [block for item in result.content for block in read_block(item)]
     structured: object = result.structured_content
     if structured is not None and not any(isinstance(block, TextBlock) for block in blocks):
@@ -195,7 +195,11 @@ class ServerCalls:
                 result = await self._request_result(callers_session, arguments, context)
         except McpError as error:
             raise ToolFailedError(str(error)) from error
-        if not result.is_error and (problem := self._find_problem(result)) is not None:
+        if self._schema is None or result.is_error:
+            problem = None
+        else:  # the schema may be large, too
+            problem = await to_thread.run_sync(self._find_problem, self._schema, result, abandon_on_cancel=True)
+        if problem is not None:
             failure = f"the tool ran, but its answer does not fit its output schema: {problem}"
             raise ToolFailedError(server.redact(f"MCP server '{server.name}': {failure}"))
         return await redact_output(self._limits.check_output(read_result(result)), server.redact)
@@ -225,15 +229,13 @@ class ServerCalls:
         except McpError as error:
             raise type(error)(f"{error} It may have taken effect.") from error
 
-    def _find_problem(self, result: wire.CallToolResult) -> str | None:
+    def _find_problem(self, schema: RawSchema, result: wire.CallToolResult) -> str | None:
         """Return what is wrong with the structured content of a result that is no error; None if it fits."""
-        if self._schema is None:
-            return None
         if "structured_content" not in result.model_fields_set:
             return "it has no structured content"
         value: object = result.structured_content
         try:
-            if self._schema.is_valid(value):
+            if schema.is_valid(value):
                 return None
         except TooMuchWorkError:
             return "checking it takes too long"
@@ -241,7 +243,7 @@ class ServerCalls:
             return "it is nested too deeply"
         except (TypeError, ValueError) as error:
             return f"it is not JSON: {error}"
-        problem = next(iter(find_problems(self._schema, value)), None)
+        problem = next(iter(find_problems(schema, value)), None)
         if problem is None:
             return "where takes too long to find out"
         where = ".".join(map(str, problem.path)) or "the whole"

@@ -22,13 +22,14 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeGuard, cast
 
 import anyio
 import httpx2
+from anyio import to_thread
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.client import Transport
 from mcp.client.sse import sse_client
 from mcp.client.stdio import get_default_environment
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp.types import INTERNAL_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
+from mcp.types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, jsonrpc_message_adapter
 from pydantic import AliasChoices, BaseModel, Field, ValidationError
 from pydantic_core import from_json
 
@@ -110,7 +111,9 @@ async def _mend_reply(response: httpx2.Response, request: httpx2.Request) -> htt
     """
     given = await response.aread()
     content = mend_surrogates(given)
-    reply, asked = _read_message_object(content), _read_message_object(request.content)
+    is_long = len(content) > _LONG_LINE
+    reply = await to_thread.run_sync(_read_message_object, content) if is_long else _read_message_object(content)
+    asked = _read_message_object(request.content)
     if "id" in asked and reply and "method" not in reply and reply.get("id") != asked["id"]:
         error = reply.get("error") or {
             "code": INTERNAL_ERROR,
@@ -203,6 +206,7 @@ _EVENT_ENDS = (b"\n\n", b"\r\r", b"\r\n\r\n")
 _READ_TIMEOUT = 300.0
 _LONGEST_MESSAGE_QUOTE = 200
 _LONGEST_MESSAGE_READ = 10_000
+_LONG_LINE = 100_000  # takes some 20 ms to read at most
 _MOST_SIGNATURES = 16
 _MOST_FILE_BYTES = 1_000_000
 _CONNECT_SECONDS = 30.0
@@ -293,13 +297,18 @@ class StdioServer:
         return without_secrets(text, [*secrets_of(self.env), *secrets_in_arguments(self.command, self.arguments)])
 
 
+def _read_line(line: bytes) -> JSONRPCMessage:
+    return jsonrpc_message_adapter.validate_json(mend_surrogates(line), by_name=False)
+
+
 async def _receive_all(process: LineProcess, received: MemoryObjectSendStream[_Received]) -> None:
     """Forward a server's messages until it ends; other lines are forwarded as errors."""
     async with received:
         try:
             while (line := await process.read()) is not None:
                 try:
-                    read = jsonrpc_message_adapter.validate_json(mend_surrogates(line), by_name=False)
+                    is_long = len(line) > _LONG_LINE
+                    read = await to_thread.run_sync(_read_line, line) if is_long else _read_line(line)
                     message: _Received = SessionMessage(read)
                 except ValueError as error:
                     message = _refuse_reply(line) or error

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeAlias, TypeVar, cast
 
 import anyio
+import anyio.to_thread
 import httpx2
 import mcp.types as wire
 from mcp import Client, MCPError
@@ -683,7 +684,7 @@ class _WatchedStream:
         return getattr(self._stream, "last_context", None)
 
     async def receive(self) -> Any:
-        return _adapt_message(await self._stream.receive())
+        return await _adapt_message(await self._stream.receive())
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -693,7 +694,7 @@ class _WatchedStream:
 
     async def __anext__(self) -> Any:
         try:
-            return _adapt_message(await self._stream.__anext__())
+            return await _adapt_message(await self._stream.__anext__())
         except StopAsyncIteration:
             self._ended()
             raise
@@ -709,15 +710,38 @@ class _WatchedStream:
         return left
 
 
+MOST_TOOLS = 1_000
+"""How many tools a server may have."""
+MOST_MESSAGES = 1_000
+"""How many messages a server may have a model answer."""
+_FEW_TOOLS = 50
+MOST_BLOCKS = 5_000
+"""How many blocks a result may have."""
 _SCHEMAS = "toolkit/schemas"
 
 
-def _adapt_message(received: Any) -> Any:
-    result: object = getattr(getattr(received, "message", None), "result", None)
+async def _adapt_message(received: Any) -> Any:
+    message: object = getattr(received, "message", None)
+    params, result = getattr(message, "params", None), getattr(message, "result", None)
+    if is_object(params):
+        _cut_list(params, "messages", MOST_MESSAGES)
     if is_object(result):
-        _hide_schemas(result)
+        _cut_list(result, "content", MOST_BLOCKS)
+        if _cut_list(result, "tools", MOST_TOOLS) > _FEW_TOOLS:
+            await anyio.to_thread.run_sync(_hide_schemas, result)
+        else:
+            _hide_schemas(result)
         mark_task(result)
     return received
+
+
+def _cut_list(fields: dict[str, Any], name: str, most: int) -> int:
+    """Cut a list to one item more than there may be, since a longer one is refused; return its length."""
+    listed: object = fields.get(name)
+    if not is_array(listed):
+        return 0
+    del listed[most + 1 :]
+    return len(listed)
 
 
 def _hide_schemas(result: dict[str, Any]) -> None:

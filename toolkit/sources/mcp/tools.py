@@ -62,6 +62,8 @@ from toolkit.sources.mcp.native_tool import (
 )
 from toolkit.sources.mcp.servers import HttpServer, McpServer
 from toolkit.sources.mcp.session import (
+    MOST_MESSAGES,
+    MOST_TOOLS,
     CallUnderWay,
     McpConnectionError,
     McpSession,
@@ -264,6 +266,8 @@ class Sampler:
             return await self._generate_answer(request, params, _find_frame(calls))
 
     def _read_request(self, params: wire.CreateMessageRequestParams, ctx: object) -> SamplingRequest:
+        if len(params.messages) > MOST_MESSAGES:
+            raise ValueError(f"the request has more than {MOST_MESSAGES:,} messages")
         messages = [_read_message(message) for message in params.messages]
         size = len(params.system_prompt or "") + sum(len(text_of(message.content)) for message in messages)
         if size > self._sampling.max_input_chars:
@@ -592,7 +596,6 @@ def _update_registry(
         registered[name] = tool
 
 
-_MOST_TOOLS = 1_000
 _LONGEST_TOOL_DESCRIPTION = 20_000
 _LONG_SCHEMAS = 20_000  # characters that take some 20 ms to compile at most
 
@@ -683,8 +686,8 @@ def _is_wanted(tool: wire.Tool, settings: McpToolSettings) -> bool:
 
 
 def _check_listed_names(server_name: str, names: list[str]) -> None:
-    if len(names) > _MOST_TOOLS:
-        raise McpError(f"MCP server '{server_name}' lists more than {_MOST_TOOLS} tools; no model chooses well")
+    if len(names) > MOST_TOOLS:
+        raise McpError(f"MCP server '{server_name}' lists more than {MOST_TOOLS} tools; no model chooses well")
     if repeated := sorted(name for name, count in Counter(names).items() if count > 1):
         raise McpError(
             f"MCP server '{server_name}' lists several tools named {', '.join(map(repr, repeated))}: which of "
