@@ -146,7 +146,7 @@ class _OpenRun:
         """The calls of the transcript that are decided, and whose results are not stored."""
         waiting, interrupted = {each.call_id for each in self.pending}, set[str]()
         for each in self.snapshot["loop"]["state"]["open_calls"]:
-            child = each["child"]  # the sub-agent whose calls are decided on
+            child = each.get("child")  # the sub-agent whose calls are decided on
             decided = {each["call_id"]} if child is None else {call["id"] for call in child["calls"]}
             if not decided.isdisjoint(self.taken) and decided.isdisjoint(waiting):
                 interrupted.add(each["call_id"])
