@@ -90,7 +90,7 @@ _FORMAT = 1
 _FIRST_PAUSE, _LONGEST_PAUSE, _SLOWER = 0.02, 0.5, 1.5
 _BEATS = 3
 _LONGEST_ID, _IDS = 200, 50
-_DECIDED = "What was to be decided on above is decided: its result has taken its place there. Go on with it."
+_DECIDED = "The decision that was awaited above has been made: the result of the call is there now. Continue from it."
 _Returned = TypeVar("_Returned")
 
 WhenBusy: TypeAlias = Literal["wait", "queue", "refuse"]
