@@ -218,6 +218,32 @@ async def test_what_can_not_come_in_pieces_is_refused_in_words(answer: Any, word
             await anext(events.partial_answers())
 
 
+@pytest.mark.parametrize(
+    ("kind", "field", "words"),
+    [
+        (Note, "titel", "the answer has no 'titel'; its texts: 'title'"),
+        (Note, "count", "the field 'count' of the answer is no text; its texts: 'title'"),
+        (Note, None, "the answer is no text: name a field of it that is one: 'title'"),
+        (Note | Draft, "name", "the answer has no 'name'; its texts: 'title'"),
+        (Trip | None, "days", "'days' of the answer is no text; its texts: 'city', 'kind', 'text'"),
+        (str, "title", "the answer has no fields"),
+        (list[Day], None, "the answer is no text: name a field of it that is one: none"),
+    ],
+)
+async def test_a_text_that_the_answer_does_not_have_is_refused(kind: Any, field: str | None, words: str) -> None:
+    config: ToolLoopConfig[Any] = ToolLoopConfig(answer=AnswerFormat(kind))
+    async with tool_loop_stream(ScriptedProvider(["x"]), ToolRegistry(), "go", config=config) as events:
+        with pytest.raises(ConfigurationError, match=words):
+            await anext(events.answer_text(field))
+
+
+async def test_a_text_under_any_key_of_a_mapping_comes_as_deltas() -> None:
+    provider = Pieces('{"answer": {"any": "one"}}', "tool", None)
+    config = ToolLoopConfig(answer=AnswerFormat(dict[str, str]))
+    async with tool_loop_stream(provider, ToolRegistry(), "go", config=config) as events:
+        assert "".join([each.text async for each in events.answer_text("any")]) == "one"
+
+
 async def test_a_long_answer_is_read_in_time_proportional_to_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
     read = [0]
     parse: Callable[..., Any] = from_json

@@ -842,8 +842,9 @@ class EventStream(_EnteredView, Generic[Out]):
             field: The field of the answer that has the text; None where the answer is a text.
 
         Raises:
-            ConfigurationError: As for `partial_answers`.
+            ConfigurationError: As for `partial_answers`, or the answer has no such text.
         """
+        self._loop.read_partials().check_text(field)
         text = ""
         async for answer in self.partial_answers():
             found = cast("Any", answer)
