@@ -442,7 +442,11 @@ def _find_questions(exchanges: Sequence[RecordedExchange]) -> tuple[str, list[st
 
 def _write_exchanges(screen: Screen, exchanges: Sequence[RecordedExchange]) -> None:
     if screen.is_json:
-        screen.document({"exchanges": [_describe_exchange(exchange) for exchange in exchanges]})
+        names = ("line", "method", "request", "error")  # which are part of the interface, with the response
+        plain = [{name: getattr(each, name) for name in names} for each in exchanges]
+        responses = [None if each.response is None else response_to_plain(each.response) for each in exchanges]
+        rows = [{**row, "response": response} for row, response in zip(plain, responses, strict=True)]
+        screen.document({"exchanges": rows})
         return
     shown = 0
     for exchange in exchanges:
@@ -469,18 +473,6 @@ def _write_message(screen: Screen, message: dict[str, Any]) -> None:
     for block in () if isinstance(content, str) else content:
         if block.get("type") == "call":
             screen.say(f"  {block['name']} {block['arguments']}", "call")
-
-
-def _describe_exchange(exchange: RecordedExchange) -> dict[str, Any]:
-    """Return an exchange as JSON; the keys are part of the interface."""
-    response = None if exchange.response is None else response_to_plain(exchange.response)
-    return {
-        "line": exchange.line,
-        "method": exchange.method,
-        "request": exchange.request,
-        "response": response,
-        "error": exchange.error,
-    }
 
 
 def evaluate_tools(
