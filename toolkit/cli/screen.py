@@ -180,7 +180,9 @@ class Screen:
                 self.say(f"{before}{line}".rstrip(), style)
 
     def document(self, value: Any, *, is_line: bool = False) -> None:
-        """Write a JSON document to standard output, or a line of JSON."""
+        """Write a JSON document to standard output, or a line of JSON; nothing in text mode."""
+        if not self.is_json:
+            return
         text = json.dumps(value, ensure_ascii=False, indent=None if is_line else 2, default=str)
         click.echo("\n".join(map(escape_in_json, text.split("\n"))), file=self._out)
         self._out.flush()
