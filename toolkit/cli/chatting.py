@@ -120,18 +120,21 @@ def chat_with_model(
     async def hold_conversation(tools: OpenedTools) -> int:
         approver = Approver(screen, terminal, asking, tools.own, approves_all=is_approved)
         registry = leave_out_unusable(tools, screen.note)
-        async with open_model(provider, tools.steps):
-            with log_runs(log) as middleware:
+        with log_runs(log) as middleware:
+            approve = approver.put_off if is_web else approver.decide
+            config = _make_config(approve, middleware, keep_partial=not is_web)
+            async with open_model(provider, tools.steps), Conversations(MemoryStore()) as conversations:
+                if before:
+                    async with conversations.turn(_THREAD) as turn:
+                        await turn.save(before)
                 if is_web:
-                    config = ToolLoopConfig[None](
-                        max_iterations=_MOST_TURNS, on_tool_call=approver.put_off, middleware=middleware
-                    )
                     link = partial(show_link, screen)
-                    return await _serve_page(asked, registry, tools.ctx, config, instructions, before, port, link)
+                    return await _serve_page(
+                        conversations, asked, registry, tools.ctx, config, instructions, port, link
+                    )
                 conversation = _Conversation(
-                    asked, registry, screen, terminal, approver.decide, instructions, middleware, tools.ctx
+                    conversations, asked, registry, screen, terminal, config, instructions, tools.ctx
                 )
-                await conversation.begin(before)
                 return await _Session(conversation, screen, terminal).run(prompt)
 
     with ExitStack() as redirected:
@@ -140,39 +143,39 @@ def chat_with_model(
         return run_with_tools(sources, settings, hold_conversation, terminal=terminal)
 
 
+def _make_config(
+    approve: ApprovalHook, middleware: Sequence[Middleware[Any]] = (), *, keep_partial: bool = True
+) -> ToolLoopConfig[None]:
+    return ToolLoopConfig(
+        max_iterations=_MOST_TURNS, on_tool_call=approve, keep_partial=keep_partial, middleware=middleware
+    )
+
+
 async def _serve_page(
+    conversations: Conversations,
     provider: Provider,
     registry: ToolRegistry[Any],
     ctx: Any,
     config: ToolLoopConfig[None],
     instructions: str,
-    before: Sequence[Message],
     port: int,
     on_ready: Callable[[str], None],
 ) -> int:
-    """Serve a page with one conversation, which continues earlier messages, until Ctrl-C."""
+    """Serve a page with one conversation until Ctrl-C."""
     from toolkit.ui.streams import InterfaceStreams, serve_chat  # an extra
 
-    async with Conversations(MemoryStore()) as conversations:
-        await _begin_with(conversations, before)
-        streams: InterfaceStreams[Any] = InterfaceStreams(
-            conversations,
-            provider,
-            registry,
-            conversation_for=lambda _request, _thread: _THREAD,
-            context_for=lambda _request, _posted: ctx,
-            config=config,
-            system_prompt=instructions,
-            error_text=str,
-        )
-        await serve_chat(streams, port, on_ready=on_ready)
+    streams: InterfaceStreams[Any] = InterfaceStreams(
+        conversations,
+        provider,
+        registry,
+        conversation_for=lambda _request, _thread: _THREAD,
+        context_for=lambda _request, _posted: ctx,
+        config=config,
+        system_prompt=instructions,
+        error_text=str,
+    )
+    await serve_chat(streams, port, on_ready=on_ready)
     return ExitCode.DONE
-
-
-async def _begin_with(conversations: Conversations, messages: Sequence[Message]) -> None:
-    if messages:
-        async with conversations.turn(_THREAD) as turn:
-            await turn.save(messages)
 
 
 def _read_transcript(path: Path) -> list[Message]:
@@ -271,28 +274,20 @@ class _Conversation:
 
     def __init__(
         self,
+        conversations: Conversations,
         provider: Provider,
         registry: ToolRegistry[Any],
         screen: Screen,
         terminal: Terminal,
-        approve: ApprovalHook,
+        config: ToolLoopConfig[None],
         instructions: str,
-        middleware: Sequence[Middleware[Any]] = (),
         ctx: Any = None,
     ) -> None:
-        self._provider, self.registry, self._ctx = provider, registry, ctx
-        self._screen, self._terminal, self._instructions = screen, terminal, instructions
-        self._config: ToolLoopConfig[None] = ToolLoopConfig(
-            max_iterations=_MOST_TURNS, on_tool_call=approve, keep_partial=True, middleware=middleware
-        )
-        self._conversations = Conversations(MemoryStore())
+        self._conversations, self._provider, self.registry, self._ctx = conversations, provider, registry, ctx
+        self._screen, self._terminal, self._config, self._instructions = screen, terminal, config, instructions
         self._usage: Usage | None = None
         self._requests = 0
         self.is_interrupted = False
-
-    async def begin(self, messages: Sequence[Message]) -> None:
-        """Begin with earlier messages; the instructions, if there are any, replace their system prompt."""
-        await _begin_with(self._conversations, messages)
 
     async def read_messages(self) -> Sequence[Message]:
         """Return the transcript, which is valid also after a turn that was cancelled or has failed."""
@@ -415,7 +410,8 @@ def replay_cassette(
     async def ask_again(tools: OpenedTools) -> int:
         approver = Approver(screen, terminal, "auto", tools.own, approves_all=is_approved)
         registry = leave_out_unusable(tools, screen.note)
-        conversation = _Conversation(provider, registry, screen, terminal, approver.decide, instructions)
+        conversations, config = Conversations(MemoryStore()), _make_config(approver.decide)
+        conversation = _Conversation(conversations, provider, registry, screen, terminal, config, instructions)
         for question in questions:
             screen.say(f"> {question}", "strong")
             if not await conversation.ask(question):
