@@ -19,6 +19,8 @@ from toolkit import (
     AssistantMessage,
     ChatRequest,
     ConfigurationError,
+    ProviderError,
+    ProviderRetryConfig,
     ToolCall,
     ToolLoopConfig,
     ToolRegistry,
@@ -97,7 +99,7 @@ class Pieces(ScriptedProvider):
 
     def __init__(self, text: str, mode: str, cut: random.Random | None) -> None:
         reply = ToolCall("a", "final_answer", text) if mode == "tool" else text
-        super().__init__([reply])
+        super().__init__([reply], repeats=True)
         self._text, self._mode, self._cut = text, mode, cut
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
@@ -174,6 +176,30 @@ async def test_a_text_of_the_answer_comes_as_deltas(mode: Any) -> None:
         deltas = [each.text async for each in events.answer_text("city")]
     assert "".join(deltas) == TRIP["city"]
     assert len(deltas) > 1
+
+
+class BreaksOff(Pieces):
+    """Streams a reply in two halves, and breaks off between them the first time."""
+
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
+        response = await self.generate(request)
+        for half in (self._text[:45], self._text[45:]):
+            if half == self._text[45:] and len(self.requests) == 1:
+                raise ProviderError("acme", "it broke off", is_retryable=True)
+            for piece in half:
+                yield ArgumentsDelta(0, "a", "final_answer", piece)
+        yield ResponseDone(response)
+
+
+async def test_a_reply_that_breaks_off_and_comes_again_gives_its_text_once() -> None:
+    config = ToolLoopConfig(answer=AnswerFormat(Draft), provider_retry=ProviderRetryConfig(initial_backoff=0))
+    text = write_reply(Draft, DRAFT, "tool")
+    async with tool_loop_stream(BreaksOff(text, "tool", None), ToolRegistry(), "go", config=config) as events:
+        parts = [dict(each) async for each in events.partial_answers()]
+    assert parts.count({"title": "Dear"}) == 2
+    assert parts[-1] == DRAFT
+    async with tool_loop_stream(BreaksOff(text, "tool", None), ToolRegistry(), "go", config=config) as events:
+        assert [each.text async for each in events.answer_text("title")] == ["D", "e", "a", "r"]
 
 
 async def test_an_answer_in_a_call_of_its_tool_comes_as_text() -> None:

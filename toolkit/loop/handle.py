@@ -850,11 +850,9 @@ class EventStream(_EnteredView, Generic[Out]):
             found = cast("Any", answer)
             if field is not None:
                 found = found.get(field) if isinstance(answer, Mapping) else getattr(found, field, None)
-            if not isinstance(found, str) or found == text:
-                continue
-            delta = found.removeprefix(text)  # which a new answer begins with
-            text = found
-            yield TextDelta(delta)
+            if isinstance(found, str) and not text.startswith(found):  # else it is one that comes again
+                delta, text = found.removeprefix(text), found
+                yield TextDelta(delta)
 
     @property
     def result(self) -> ToolLoopResult[Out]:
