@@ -403,20 +403,26 @@ def serve_tools(
     **settings: Any,
 ) -> int:
     """Serve the tools of sources as an MCP server or an editor's agent until the client ends it, or Ctrl-C."""
+    is_http = transport == "http"
+    for wrong, words in (
+        (model and is_http, "--acp speaks on standard input and output, not with --mcp http"),
+        (sessions and not model, "--sessions is for --acp"),
+        (bearer_variable and not is_http, "--bearer-env is for --mcp http"),
+        (allowed_hosts and not is_http, "--allow-host is for --mcp http"),
+        (output == "json" and not is_http, "--output json is for --mcp http: on stdio there is the protocol alone"),
+    ):
+        if wrong:
+            raise CommandError(words, ExitCode.MISUSED)
     provider = read_model(model, "", SourceSettings(**settings).timeout) if model else None
-    if provider is not None and transport == "http":
-        raise CommandError("--acp speaks on standard input and output, not with --mcp http", ExitCode.MISUSED)
-    if transport == "stdio" and output == "json":
-        raise CommandError("--output json is for --mcp http: on stdio there is the protocol alone", ExitCode.MISUSED)
-    screen = Screen("json" if transport == "stdio" else output)  # nothing but the protocol goes there
-    if transport == "stdio" and provider is None and sys.stdin.isatty():
+    screen = Screen(output if is_http else "json")  # of stdio, which is for the protocol alone
+    if not is_http and provider is None and sys.stdin.isatty():
         screen.note("speaking MCP on standard input and output: a client starts this; --mcp http is reached by a URL")
 
     async def serve(tools: OpenedTools) -> int:
         registry = leave_out_unusable(tools, screen.note)
         if provider is not None:
             await _serve_editor(provider, registry, tools, sessions)
-        elif transport == "http":
+        elif is_http:
             token = read_variable(bearer_variable, "--bearer-env") if bearer_variable else None
             options: dict[str, Any] = {"name": tools.label, "auth": token, "allowed_hosts": allowed_hosts}
             await _serve_http(registry, tools.ctx, screen, host=host, port=port, **options)
