@@ -112,6 +112,8 @@ def chat_with_model(
     """Chat with a model that has the tools of all sources; return 0 if each question was answered."""
     if is_web and prompt:
         raise CommandError("--prompt asks in the terminal, and --web on a page: give one of them", ExitCode.MISUSED)
+    if port and not is_web:
+        raise CommandError("--port is for --web", ExitCode.MISUSED)
     screen, terminal = Screen(output), Terminal()
     provider = read_model(model, url, SourceSettings(**settings).timeout)
     before = [] if transcript is None else _read_transcript(transcript)

@@ -522,6 +522,8 @@ class _Check:
 
 def examine_installation(models: tuple[str, ...], url: str, output: OutputFormat, *, is_probing: bool) -> int:
     """Check the installation; return 1 if a part that is installed does not work."""
+    if is_probing and not models:
+        raise CommandError("--probe tries models: name one by --model", ExitCode.MISUSED)
     screen, checks = Screen(output), list[_Check]()
 
     def add(check: _Check) -> None:
