@@ -82,6 +82,7 @@ from toolkit.tools.registry import ToolRegistry
 _MOST_TURNS = 50
 _THREAD = "chat"
 _LONGEST_LINE_SHOWN = 400
+_shorten_line = partial(shorten_to_line, longest=_LONGEST_LINE_SHOWN)
 _SLASH_COMMANDS = {
     "/tools": "list the tools",
     "/usage": "show the tokens and cost so far",
@@ -389,10 +390,6 @@ def _describe_ending(reason: TerminationReason) -> str:
             return f"stopped: the limit of {limit} is reached"
         case _:
             return f"the turn ended: {reason.kind.replace('_', ' ')}"
-
-
-def _shorten_line(text: str) -> str:
-    return shorten_to_line(text, _LONGEST_LINE_SHOWN)
 
 
 def replay_cassette(
