@@ -847,18 +847,17 @@ class EventStream(_EnteredView, Generic[Out]):
             field: The field of the answer that has the text; None if the answer is a text.
 
         Raises:
-            ConfigurationError: As for `partial_answers`.
+            ConfigurationError: As for `partial_answers`, or the answer has no such text.
         """
+        self._loop.read_partials().check_text(field)
         text = ""
         async for answer in self.partial_answers():
             found = cast("Any", answer)
             if field is not None:
                 found = found.get(field) if isinstance(answer, Mapping) else getattr(found, field, None)
-            if not isinstance(found, str) or found == text:
-                continue
-            delta = found.removeprefix(text)  # which a new answer begins with
-            text = found
-            yield TextDelta(delta)
+            if isinstance(found, str) and not text.startswith(found):  # else it is one that comes again
+                delta, text = found.removeprefix(text), found
+                yield TextDelta(delta)
 
     @property
     def result(self) -> ToolLoopResult[Out]:

@@ -620,15 +620,19 @@ def _withhold_delta(delta: Delta) -> None:
 
 
 def _stop_if_refused(verdict: object, guard: str, usage: Usage | None = None) -> None:
-    """Take what a check returned.
+    """End the run if a check returned a reason.
 
     Raises:
-        RunStoppedError: A reason to end the run.
-        ConfigurationError: It is neither a text nor None.
+        RunStoppedError: It did.
+        ConfigurationError: It returned neither a text nor None, or an empty text.
     """
-    check_setting(f"what the function of {guard}() returns", verdict, str, None)
-    if isinstance(verdict, str):
-        raise RunStoppedError(Aborted(verdict), usage)
+    if verdict is None:
+        return
+    if not verdict or not isinstance(verdict, str):
+        raise ConfigurationError(
+            f"the function of {guard}() must return the reason to end the run, or None, not {describe_value(verdict)}"
+        )
+    raise RunStoppedError(Aborted(verdict), usage)
 
 
 async def _settle_value(value: Any) -> Any:
