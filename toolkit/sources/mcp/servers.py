@@ -111,7 +111,8 @@ async def _mend_reply(response: httpx2.Response, request: httpx2.Request) -> htt
     given = await response.aread()
     content = mend_surrogates(given)
     reply, asked = _read_message_object(content), _read_message_object(request.content)
-    if "id" in asked and reply and "method" not in reply and reply.get("id") != asked["id"]:
+    is_reply = "error" in reply or "result" in reply
+    if is_reply and "id" in asked and reply.get("id") != asked["id"]:
         error = reply.get("error") or {
             "code": INTERNAL_ERROR,
             "message": f"{NOT_MCP}: it has the id of another request",
