@@ -202,6 +202,9 @@ class _EventJoiner:
 _logger = logging.getLogger("toolkit.sources.mcp")
 _EVENT_ENDS = (b"\n\n", b"\r\r", b"\r\n\r\n")
 _READ_TIMEOUT = 300.0
+# A call has its connection until it is answered. Servers commonly close idle ones after 5 s: one that is used again in
+# that moment would lose the call.
+_CONNECTIONS = httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=3.0)
 _LONGEST_MESSAGE_QUOTE = 200
 _LONGEST_MESSAGE_READ = 10_000
 _MOST_SIGNATURES = 16
@@ -424,6 +427,7 @@ class HttpServer:
             auth=self.auth,
             verify=verify,
             timeout=httpx2.Timeout(self.timeout, read=_READ_TIMEOUT),
+            limits=_CONNECTIONS,
             event_hooks={"request": [self._note_signature]},
         )
 
