@@ -11,7 +11,7 @@ import anyio
 from toolkit.errors import ConfigurationError
 
 _CLOSE_SECONDS = 5.0
-_KEEP_ALIVE_SECONDS = 60  # longer than clients do, which otherwise send on connections that are being closed
+_KEEP_ALIVE_SECONDS = 15  # longer than clients do, which otherwise send on connections that are being closed
 
 
 async def serve_app(

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import CoroutineType
 from typing import Any, Literal
 
 import anyio
@@ -19,8 +20,6 @@ import pytest
 from fastmcp import FastMCP
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.server.connection import Connection
-from mcp.server.streamable_http import StreamableHTTPServerTransport
 
 from tests.sources.mcp.threaded import serving_in_thread
 from toolkit import ToolCall, ToolRegistry, tool, tool_with_ctx
@@ -65,13 +64,19 @@ def make_app(_: int) -> Callable[..., Any]:
     return mcp_app(registry, context_for=lambda request: request, requests_per_minute=None)
 
 
+SERVED = ("mcp.", "mcp_types.", "starlette.", "toolkit.serving.")
+
+
 def count_leftovers() -> dict[str, int]:
+    """Return how many objects of the server, coroutines and open files there are."""
     gc.collect()
-    served = (StreamableHTTPServerTransport, Connection)
-    found = [type(each).__name__ for each in gc.get_objects() if isinstance(each, served)]
-    counts = {kind.__name__: found.count(kind.__name__) for kind in served}
+    objects = [type(each) for each in gc.get_objects()]
     files = len(list(Path("/proc/self/fd").iterdir())) if sys.platform == "linux" else 0
-    return {**counts, "files": files}
+    return {
+        "objects": sum(kind.__module__.startswith(SERVED) for kind in objects),
+        "coroutines": objects.count(CoroutineType),
+        "files": files,
+    }
 
 
 @pytest.mark.parametrize(
