@@ -440,8 +440,8 @@ class AgUiTranslator(Translator):
         """See `Translator`."""
         found = [_to_ag_ui(f"message-{place}", each) for place, each in enumerate(stored.messages)]
         awaited = {each.call_id for each in stored.pending}
-        kept = [each for each in found if getattr(each, "tool_call_id", None) not in awaited]
-        return [core.MessagesSnapshotEvent(messages=kept)]
+        shown = [each for each in found if getattr(each, "tool_call_id", None) not in awaited]
+        return [core.MessagesSnapshotEvent(messages=shown)]
 
     def show(self, name: _Shown, value: Any) -> list[Chunk]:
         """See `Translator`."""
