@@ -425,7 +425,10 @@ async def test_a_step_that_the_model_leaves_out_is_made_once_its_reply_is_held()
     ("form", "fits"),
     [
         (Freeform(syntax="regex", grammar=r"^\d{3}/[A-F]{1,3}$"), r"\d{3}/[A-F]{1,3}"),
-        (Freeform(syntax="lark", grammar='start: VERB " " /[a-z]{1,8}/\nVERB: "DROP" | "KEEP"'), "(DROP|KEEP) [a-z]{1,8}"),
+        (
+            Freeform(syntax="lark", grammar='start: VERB " " /[a-z]{1,8}/\nVERB: "DROP" | "KEEP"'),
+            "(DROP|KEEP) [a-z]{1,8}",
+        ),
     ],
     ids=["regex", "lark"],
 )

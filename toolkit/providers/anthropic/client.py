@@ -36,7 +36,7 @@ from anthropic.types import (
     ThinkingConfigParam,
     ToolUnionParam,
 )
-from anthropic.types.beta import BetaContextManagementConfigParam
+from anthropic.types.beta import BetaContextManagementConfigParam, BetaRequestMCPServerURLDefinitionParam
 from pydantic_core import from_json
 
 from toolkit.chat import (
@@ -415,13 +415,15 @@ class AnthropicOptions(TypedDict, total=False):
     ``output_config`` overrides the request's own fields. ``tools`` are those that run at Anthropic's, such as
     ``{"type": "web_search_20260209", "name": "web_search"}``; they stand before the request's own.
     ``context_management`` has Anthropic clear old results or thoughts, or compact the beginning, as in ``{"edits":
-    [{"type": "clear_tool_uses_20250919"}]}``; what it did is in the metadata of the answer.
+    [{"type": "clear_tool_uses_20250919"}]}``; what it did is in the metadata of the answer. ``mcp_servers`` are called
+    by Anthropic, with ``{"type": "mcp_toolset", "mcp_server_name": ...}`` among the tools.
     """
 
     cache_control: CacheControlEphemeralParam
     container: str | dict[str, Any]
     inference_geo: str
     context_management: BetaContextManagementConfigParam
+    mcp_servers: list[BetaRequestMCPServerURLDefinitionParam]
     metadata: MetadataParam
     output_config: OutputConfigParam
     service_tier: Literal["auto", "standard_only"]

@@ -85,6 +85,7 @@ CODE_TOOL: Mapping[str, str] = {"type": "code_execution_20260120", "name": "code
 SEARCH_TOOL: Mapping[str, str] = {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"}
 """The tool by which the model finds deferred tools."""
 _TOOL_CHANGES_BETA = "inline-tools-2026-09-15"
+_MCP_BETA = "mcp-client-2025-11-20"
 _EDIT_BETAS = {"clear": "context-management-2025-06-27", "compact": "compact-2026-01-12"}
 _COMPACTION_BETAS = {"": "", "signed": "compact-2026-09-04", "edit": "compact-2026-01-12"}
 ANTHROPIC_TOOLS: Mapping[VendorTool, Mapping[str, str]] = {
@@ -174,6 +175,8 @@ class MessagesEncoder:
         found = {_EDIT_BETAS.get(as_text(edit.get("type")).partition("_")[0], "") for edit in edits}
         compacted = {turn.compaction for turn in self._messages.all_of(request.messages)}
         found |= {_COMPACTION_BETAS[kind] for kind in compacted}
+        if options.get("mcp_servers"):
+            found.add(_MCP_BETA)
         if options.get("compaction"):
             found.add(_COMPACTION_BETAS["signed"])
         if request.earlier_tools and self._takes_system_messages:
