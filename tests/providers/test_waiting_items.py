@@ -381,17 +381,16 @@ async def test_a_call_of_gemini_without_a_name_is_answered_too(server: Server) -
 
 async def test_servers_that_anthropic_calls_are_options_with_their_beta(server: Server) -> None:
     servers = [{"type": "url", "name": "notes", "url": "https://mcp.example.com"}]
-    used = {"type": "mcp_tool_use", "id": "m", "name": "find", "server_name": "notes", "input": {}}
-    found = {
-        "type": "mcp_tool_result",
-        "tool_use_id": "m",
-        "content": [{"type": "text", "text": "x"}],
-        "is_error": False,
+    used: dict[str, Any] = {
+        "type": "mcp_tool_use",
+        "id": "m",
+        "name": "find",
+        "server_name": "notes",
+        "input": {},
     }
-    server.answers[:] = [Answer({**anthropic_message(use({"pattern": "a"}), stop_reason="tool_use")})]
-    first = server.answers[0].body  # type: ignore[union-attr]  # pyright: ignore[reportAttributeAccessIssue]
-    first["content"] = [used, found, *first["content"]]
-    server.answers.append(END["anthropic"])
+    found = {"type": "mcp_tool_result", "tool_use_id": "m", "content": [{"type": "text", "text": "x"}]}
+    first = anthropic_message(use({"pattern": "a"}), stop_reason="tool_use")
+    server.answers[:] = [Answer({**first, "content": [used, found, *first["content"]]}), END["anthropic"]]
     options: Any = {"mcp_servers": servers, "tools": [{"type": "mcp_toolset", "mcp_server_name": "notes"}]}
     async with AnthropicProvider("m", base_url=server.root, options=options) as provider:
         result = await tool_loop(provider, ToolRegistry([delete_files]), "Go")

@@ -151,9 +151,9 @@ class ToolCall:
     @property
     def program(self) -> str:
         """See the class."""
-        extra = self.extra or {}
-        caller = extra.get("caller") or extra.get("anthropic", {}).get("caller") or {}
-        return str(caller.get("caller_id") or caller.get("tool_id") or "") if isinstance(caller, Mapping) else ""
+        extra: Mapping[str, Any] = self.extra or {}
+        caller: Any = extra.get("caller") or extra.get("anthropic", {}).get("caller")
+        return str(caller.get("caller_id") or caller.get("tool_id") or "") if isinstance(caller, dict) else ""  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
 
 
 ContentBlock: TypeAlias = TextBlock | ImageBlock | AudioBlock | FileBlock
