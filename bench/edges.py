@@ -15,11 +15,22 @@ from typing import Any
 import anyio
 from mcp.shared.memory import create_client_server_memory_streams
 
-from bench.clock import BATCHES, cpu_of, sized
+from bench.clock import BATCHES, cpu_of, on_asyncio, sized
 from bench.isolated import forecast_in_a_process
 from bench.ours import PRODUCTION, Script, Setting, measure_on_trio, responses_of
 from bench.workload import arguments_of, forecast
-from toolkit import ToolCall, ToolLoopHandle, ToolRegistry
+from toolkit import (
+    Permissions,
+    ToolCall,
+    ToolLoopConfig,
+    ToolLoopHandle,
+    ToolRegistry,
+    allow,
+    tool_from_function,
+    tool_loop,
+)
+from toolkit.chat import Trust
+from toolkit.policies import Rule, ask_when_tainted, require_known_destinations
 from toolkit.serving.mcp import mcp_server
 from toolkit.sources.mcp import mcp_tools
 
@@ -105,6 +116,38 @@ def restored_200(features: Collection[str]) -> float:
             assert len(handle.messages) == 2 * turns + 1
 
     return cpu_of(restore, sized(5)) / 1e3
+
+
+_TURNS = 100
+
+
+def ruled_turn(features: Collection[str]) -> float:
+    """A turn of 100 whose calls a rule allows: what the two below are compared with."""
+    return _measure_labels([], "trusted")
+
+
+def labelled_turn(features: Collection[str]) -> float:
+    """The same with a labelled tool and rules on trust, where nothing untrusted was read."""
+    return _measure_labels([require_known_destinations(), ask_when_tainted()], "trusted")
+
+
+def tainted_turn(features: Collection[str]) -> float:
+    """The same where all results are untrusted."""
+    return _measure_labels([require_known_destinations(), ask_when_tainted()], "untrusted")
+
+
+def _measure_labels(rules: list[Rule], trust: Trust) -> float:
+    options: Any = {"effects": {"send"}, "destinations": ("city",)} if rules else {}
+    made = tool_from_function(forecast, trust=trust, **options)
+    registry, responses = ToolRegistry([made], permissions=Permissions([*rules, allow("*")])), responses_of(_TURNS)
+    config, runs = ToolLoopConfig(max_iterations=_TURNS + 1), sized(10)
+
+    async def work() -> None:
+        for _ in range(runs):
+            result = await tool_loop(Script(responses), registry, "How is the weather in Paris?", config=config)
+            assert not any(message.role == "tool" and message.is_error for message in result.messages)
+
+    return on_asyncio(work, runs * _TURNS)
 
 
 async def _measure_wall(call: Callable[[], Awaitable[None]], count: int) -> float:

@@ -40,6 +40,9 @@ MEASURES = {
     "sync_approver_turn": "turns_50",
     "sync_approver_call": "calls_100",
     "durable_turns": "turns_50",
+    "ruled_turn": "turns_50",
+    "labelled_turn": "turns_50",
+    "tainted_turn": "turns_50",
 }
 """What is counted, and what it is compared with by hand."""
 PEERS = {

@@ -114,7 +114,8 @@ if __name__ == "__main__":
     asked = sys.argv[1:]
     _run([name for name in asked if name.endswith(".importing")])
     import bench.durable_turns
+    import bench.edges
     import bench.streams
 
-    _ = bench.durable_turns, bench.streams  # all that the forks need is imported once
+    _ = bench.durable_turns, bench.edges, bench.streams  # all that the forks need is imported once
     _run([name for name in asked if not name.endswith(".importing")])

@@ -12,10 +12,12 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
+from tests.loop_turns import LONGEST_TURN, TurnMeter, slowness
 from toolkit.redaction import (
     cut_causes,
     digest_of,
     is_secret_name,
+    may_name_secrets,
     program_name,
     secrets_in_arguments,
     secrets_in_headers,
@@ -29,40 +31,26 @@ from toolkit.redaction import (
 SECRET = 'pa55/w?rd+"ü='
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *(
-            "Authorization",
-            "X-Auth",
-            "X-Session",
-            "X-Api-Key",
-            "apikey",
-            "accessToken",
-            "Cookie",
-            "Set-Cookie",
-            "DB_PASSWORD",
-        ),
-        *(
-            "PASSWD",
-            "client_secret",
-            "sig",
-            "X-Amz-Signature",
-            "GOOGLE_CREDENTIALS",
-            "x-csrf",
-            "jwt",
-            "pwd",
-            "X-Goog-Api-Key",
-        ),
-    ],
-)
+TELLING_NAMES = """
+Authorization X-Auth X-Session X-Api-Key apikey accessToken Cookie Set-Cookie DB_PASSWORD PASSWD client_secret sig
+X-Amz-Signature GOOGLE_CREDENTIALS x-csrf jwt pwd X-Goog-Api-Key passPhrase PassWord pass_word DBPASS smtpPass db_pass
+rootpw adminPw pwds otps jwts pins pincode smsCode twoFactorCode unlock_code recoveryPhrase backup-phrase seedWords
+PHPSESSID connect.sid sid hmac GITHUB_PAT pem id_rsa client_assertion SAMLResponse code_verifier securityAnswer
+password1 pin_2
+"""
+HARMLESS_NAMES = """
+max_tokens max_completion_tokens input_tokens author keywords keyboard pattern path tokens bypass compass pass_rate
+passenger spin pinned opinion status_code country_code seed side path_id public_key key_id keys
+"""
+
+
+@pytest.mark.parametrize("name", TELLING_NAMES.split())
 def test_names_tell_of_secrets(name: str) -> None:
     assert is_secret_name(name)
+    assert may_name_secrets(f'{{"{name}": 1}}')
 
 
-@pytest.mark.parametrize(
-    "name", ["max_tokens", "max_completion_tokens", "input_tokens", "author", "keywords", "keyboard", "pattern", "path"]
-)
+@pytest.mark.parametrize("name", HARMLESS_NAMES.split())
 def test_names_that_only_sound_so_tell_of_none(name: str) -> None:
     assert not is_secret_name(name)
 
@@ -251,6 +239,9 @@ WRITTEN = {
     "the code of a redirect behind its state": "GET /back?state=ab&code={} HTTP/1.1",
     "the code in the body of a request": "grant_type=authorization_code&code={}",
     "the hash of a password": "ada:$6${}$abcdefghijklmnop:19000:0:99999:7:::",
+    "JSON in a sentence in JSON": '{"note": "it said {\\"auth\\": {\\"value\\": \\"{}\\"}} to me"}',
+    "JSON three levels down in a sentence": "as "
+    + json.dumps({"a": json.dumps({"b": json.dumps({"auth": {"v": "{}"}})})}),
     "a line of logfmt": "level=info token={} at=x",
 }
 HARMLESS = [
@@ -286,6 +277,25 @@ def test_what_a_text_gives_to_a_telling_name_is_struck_out_however_it_is_written
 @pytest.mark.parametrize("text", HARMLESS)
 def test_what_only_looks_like_a_secret_stays(text: str) -> None:
     assert without_keys(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "eyJ-" * 12_000,
+        "a\n  " + "input_value=" * 4_000,
+        "a=" * 25_000 + "code=x",
+        "A" * 50_000 + " code=x",
+        "authorization: x a=" * 2_500 + "\n, ",
+        "see eyJhbGciOi" * 3_500,
+        "password " * 5_000,
+    ],
+    ids=lambda text: text[:20],
+)
+def test_no_text_is_searched_for_long(text: str) -> None:
+    meter = TurnMeter()
+    meter.during(lambda: without_keys(text))
+    assert meter.longest / slowness() < LONGEST_TURN
 
 
 def test_a_digest_of_a_secret_can_be_made_in_this_process_alone() -> None:

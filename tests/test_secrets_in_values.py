@@ -48,6 +48,54 @@ CASES = [
         {"arguments": {"env": [{"name": "DB_PASSWORD", "value": GONE}, {"name": "MODE", "value": "y"}]}},
     ),
     Case(
+        "a field of a form beside its text",
+        {"arguments": {"fill": [{"selector": "#password", "text": "x"}, {"element": "City", "text": "Rome"}]}},
+        {"arguments": {"fill": [{"selector": "#password", "text": GONE}, {"element": "City", "text": "Rome"}]}},
+    ),
+    Case(
+        "headers as pairs",
+        {"arguments": {"headers": [["Authorization", "ab12"], ["Accept", "ab12"]], "sort": ["key", "name"]}},
+        {"arguments": {"headers": [["Authorization", GONE], ["Accept", "ab12"]], "sort": ["key", "name"]}},
+    ),
+    Case(
+        "what follows an option",
+        {"arguments": {"argv": ["psql", "--password", "abcd", "--token", "-v", "--user", "ada"]}},
+        {"arguments": {"argv": ["psql", "--password", GONE, "--token", "-v", "--user", "ada"]}},
+    ),
+    Case("tokens", {"arguments": {"tokens": ["x"]}}, {"arguments": {"tokens": GONE}}),
+    Case(
+        "a count of tokens",
+        {"output": {"tokens": 12, "a": '"tokens": 9'}},
+        {"output": {"tokens": 12, "a": '"tokens": 9'}},
+    ),
+    Case(
+        "defaults and examples of a tool",
+        {
+            "name": "log_in",
+            "description": "",
+            "parameters": {
+                "properties": {
+                    "password": {"type": "string", "default": "x", "examples": ["y"]},
+                    "word": {"anyOf": [{"type": "string", "format": "password", "default": "x"}]},
+                    "user": {"default": "ada"},
+                    "login": {"default": {"token": "x", "n": 1}},
+                },
+            },
+        },
+        {
+            "name": "log_in",
+            "description": "",
+            "parameters": {
+                "properties": {
+                    "password": {"type": "string", "default": GONE, "examples": [GONE]},
+                    "word": {"anyOf": [{"type": "string", "format": "password", "default": GONE}]},
+                    "user": {"default": "ada"},
+                    "login": {"default": {"token": GONE, "n": 1}},
+                },
+            },
+        },
+    ),
+    Case(
         "an answer's headers",
         {"metadata": {"headers": {"set-cookie": "a=b"}}},
         {"metadata": {"headers": {"set-cookie": GONE}}},

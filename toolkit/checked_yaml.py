@@ -1,12 +1,13 @@
-"""YAML from elsewhere, read under bounds, and files that people write: checked by type, with variables replaced.
+"""Loads YAML within limits, checks configuration files by type, and replaces variables in them.
 
-Without bounds, a few lines can expand to more than any memory holds, or take very long to read.
+Without limits, a few lines can expand beyond all memory, or take very long to read.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,6 +17,10 @@ from toolkit.schema.nodes import is_array, is_object
 
 _MOST_FILE_BYTES = 1_000_000
 _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_DEEPEST = 200
+_TOO_DEEP = f"it is nested more than {_DEEPEST} deep"
+_MOST_ALIASES = 10_000
+_LONG_NUMBER = re.compile(r"[-+0-9_:.,eExXoObBa-fA-F]{1000,}")
 _BOOLEAN_WORDS = "YAML reads yes, no, on and off as true and false: write them in quotes where they are words."
 _BOOLEAN_MET = re.compile(r": got (?:the boolean )?(?:true|false)\b")
 
@@ -28,8 +33,8 @@ def read_yaml_file(path: Path, *, most_parts: int = 5_000) -> Any:
         most_parts: How many values and keys the file may hold.
 
     Raises:
-        ConfigurationError: It can't be read, has more than a million bytes, is no YAML, or has a key that is there
-            twice or that YAML takes for true or false.
+        ConfigurationError: It can't be read, has more than a million bytes, is not YAML, or has a repeated key or one
+            that YAML takes for true or false.
         ModuleNotFoundError: PyYAML is not installed.
     """
     with naming_extra("config"):
@@ -69,18 +74,12 @@ def check_sections(sections: Mapping[str, Any], reader: Callable[..., None], pat
         raise ConfigurationError("\n".join([f"{path} can't be used:", *problems])) from error
 
 
-_DEEPEST = 200
-_TOO_DEEP = f"it is nested more than {_DEEPEST} deep"
-_MOST_ALIASES = 10_000
-_LONG_NUMBER = re.compile(r"[-+0-9_:.,eExXoObBa-fA-F]{1000,}")
-
-
 class YamlTooLargeError(ValueError):
     """A document is nested too deeply, or expands to too much."""
 
 
 class UnclearKeyError(ValueError):
-    """A key of a mapping is there twice, or is a word that YAML takes for true or false."""
+    """A key of a mapping is repeated, or is a word that YAML takes for true or false."""
 
 
 def load_yaml(
@@ -90,138 +89,87 @@ def load_yaml(
 
     Args:
         text: The document.
-        loader: A safe loader of PyYAML's; None takes its own.
-        most_parts: How many values and keys it may hold, those that aliases and merges repeat counted each time.
-        has_clear_keys: True refuses keys that are there twice, of which YAML takes the last, and keys such as ``on``,
-            which YAML takes for true.
+        loader: A safe loader of PyYAML; None for its fastest one.
+        most_parts: How many values and keys it may hold; those repeated by aliases count each time.
+        has_clear_keys: True refuses repeated keys, of which YAML takes the last, and keys such as ``on``, which YAML
+            takes for true.
 
     Raises:
-        YamlTooLargeError: It contains more, has more than 10,000 aliases, or is nested more than 200 deep.
-        UnclearKeyError: A key is unclear.
-        yaml.YAMLError: It is no YAML.
-        ValueError: A value in it can't be.
+        YamlTooLargeError: It holds more, has more than 10,000 aliases, or is nested more than 200 deep.
+        UnclearKeyError: A key is ambiguous.
+        yaml.YAMLError: It is not YAML.
+        ValueError: A value does not fit its tag.
     """
     import yaml  # noqa: PLC0415 - an extra
 
     safe = cast("Any", loader or getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    made = safe("")
+    bounded = _make_bounded_loader(safe)(text, most_parts, has_clear_keys=has_clear_keys)
     try:
-        root = _compose_node(text, safe, made, most_parts)
-        if root is None:
-            return None
-        for node in _check_size(root, most_parts):
-            if has_clear_keys:
-                _check_keys(node)
-        return made.construct_document(root)
-    except (yaml.YAMLError, ValueError):
-        raise
-    except Exception as error:  # such as `!!timestamp x`, for which the loader's own code is not ready
-        raise ValueError(f"a value in it is not what its tag says: {type(error).__name__}") from error
-    finally:
-        made.dispose()
-
-
-def _compose_node(text: str, loader: Any, resolver: Any, most_parts: int) -> Any:
-    """Return the root of a document, of which nothing is read behind the first thing that is too much."""
-    from yaml.composer import Composer  # noqa: PLC0415 - an extra
-
-    events = _check_events(text, loader, most_parts)
-
-    class CheckedComposer(Composer):
-        """Composes the events, which are all that it has of a loader, besides the meaning of words."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self._following: Any = next(events)
-
-        def peek_event(self) -> Any:
-            return self._following
-
-        def get_event(self) -> Any:
-            event, self._following = self._following, next(events, None)
-            return event
-
-        def check_event(self, *choices: Any) -> bool:
-            return isinstance(self._following, choices)
-
-        def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
-            return resolver.resolve(kind, value, implicit)
-
-        def descend_resolver(self, parent: Any, index: Any) -> None:
-            resolver.descend_resolver(parent, index)
-
-        def ascend_resolver(self) -> None:
-            resolver.ascend_resolver()
-
-    composer: Any = CheckedComposer()
-    return composer.get_single_node()
-
-
-def _check_events(text: str, loader: Any, most_parts: int) -> Iterator[Any]:
-    import yaml  # noqa: PLC0415 - an extra
-
-    depth = aliases = 0
-    for parts, event in enumerate(_parse_events(text, loader)):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        elif isinstance(event, yaml.AliasEvent):
-            aliases += 1
-        elif isinstance(event, yaml.ScalarEvent) and not event.style and _LONG_NUMBER.fullmatch(event.value):
-            raise YamlTooLargeError(f"a number has {len(event.value):,} characters")
-        if depth > _DEEPEST:
-            raise YamlTooLargeError(_TOO_DEEP)
-        if parts > 2 * most_parts or aliases > _MOST_ALIASES:
-            raise YamlTooLargeError(f"it holds more than {most_parts:,} values, or {_MOST_ALIASES:,} aliases")
-        yield event
-
-
-def _parse_events(text: str, loader: Any) -> Iterator[Any]:
-    """Yield the events of a document; the parser reads ahead and, since libyaml 0.2.6, has a limit of 1,000 levels."""
-    import yaml  # noqa: PLC0415 - an extra
-
-    try:
-        yield from yaml.parse(text, loader)
+        root = bounded.get_single_node()
+        return None if root is None else bounded.construct_document(root)
     except yaml.MarkedYAMLError as error:
-        if "nesting depth" in (error.problem or ""):
+        if "nesting depth" in (error.problem or ""):  # a limit of libyaml, which reads ahead
             raise YamlTooLargeError(_TOO_DEEP) from error
         raise
+    except (yaml.YAMLError, ValueError):
+        raise
+    except Exception as error:  # such as `!!timestamp x`, which the loader does not expect
+        raise ValueError(f"a value in it is not what its tag says: {type(error).__name__}") from error
+    finally:
+        bounded.dispose()
 
 
-def _check_size(root: Any, most_parts: int) -> Iterator[Any]:
-    """Count the expanded size of a document, each node once however often it is referenced; a cycle has no end.
-
-    Yields:
-        Each mapping, behind what is in it.
-    """
+@cache
+def _make_bounded_loader(safe: Any) -> Any:
+    """Return a loader that stops at the first part that is too much, while it composes the document."""
     import yaml  # noqa: PLC0415 - an extra
+    from yaml.composer import Composer  # noqa: PLC0415
 
-    sizes: dict[int, int] = {}
-    open_nodes: set[int] = set()
-    waiting: list[tuple[Any, bool]] = [(root, False)]
-    while waiting:
-        node, is_counted = waiting.pop()
-        if isinstance(node, yaml.ScalarNode):
-            sizes[id(node)] = 1
-        elif is_counted:
-            open_nodes.discard(id(node))
-            sizes[id(node)] = size = 1 + sum(sizes[id(child)] for child in _children_of(node))
-            if size > 2 * most_parts:
-                raise YamlTooLargeError(f"its aliases stand for more than {most_parts:,} values")
-            if isinstance(node, yaml.MappingNode):
-                yield node
-        elif id(node) not in sizes:
-            if id(node) in open_nodes:
-                raise YamlTooLargeError("an alias refers to a node that contains it")
-            open_nodes.add(id(node))
-            waiting.append((node, True))
-            waiting += [(child, False) for child in _children_of(node)]
+    # The C loader composes by itself, without a place to stop it.
+    base: Any = safe if issubclass(safe, Composer) else type("ComposingLoader", (Composer, safe), {})
 
+    class BoundedLoader(base):  # type: ignore[misc]  # its class is known at run time only
+        def __init__(self, text: str, most_parts: int, *, has_clear_keys: bool) -> None:
+            cast("Any", safe).__init__(self, text)
+            self.anchors: dict[str, Any] = {}
+            self._most_sizes = 2 * most_parts
+            self._has_clear_keys = has_clear_keys
+            self._aliases = self._parts = 0
+            self._open: list[int] = []  # the sizes of the open collections so far
+            self._sizes: dict[int, int] = {}  # the expanded size of each node, by its id
 
-def _children_of(node: Any) -> list[Any]:
-    value = node.value
-    return [part for pair in value for part in pair] if node.id == "mapping" else list(value)
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            event: Any = self.peek_event()
+            self._check_event(event)
+            self._open.append(1)
+            node: Any = base.compose_node(self, parent, index)
+            size = self._open.pop()
+            if isinstance(event, yaml.AliasEvent):
+                if id(node) not in self._sizes:
+                    raise YamlTooLargeError("an alias refers to a node that contains it")
+                size = self._sizes[id(node)]
+            self._sizes[id(node)] = size
+            if self._open:
+                self._open[-1] += size
+            if size > self._most_sizes:
+                raise YamlTooLargeError(f"its aliases stand for more than {self._most_sizes // 2:,} values")
+            if self._has_clear_keys and node.id == "mapping":
+                _check_keys(node)
+            return node
+
+        def _check_event(self, event: Any) -> None:
+            self._parts += 1
+            self._aliases += isinstance(event, yaml.AliasEvent)
+            if self._parts > self._most_sizes or self._aliases > _MOST_ALIASES:
+                raise YamlTooLargeError(
+                    f"it holds more than {self._most_sizes // 2:,} values, or {_MOST_ALIASES:,} aliases"
+                )
+            if isinstance(event, yaml.CollectionStartEvent) and len(self._open) >= _DEEPEST:
+                raise YamlTooLargeError(_TOO_DEEP)
+            if isinstance(event, yaml.ScalarEvent) and not event.style and _LONG_NUMBER.fullmatch(event.value):
+                raise YamlTooLargeError(f"a number has {len(event.value):,} characters")
+
+    return BoundedLoader
 
 
 def _check_keys(mapping: Any) -> None:

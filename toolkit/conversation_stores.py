@@ -1,16 +1,14 @@
-"""The stores of conversations: in memory, in a database by SQLAlchemy, in Redis; and the text of a stored value.
+"""The stores of conversations: in memory, in a database by SQLAlchemy, in Redis.
 
-A store knows texts, a lease and a version, and nothing of what the texts say. Each write of the one who has the lease
-is one atomic step that fails once somebody else has it: a process that was frozen can write nothing late. The clock of
-a lease is the store's, so that those of processes may differ.
+A store has texts, a lease and a version for each conversation; it does not read the texts. Each write of the holder of
+the lease is one atomic step, which fails after another turn has acquired the lease, so that a process that was frozen
+can't write late. Leases use the clock of the store, since those of processes may differ.
 """
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
-from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
@@ -20,7 +18,6 @@ from anyio import to_thread
 
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, ConversationStoreError, naming_extra
-from toolkit.json_text import write_json
 from toolkit.redaction import without_keys
 from toolkit.runtime.backend import LoopLocal, is_on_asyncio
 from toolkit.settings import FUNCTION, check_setting
@@ -29,11 +26,6 @@ if TYPE_CHECKING:
     import redis.asyncio
     import sqlalchemy as sa
 
-_SEALED = "e1:"
-"""Stands before an encrypted text; no JSON text begins so."""
-_SUMMED = "c1:"
-"""Stands before a text with its check sum, which shows that a row was edited."""
-_SUM_BYTES = 8
 _TABLES_VERSION = 1
 _LONGEST_ID = 200
 _BUSY_SECONDS = 30
@@ -42,92 +34,22 @@ _PAGE = 100
 _Returned = TypeVar("_Returned")
 
 
-# the text by which a value is stored
-
-
-class Cipher(Protocol):
-    """Encrypts stored values: a `Fernet` or `MultiFernet` of ``cryptography``, or an `Encryption` of durable runs.
-
-    Messages, questions and snapshots are encrypted. The ids, versions and times of conversations are not: they are
-    what a store looks them up by.
-    """
-
-    def encrypt(self, data: bytes, /) -> bytes:
-        """Return bytes that only `decrypt` can read."""
-        ...
-
-    def decrypt(self, token: bytes, /) -> bytes:
-        """Return what `encrypt` was given, also what it was given before a key was changed; raise for all else."""
-        ...
-
-
-class SealedText:
-    """Writes values as the text that is stored, and reads them.
-
-    Args:
-        cipher: None stores plain JSON.
-    """
-
-    def __init__(self, cipher: Cipher | None) -> None:
-        self._cipher = cipher
-
-    def write(self, value: object) -> str:
-        """Return a value as it is stored.
-
-        Raises:
-            TypeError: It is no JSON.
-            ValueError: The same.
-        """
-        return self.write_text(write_json(value))
-
-    def write_text(self, text: str) -> str:
-        """Return a value that is written as JSON as it is stored."""
-        if self._cipher is None:
-            return f"{_SUMMED}{_sum_up(text)}:{text}"
-        return _SEALED + b64encode(self._cipher.encrypt(text.encode())).decode()
-
-    def read_text(self, text: str) -> str:
-        """Return the JSON of a stored text.
-
-        Raises:
-            ConversationStoreError: It can't be read: it is encrypted and there is no cipher for it, or with another
-                key, or it was changed.
-        """
-        if not text.startswith(_SEALED):
-            known, _, value = text.removeprefix(_SUMMED).partition(":")
-            if known != _sum_up(value):
-                raise ConversationStoreError("a stored value was changed: its check sum does not fit")
-            return value
-        if self._cipher is None:
-            raise ConversationStoreError("it is encrypted: give the encryption that wrote it")
-        try:
-            return self._cipher.decrypt(b64decode(text.removeprefix(_SEALED))).decode()
-        except Exception as error:
-            raise ConversationStoreError(
-                f"a stored value can't be decrypted: {type(error).__name__}; is it the right key?"
-            ) from error
-
-
-def _sum_up(text: str) -> str:
-    return hashlib.blake2b(text.encode(), digest_size=_SUM_BYTES).hexdigest()
-
-
 # what a store is asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredConversation:
-    """A conversation as a store has it.
+    """The stored form of a conversation.
 
     Args:
         id: Its id.
-        version: How often it was written.
+        version: The number of writes.
         messages: The text of each message, in order.
-        state: The text of all else; empty before the first write.
-        queue: The texts of the questions that were put in line, the oldest first.
-        created: When it was begun, in seconds since 1970.
-        updated: When it was written last.
-        is_busy: True where somebody has the lease.
+        state: The text of its further state; empty before the first write.
+        queue: The texts of the queued questions, the oldest first.
+        created: The time of its creation, in seconds since 1970.
+        updated: The time of the last write.
+        is_busy: True while a turn has the lease.
     """
 
     id: str
@@ -146,10 +68,10 @@ class ConversationEntry:
 
     Args:
         id: Its id.
-        version: How often it was written.
-        length: How many messages it has.
-        created: When it was begun, in seconds since 1970.
-        updated: When it was written last.
+        version: The number of writes.
+        length: The number of messages.
+        created: The time of its creation, in seconds since 1970.
+        updated: The time of the last write.
     """
 
     id: str
@@ -161,15 +83,15 @@ class ConversationEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredChange:
-    """A write of the one who has the lease.
+    """A write by the holder of the lease.
 
     Args:
-        version: The version that it makes.
-        length: How many messages there are then.
-        messages: The text of each message that is new or has changed, by its position.
-        state: The text of all else.
-        taken: How many questions it takes from the head of the line.
-        ends: True to give the lease back, which is refused while a question is in line.
+        version: The new version.
+        length: The new number of messages.
+        messages: The text of each new or changed message, by its position.
+        state: The text of the further state.
+        taken: The number of questions to remove from the head of the queue.
+        ends: True to give back the lease, which is refused while a question is queued.
     """
 
     version: int
@@ -181,56 +103,52 @@ class StoredChange:
 
 
 WriteOutcome: TypeAlias = Literal["written", "lost", "queued"]
-"""How a write ended: done; refused, since the lease is somebody else's; refused, since a question is in line."""
+"""The outcome of a write: done; refused, since another turn has the lease; refused, since a question is queued."""
 
 
 class ConversationStore(Protocol):
-    """Where conversations are stored. Each method is one atomic step, and all raise `ConversationStoreError`.
+    """A store of conversations. Each method is one atomic step, and raises `ConversationStoreError` if it fails.
 
-    Doing the same step twice does it once, `enqueue` apart, so that one whose answer was lost is simply done again.
+    All steps but `enqueue` are idempotent, so that a step whose reply was lost can be repeated.
     """
 
     async def acquire(self, conversation_id: str, token: str, seconds: float) -> StoredConversation | None:
-        """Give the lease to a token for so many seconds, and begin a conversation that is not there; None if taken."""
+        """Grant a token the lease for some seconds, and create a missing conversation; None if another token has it."""
         ...
 
     async def renew(self, conversation_id: str, token: str, seconds: float) -> bool:
-        """Make the lease of a token last so many seconds from now; return False where it has none anymore."""
+        """Extend the lease of a token to some seconds from now; return False if it has none."""
         ...
 
     async def write(self, conversation_id: str, token: str, change: StoredChange, seconds: float) -> WriteOutcome:
-        """Write a change of the token that has the lease, and renew that, or end it."""
+        """Write a change by the token that has the lease, and renew or end the lease."""
         ...
 
     async def enqueue(self, conversation_id: str, text: str) -> bool:
-        """Put a question in line behind the one who has the lease; return False where nobody has it."""
+        """Queue a question for the holder of the lease; return False if there is none."""
         ...
 
     async def read(self, conversation_id: str) -> StoredConversation | None:
-        """Return a conversation as it is now; None where there is none."""
+        """Return a conversation; None if it does not exist."""
         ...
 
     async def list_entries(
         self, prefix: str, limit: int, before: ConversationEntry | None
     ) -> Sequence[ConversationEntry]:
-        """Return conversations whose ids begin with a text, the last written first, from behind an entry on."""
+        """Return conversations whose ids begin with a text, the last written first, after an entry."""
         ...
 
     async def delete(self, conversation_id: str, token: str) -> bool:
-        """Delete a conversation of which a token has the lease; return False where somebody else has it."""
+        """Delete a conversation by the token that has the lease; return False if another token has it."""
         ...
 
     async def aclose(self) -> None:
-        """Close what the store has opened."""
+        """Close the connections of the store."""
         ...
 
 
 def check_conversation_id(conversation_id: str) -> None:
-    """Check that a text can be the id of a conversation.
-
-    Raises:
-        ConfigurationError: It can't.
-    """
+    """Check that a text can be the id of a conversation."""
     check_setting("the id of a conversation", conversation_id, str)
     if not 0 < len(conversation_id) <= _LONGEST_ID or not conversation_id.isprintable():
         raise ConfigurationError(
@@ -260,7 +178,7 @@ class _Record:
 
 
 class MemoryStore:
-    """Stores conversations in this process, for tests and for programs that end with them."""
+    """Stores conversations in this process, for tests and for programs that do not keep them."""
 
     def __init__(self) -> None:
         self._records: dict[str, _Record] = {}
@@ -347,7 +265,7 @@ class MemoryStore:
             return conversation_id not in self._records
 
     async def aclose(self) -> None:
-        """Do nothing: what is stored stays."""
+        """Do nothing: the conversations remain."""
 
 
 def _show_record(conversation_id: str, record: _Record) -> StoredConversation:
@@ -371,7 +289,7 @@ def _place_entry(entry: ConversationEntry) -> tuple[float, str]:
 
 
 class _Tables:
-    """The tables of a database, made once SQLAlchemy is loaded."""
+    """The tables of a database, defined once SQLAlchemy is loaded."""
 
     def __init__(self) -> None:
         import sqlalchemy as sa  # noqa: PLC0415 - an extra
@@ -387,7 +305,9 @@ class _Tables:
             sa.Column("version", sa.Integer, nullable=False),
             sa.Column("length", sa.Integer, nullable=False),
             sa.Column("state", sa.Text, nullable=False),
-            sa.Column("queued", sa.Integer, nullable=False),  # counted here: the lease ends in one step that looks
+            sa.Column(
+                "queued", sa.Integer, nullable=False
+            ),  # counted here, so that one step can end the lease or refuse to
             sa.Column("holder", sa.String(32), nullable=False),
             sa.Column("writer", sa.String(32), nullable=False),
             sa.Column("expires", sa.Double, nullable=False),
@@ -462,7 +382,7 @@ class SqlStore:
             try:
                 with connection.begin_nested():
                     connection.execute(table.insert().values(**fresh, **values, created=now, updated=now))
-            except self._sa.exc.IntegrityError:  # it is there, and somebody else's
+            except self._sa.exc.IntegrityError:  # another turn has created it
                 return None
         return self._read_rows(connection, conversation_id)
 
@@ -523,13 +443,13 @@ class SqlStore:
             table.c.id == conversation_id, table.c.holder != "", table.c.expires > self._database.now
         )
 
-        def put_in_line(connection: sa.Connection) -> bool:
+        def add_to_queue(connection: sa.Connection) -> bool:
             if connection.execute(busy.values(queued=table.c.queued + 1)).rowcount == 0:
                 return False
             connection.execute(queue.insert().values(id=conversation_id, value=text))
             return True
 
-        return await self._database.ask(put_in_line)
+        return await self._database.ask(add_to_queue)
 
     async def read(self, conversation_id: str) -> StoredConversation | None:
         """See `ConversationStore`."""
@@ -551,7 +471,7 @@ class SqlStore:
             if row is None:
                 return None
             rows = connection.execute(texts).all()
-            # Two statements see two states where a write came between: then it is read again.
+            # The two statements see two states if a write came between: then they are repeated.
             if connection.scalar(select(table.c.version).where(table.c.id == conversation_id)) == row.version:
                 break
         if [each.position for each in rows] != list(range(row.length)):
@@ -578,7 +498,8 @@ class SqlStore:
         """See `ConversationStore`."""
         table = self._tables.conversations
         columns = [table.c[name] for name in ("id", "version", "length", "created", "updated")]
-        found = self._sa.select(*columns).where(table.c.id.startswith(prefix, autoescape=True))
+        # Not LIKE, for which SQLite's letters have no case: it would list the conversations of "Ada" to "ada".
+        found = self._sa.select(*columns).where(self._sa.func.substr(table.c.id, 1, len(prefix)) == prefix)
         if before is not None:
             place = self._sa.tuple_(self._sa.literal(before.updated), self._sa.literal(before.id))
             found = found.where(self._sa.tuple_(table.c.updated, table.c.id) < place)
@@ -601,7 +522,7 @@ class SqlStore:
         return await self._database.ask(delete_rows)
 
     async def aclose(self) -> None:
-        """Close the connections, but those of an engine of the application's own."""
+        """Close the connections, except those of an engine of the application."""
         await to_thread.run_sync(self._database.close)
 
 
@@ -678,22 +599,22 @@ redis.call('ZREM', KEYS[4], ARGV[2])
 return 1
 """,
 }
-"""Each step, which the server runs as one; the keys are those of the conversation, and the index of all."""
+"""The steps, each of which the server executes atomically, on the keys of the conversation and the common index."""
 
 
 class RedisStore:
     """Stores conversations in Redis or Valkey; any number of processes may share it. It needs asyncio.
 
-    What was written survives the end of the server as far as its own settings say: with ``appendonly yes`` and
-    ``appendfsync everysec`` a crash of its machine loses the last second. It needs ``toolkit-sdk[redis]``.
+    The settings of the server define what survives its end: with ``appendonly yes`` and ``appendfsync everysec`` a
+    crash of its machine loses the last second. It needs ``toolkit-sdk[redis]``.
 
     Args:
-        server: The URL, such as ``redis://localhost:6379/0``, or a function that makes a client, which is called once
+        server: The URL, such as ``redis://localhost:6379/0``, or a function that returns a client, which is called once
             for each event loop.
-        prefix: The begin of its keys, all of which belong to one slot of a cluster.
+        prefix: The beginning of the keys, all of which belong to one slot of a cluster.
 
     Raises:
-        ConfigurationError: It is no such URL.
+        ConfigurationError: The URL is not one of Redis.
         ModuleNotFoundError: ``redis`` is not installed.
     """
 
@@ -807,8 +728,9 @@ class RedisStore:
     # the server
 
     def _name_keys(self, conversation_id: str) -> list[str]:
-        head = f"{self._prefix}{conversation_id}"
-        return [head, f"{head}:messages", f"{head}:queue", f"{self._prefix}index"]
+        # The kind stands before the id, which may have any text: no key is that of another conversation.
+        kinds = ("conversation", "messages", "queue")
+        return [*(f"{self._prefix}{kind}:{conversation_id}" for kind in kinds), f"{self._prefix}index"]
 
     async def _run_script(self, name: str, conversation_id: str, *arguments: object) -> Any:
         return await self._ask_server(
@@ -847,4 +769,4 @@ def _to_milliseconds(seconds: float) -> int:
 
 
 def _to_text(value: str | bytes) -> str:
-    return value if isinstance(value, str) else value.decode()  # as the application's own client gives it
+    return value if isinstance(value, str) else value.decode()  # by a client of the application

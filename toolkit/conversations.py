@@ -1,15 +1,15 @@
-"""Conversations: transcripts that many questions, users and processes share, each with a lock, and saved as it goes.
+"""Conversations: stored transcripts that many questions, users and processes share, one turn at a time.
 
-A turn takes the lease of its conversation, which only it may write then. What it has is written before each request,
-before the calls of a reply run, and however it ends; so a process that dies leaves what was there at the last of these.
-A lease is renewed while its turn goes on, and ends by itself where the process does. Whoever lost it can write nothing.
+A turn acquires the lease of its conversation, and only the holder of the lease can write. The transcript is written
+before each request, before the calls of a reply run, and at the end of the turn; a process that dies leaves what was
+written last. A lease is renewed during its turn and expires after the end of its process.
 
-A call that awaits a decision stays beside the transcript, with the snapshot of its run. Meanwhile the transcript says
-that it is not started, and questions are answered. Once the decision is there the run goes on: its results take their
-places in the transcript, and the model reads all that was said since.
+A call that awaits a decision is stored beside the transcript, with the snapshot of its run. Until then the transcript
+has a result that says so, and further questions are answered. After the decision the run resumes: its results replace
+those, and the model reads the messages that were added since.
 
-A question may have an id, such as an ``Idempotency-Key``. The conversation remembers the last ids with how their runs
-ended, so that a client that asks again after it lost the answer is given it, and the question stands once.
+A question may have an id, such as an ``Idempotency-Key``. The conversation stores the last ids and the results of their
+runs: a client that repeats a question gets the stored result, and the question is in the transcript once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import logging
 import time
 import uuid
 import weakref
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import field, replace
 from functools import partial
 from types import TracebackType
@@ -46,12 +47,10 @@ from toolkit.chat import (
 from toolkit.chat.messages import messages_to_plain
 from toolkit.chat.output import ToolOutput
 from toolkit.conversation_stores import (
-    Cipher,
     ConversationEntry,
     ConversationStore,
     MemoryStore,
     RedisStore,
-    SealedText,
     SqlStore,
     StoredChange,
     StoredConversation,
@@ -78,6 +77,7 @@ from toolkit.loop.middleware import CallInfo, CallProceed, Middleware, RequestIn
 from toolkit.loop.outcome import AwaitingApproval, Cancelled, Out, Snapshot, ToolLoopResult, TypedAnswer
 from toolkit.runtime.backend import start_carried
 from toolkit.settings import check_setting
+from toolkit.stored_text import Cipher, StoredText
 from toolkit.tools.registry import ToolRegistry
 
 __all__ = [
@@ -94,22 +94,22 @@ _DECIDED = "What was to be decided on above is decided: its result has taken its
 _Returned = TypeVar("_Returned")
 
 WhenBusy: TypeAlias = Literal["wait", "queue", "refuse"]
-"""How a question comes in while another turn is under way."""
+"""What happens to a question during another turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
-    """A conversation as it was read.
+    """A stored conversation.
 
     Args:
         id: Its id.
-        version: How often it was written; 0 where there is none of this id.
-        messages: The transcript, valid: a call whose result is not there yet is answered so.
+        version: The number of writes; 0 where no conversation has this id.
+        messages: The transcript, which is valid: a call without a result has one that says so.
         pending: The calls that await decisions.
-        queued: The questions in line, which the turn that is under way answers.
-        created: When it was begun, in seconds since 1970.
-        updated: When it was written last.
-        is_busy: True where a turn is under way.
+        queued: The queued questions, which the current turn answers.
+        created: The time of the first write, in seconds since 1970.
+        updated: The time of the last write.
+        is_busy: True during a turn.
     """
 
     id: str
@@ -129,7 +129,7 @@ class _OpenRun:
     Args:
         snapshot: The run.
         calls: The ids of the calls of its last reply.
-        taken: The calls that were approved and whose results are not stored: they may have taken effect.
+        taken: The approved calls without a stored result, which may have taken effect.
     """
 
     snapshot: Snapshot
@@ -141,6 +141,17 @@ class _OpenRun:
         saved: list[dict[str, Any]] = self.snapshot["pending_approvals"]
         return [PendingApproval(**each) for each in saved if each["call_id"] not in self.taken]
 
+    @property
+    def interrupted(self) -> set[str]:
+        """The calls of the transcript that are decided, and whose results are not stored."""
+        waiting, interrupted = {each.call_id for each in self.pending}, set[str]()
+        for each in self.snapshot["loop"]["state"]["open_calls"]:
+            child = each["child"]  # the sub-agent whose calls are decided on
+            decided = {each["call_id"]} if child is None else {call["id"] for call in child["calls"]}
+            if not decided.isdisjoint(self.taken) and decided.isdisjoint(waiting):
+                interrupted.add(each["call_id"])
+        return interrupted
+
 
 @dataclass(slots=True)
 class _Asked:
@@ -148,9 +159,9 @@ class _Asked:
 
     Args:
         key: The digest of the id.
-        question: The question; None where it is not in the transcript anymore, as after a compaction.
+        question: The question; None where it was removed from the transcript, as by a compaction.
         answer: The last message of the model in the run that answered it.
-        result: The result of that run as JSON values; None where it is not answered.
+        result: The result of that run as JSON values; None without one.
     """
 
     key: str
@@ -160,7 +171,7 @@ class _Asked:
 
 
 class Conversations:
-    """The conversations of an application, in a store.
+    """The stored conversations of an application.
 
     ::
 
@@ -170,14 +181,14 @@ class Conversations:
             async for event in turn.stream(provider, registry, question, config=config):
                 ...
 
-    Any number of processes may share a store. An id is the application's, such as the user's name and a number.
+    Any number of processes may share a store. The application chooses the ids, such as the user's name and a number.
 
     Args:
-        store: Where they are stored.
+        store: The store.
         encryption: Encrypts messages, questions and snapshots, such as a `Fernet`; None stores plain JSON with check
             sums.
-        lease: Seconds after which the conversation of a process that died is free. It is renewed three times as often.
-        wait: Seconds that a turn waits for the end of another one before it fails as busy.
+        lease: Seconds after which the conversation of a dead process is free; it is renewed three times in this time.
+        wait: Seconds that a turn waits for the end of another one before it raises `ConversationBusyError`.
     """
 
     def __init__(
@@ -186,7 +197,7 @@ class Conversations:
         check_setting("lease", lease, float, least=0.1)
         check_setting("wait", wait, float, least=0)
         self.store: ConversationStore = store
-        self._text = SealedText(encryption)
+        self._text = StoredText(encryption, ConversationStoreError)
         self._lease = lease
         self._wait = wait
         self._turns: weakref.WeakSet[_Draft] = weakref.WeakSet()
@@ -198,12 +209,12 @@ class Conversations:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """End the runs of all turns of this process, wait until their transcripts are written, and close the store.
+        """Cancel the runs of all turns of this process, wait until their transcripts are written, and close the store.
 
-        For the end of a service: servers do not wait for what they cancel. It waits as long as a lease at most.
+        Call it at the end of a service, since servers do not wait for what they cancel. It waits one lease at most.
         """
         with anyio.move_on_after(self._lease, shield=True):
-            for draft in [each for each in self._turns if each.is_held]:
+            for draft in [each for each in self._turns if each.has_lease]:
                 draft.on_lost()
                 await draft.wait_for_end()
         await self.store.aclose()
@@ -218,29 +229,29 @@ class Conversations:
         """Return a turn of a conversation, to be entered with ``async with``; a new id begins a conversation.
 
         Args:
-            conversation_id: The conversation: 1 to 200 printable characters.
-            ctx: The context of its tools, which is never stored.
-            when_busy: While another turn is under way, ``wait`` waits for its end, ``refuse`` raises
-                `ConversationBusyError`, and ``queue`` puts the question in line: the turn that is under way answers it
-                after its own, in its own stream. What it can't answer anymore stays in the transcript.
+            conversation_id: The id: 1 to 200 printable characters.
+            ctx: The context of the tools; it is never stored.
+            when_busy: During another turn, ``wait`` waits for its end, ``refuse`` raises `ConversationBusyError`, and
+                ``queue`` queues the question: the other turn answers it after its own, in its own stream. A question
+                that it can no longer answer is added to the transcript.
         """
         check_conversation_id(conversation_id)
         check_setting("when_busy", when_busy, "wait", "queue", "refuse")
-        draft = self._open_draft(conversation_id)
+        draft = self._make_draft(conversation_id)
         self._turns.add(draft)
         return ConversationTurn(draft, ctx, when_busy, self._wait)
 
     async def get(self, conversation_id: str) -> Conversation:
-        """Return a conversation as it is now; one of version 0, without messages, where there is none.
+        """Return a conversation; one of version 0, without messages, where the id is new.
 
         Raises:
-            ConversationStoreError: The store is away, or the conversation can't be read.
+            ConversationStoreError: The store is unavailable, or the conversation can't be read.
         """
         check_conversation_id(conversation_id)
         stored = await self.store.read(conversation_id)
         if stored is None:
             return Conversation(id=conversation_id)
-        draft = self._open_draft(conversation_id)
+        draft = self._make_draft(conversation_id)
         draft.load(stored)
         return Conversation(
             id=conversation_id,
@@ -259,82 +270,77 @@ class Conversations:
         """Return conversations, the last written first.
 
         Args:
-            prefix: The begin of their ids, such as ``ada/``.
-            limit: The most of them.
-            before: The last entry of the page before; None begins with the newest.
+            prefix: The beginning of their ids, such as ``ada/``.
+            limit: The maximum number.
+            before: The last entry of the previous page; None begins with the newest.
         """
         check_setting("limit", limit, int, least=1)
         return await self.store.list_entries(prefix, limit, before)
 
     async def truncate(self, conversation_id: str, keep: int, *, version: int | None = None) -> None:
-        """Cut a conversation after its first messages; what awaits decisions behind them is void.
+        """Remove all but the first messages of a conversation, and the removed calls that await decisions.
 
         Args:
             conversation_id: The conversation.
-            keep: How many messages stay.
-            version: The `Conversation.version` that this was decided on; None takes any.
+            keep: The number of messages that remain.
+            version: The expected `Conversation.version`; None accepts any.
 
         Raises:
-            ConversationBusyError: A turn is under way.
-            ConversationChangedError: It is of another version, or not there.
-            TranscriptError: The cut would part a call from its result.
+            ConversationBusyError: There is a turn.
+            ConversationChangedError: It has another version, or does not exist.
+            TranscriptError: The cut would separate a call from its result.
         """
         check_setting("keep", keep, int, least=0)
         await self._edit_messages(conversation_id, version, lambda messages: messages[:keep])
 
     async def replace(self, conversation_id: str, messages: Sequence[Message], *, version: int) -> None:
-        """Put another transcript in the place of a conversation's, such as one without an address.
-
-        The ids of its questions are forgotten.
+        """Replace the transcript of a conversation, as by one without an address, and remove the ids of its questions.
 
         Raises:
-            ConversationBusyError: A turn is under way.
-            ConversationChangedError: It is of another version, or not there.
+            ConversationBusyError: There is a turn.
+            ConversationChangedError: It has another version, or does not exist.
             TranscriptError: The messages are no valid transcript.
         """
         await self._edit_messages(conversation_id, version, lambda _: messages)
 
     async def fork(self, conversation_id: str, new_id: str, *, keep: int | None = None) -> None:
-        """Begin a conversation with the messages of another one; what awaits decisions stays with that.
+        """Begin a conversation with the messages of another one, without its calls that await decisions.
 
         Args:
             conversation_id: The conversation to copy.
-            new_id: The new one.
-            keep: How many messages are copied; None copies all.
+            new_id: The id of the copy.
+            keep: The number of messages to copy; None copies all.
 
         Raises:
-            ConversationChangedError: The one is not there, or the other is there already.
-            TranscriptError: The cut would part a call from its result.
+            ConversationChangedError: The conversation does not exist, or the copy does already.
+            TranscriptError: The cut would separate a call from its result.
         """
         found = await self.get(conversation_id)
         if not found.version:
             raise ConversationChangedError(conversation_id, "it is not there")
         messages = found.messages[:keep]
         validate_transcript(messages)
-        check_conversation_id(new_id)
-        async with _Owned(self._open_draft(new_id)) as draft:
+        async with self._open(new_id) as draft:
             if draft.version:
                 raise ConversationChangedError(new_id, "it is there already, and a fork would write over it")
             draft.messages[:] = messages
             await draft.write(ends=True)
 
     async def delete(self, conversation_id: str, *, version: int | None = None) -> None:
-        """Delete a conversation, its messages and what awaits decisions; nothing happens where it is not there.
+        """Delete a conversation, if it exists, with its calls that await decisions.
 
         Raises:
-            ConversationBusyError: A turn is under way.
-            ConversationChangedError: It is of another version.
+            ConversationBusyError: There is a turn.
+            ConversationChangedError: It has another version.
         """
-        check_conversation_id(conversation_id)
-        async with _Owned(self._open_draft(conversation_id), loads=False) as draft:
+        async with self._open(conversation_id, loads=False) as draft:
             draft.check_version(version)
             await draft.delete()
 
     async def _edit_messages(
         self, conversation_id: str, version: int | None, change: Callable[[Sequence[Message]], Sequence[Message]]
     ) -> None:
-        check_conversation_id(conversation_id)
-        async with _Owned(self._open_draft(conversation_id)) as draft:
+        async with self._open(conversation_id) as draft:
             if not draft.version:
                 raise ConversationChangedError(conversation_id, "it is not there")
             draft.check_version(version)
@@ -346,30 +352,42 @@ class Conversations:
             draft.asked = [each for each in draft.asked if id(each.question) in there]
             await draft.write(ends=True)
 
-    def _open_draft(self, conversation_id: str) -> _Draft:
+    @asynccontextmanager
+    async def _open(self, conversation_id: str, *, loads: bool = True) -> AsyncGenerator[_Draft]:
+        """Hold the lease of a conversation in a block that runs no model."""
+        check_conversation_id(conversation_id)
+        draft = self._make_draft(conversation_id)
+        if not await draft.acquire(loads=loads):
+            raise ConversationBusyError(conversation_id)
+        try:
+            yield draft
+        finally:
+            await draft.release()
+
+    def _make_draft(self, conversation_id: str) -> _Draft:
         return _Draft(self.store, self._text, conversation_id, self._lease)
 
 
 class _Draft:
-    """A conversation of which this process has the lease, or tries to; the one place that writes.
+    """A conversation whose lease this process has, or tries to acquire; all writes are made here.
 
     Attributes:
         messages: The transcript.
         open_runs: The runs whose calls await decisions.
-        asked: The last questions that have an id, the oldest first.
-        version: How often it was written.
-        is_held: True while this has the lease, as far as is known here.
-        on_lost: Called once where it was lost.
+        asked: The last questions with ids, the oldest first.
+        version: The number of writes.
+        has_lease: True while this has the lease, as far as is known.
+        on_lost: Called once when the lease is lost.
     """
 
-    def __init__(self, store: ConversationStore, text: SealedText, conversation_id: str, lease: float) -> None:
+    def __init__(self, store: ConversationStore, text: StoredText, conversation_id: str, lease: float) -> None:
         self._store, self._text, self.id, self._lease = store, text, conversation_id, lease
         self._token = uuid.uuid4().hex
         self.messages: list[Message] = []
         self.open_runs: list[_OpenRun] = []
         self.asked: list[_Asked] = []
         self.version = 0
-        self.is_held = False
+        self.has_lease = False
         self.on_lost: Callable[[], None] = _do_nothing
         self._stored: list[Message] = []
         self._good_until = 0.0
@@ -384,11 +402,7 @@ class _Draft:
     # reading
 
     def load(self, stored: StoredConversation) -> None:
-        """Take what a store has.
-
-        Raises:
-            ConversationStoreError: It can't be read.
-        """
+        """Load a stored conversation."""
         try:
             self.messages = self._load_messages(stored.messages)
             self._load_state(stored.state)
@@ -403,7 +417,7 @@ class _Draft:
             validate_transcript(self.messages)
         except TranscriptError:  # its process ended before the results of the last calls were in
             self.messages = repair_transcript(self.messages)
-        lost = {call_id for run in self.open_runs for call_id in run.taken}
+        lost = {call_id for run in self.open_runs for call_id in run.interrupted}
         self.put_results([_write_lost_result(each) for each in self._find_results(lost)])
         self.drop_cut_runs()
         for each in self.asked:
@@ -437,13 +451,13 @@ class _Draft:
         return self._text.write({"format": _FORMAT, "open": list(map(_save_run, self.open_runs)), "asked": asked})
 
     def load_queue(self, texts: Sequence[str]) -> list[tuple[Message, str]]:
-        """Return the questions in line, each with the digest of its id; that is empty where it has none."""
+        """Return the queued questions, each with the digest of its id, which is empty without one."""
         queued: list[dict[str, Any]] = [json.loads(self._text.read_text(text)) for text in texts]
         questions = load_messages(json.dumps([each["question"] for each in queued]))
         return [(question, each["key"]) for question, each in zip(questions, queued, strict=True)]
 
     def check_version(self, version: int | None) -> None:
-        """Raise `ConversationChangedError` where it is of another version."""
+        """Raise `ConversationChangedError` if it has another version."""
         if version is not None and version != self.version:
             raise ConversationChangedError(self.id, f"it is of version {self.version}, and was of version {version}")
 
@@ -453,14 +467,14 @@ class _Draft:
         return [each for each in self.messages if isinstance(each, ToolResult) and each.call_id in call_ids]
 
     def put_results(self, results: Sequence[ToolResult]) -> None:
-        """Put results in the places of those that stand for the same calls."""
+        """Replace the results of the same calls."""
         by_id = {each.call_id: each for each in results}
         for place, message in enumerate(self.messages if by_id else ()):
             if isinstance(message, ToolResult) and message.call_id in by_id:
                 self.messages[place] = by_id[message.call_id]
 
     def drop_cut_runs(self) -> None:
-        """Forget the runs that await nothing anymore, or whose calls are no part of the transcript anymore."""
+        """Remove the runs that await no decision, or whose calls were removed from the transcript."""
         if self.open_runs:
             there = {each.call_id for each in self.messages if isinstance(each, ToolResult)}
             self.open_runs = [run for run in self.open_runs if run.pending and there.issuperset(run.calls)]
@@ -468,11 +482,7 @@ class _Draft:
     # questions that have an id
 
     def add_question(self, question: Message, key: str) -> bool:
-        """Append a question to the transcript; return False where it was asked before.
-
-        Raises:
-            ConversationChangedError: Its id is that of another question.
-        """
+        """Append a question to the transcript; return False if it was asked before."""
         asked = self.find_asked(key)
         if asked is None:
             self.messages.append(question)
@@ -483,7 +493,7 @@ class _Draft:
         return asked is None
 
     def find_asked(self, key: str) -> _Asked | None:
-        """Return the question of an id, by its digest; None where it was not asked."""
+        """Return the question with an id, by its digest; None if there is none."""
         return next((each for each in self.asked if key and each.key == key), None)
 
     def find_run(self, answer: Message | None) -> _OpenRun | None:
@@ -492,23 +502,19 @@ class _Draft:
         return next((run for run in self.open_runs if run.calls == calls), None)
 
     def answer_questions(self, result: ToolLoopResult[Any]) -> None:
-        """Remember a result as the answer of the questions that have an id and none yet."""
+        """Store a result for the questions that have an id and no result yet."""
         open_questions = [each for each in self.asked if each.result is None]
         if open_questions:
             answer = next((each for each in reversed(self.messages) if isinstance(each, AssistantMessage)), None)
             text = "" if answer is not None and answer.text == result.text else result.text
-            # The messages are in the transcript, the snapshot is beside it, and what was used was so once.
+            # The transcript has the messages, the snapshot is stored beside it, and the usage counts once.
             short = replace(result, text=text, response=None, messages=[], snapshot=None, usage=Usage())
             plain = dump_result(short)
             for each in open_questions:
                 each.answer, each.result = answer, plain
 
     def load_answer(self, asked: _Asked) -> ToolLoopResult[Any] | None:
-        """Return the result that answered a question; None where there is none.
-
-        Raises:
-            ConversationChangedError: It was answered, and the answer is not in the transcript anymore.
-        """
+        """Return the result that answered a question; None if there is none."""
         place = next((place for place, each in enumerate(self.messages) if each is asked.answer), None)
         if asked.result is None or place is None:
             if asked.result is None and self.messages[-1].role != "assistant":
@@ -528,57 +534,57 @@ class _Draft:
     # the lease
 
     async def acquire(self, *, loads: bool = True) -> bool:
-        """Take the lease and read the conversation; return False where somebody else has it."""
+        """Acquire the lease and read the conversation; return False if another turn has it."""
         try:
             self._good_until = time.monotonic() + self._lease
             stored = await self._store.acquire(self.id, self._token, self._lease)
             if stored is not None and loads:
                 self.load(stored)
-        except BaseException:  # it may have been given, and the answer not have come
+        except BaseException:  # the lease may have been granted, and the reply lost
             await _finish_step(self._give_back)
             raise
         if stored is None:
             return False
-        self.version, self.is_held = stored.version, True
+        self.version, self.has_lease = stored.version, True
         start_carried(partial(_renew_leases, weakref.ref(self), self._stop, self._lease / _BEATS), _ignore_end)
         return True
 
     async def _give_back(self) -> None:
-        self.is_held = False
+        self.has_lease = False
         self._stop.set()
         try:
             await self._store.renew(self.id, self._token, 0)
         except ConversationError as error:
-            _logger.warning("the lease of conversation %r ends by itself: %s", self.id, error)
+            _logger.warning("the lease of conversation %r will expire by itself: %s", self.id, error)
 
     async def renew(self) -> bool:
-        """Renew the lease; return whether it is still this one's."""
+        """Renew the lease; return whether this still has it."""
         began = time.monotonic()
         try:
-            if self.is_held and await self._store.renew(self.id, self._token, self._lease):
+            if self.has_lease and await self._store.renew(self.id, self._token, self._lease):
                 self._good_until = began + self._lease
                 return True
-            is_lost = self.is_held
+            is_lost = self.has_lease
         except ConversationStoreError as error:
             _logger.warning("the lease of conversation %r was not renewed: %s", self.id, error)
             is_lost = time.monotonic() > self._good_until
         if is_lost:
             self.on_lost()
-        return self.is_held and not is_lost
+        return self.has_lease and not is_lost
 
     async def wait_for_end(self) -> None:
-        """Wait until this has no lease anymore."""
+        """Wait until this has given back or lost the lease."""
         await self._stop.wait()
 
     async def release(self) -> None:
-        """Give the lease back, unless that was done; write nothing."""
-        if self.is_held:
+        """Give back the lease, if this has it, without writing."""
+        if self.has_lease:
             is_empty = not self.version and not self.messages
             await _finish_step(self.delete if is_empty else self._give_back)
 
     async def delete(self) -> None:
         """Delete the conversation."""
-        self.is_held = False
+        self.has_lease = False
         self._stop.set()
         if not await self._insist_on(lambda: self._store.delete(self.id, self._token)):
             raise ConversationChangedError(self.id, "somebody else has taken it over")
@@ -586,21 +592,17 @@ class _Draft:
     # writing
 
     async def write(self, *, ends: bool = False) -> None:
-        """Write what has changed, whatever cancels this task meanwhile.
+        """Write all changes, even if this task is cancelled.
 
         Args:
-            ends: True to give the lease back. Questions that came in line since are taken into the transcript.
-
-        Raises:
-            ConversationChangedError: The lease was lost: somebody else has taken the conversation over.
-            ConversationStoreError: The store was away for longer than the lease lasts.
+            ends: True to give back the lease, after queued questions were added to the transcript.
         """
         async with self._lock:
             while not await self._write_once(ends=ends, taken=0):
                 await self._take_queue()
 
     async def finish(self) -> bool:
-        """Write, and give the lease back; or take the questions in line, and return True."""
+        """Write, and give back the lease; or add the queued questions to the transcript, and return True."""
         async with self._lock:
             while not await self._write_once(ends=True, taken=0):
                 if await self._take_queue():
@@ -608,7 +610,7 @@ class _Draft:
             return False
 
     async def _take_queue(self) -> bool:
-        """Move the questions in line to the end of the transcript; return False where all were asked before."""
+        """Append the queued questions to the transcript; return False if all were asked before."""
         stored = await self._insist_on(lambda: self._store.read(self.id))
         queue, length = () if stored is None else stored.queue, len(self.messages)
         for question, key in self.load_queue(queue):
@@ -618,8 +620,8 @@ class _Draft:
         return len(self.messages) > length
 
     async def _write_once(self, *, ends: bool, taken: int) -> bool:
-        """Write; return False where the lease can't end, since a question is in line."""
-        if not self.is_held:
+        """Write; return False if the lease can't end, since a question is queued."""
+        if not self.has_lease:
             raise self._make_loss()
         messages = list(self.messages)
         before = self._stored
@@ -639,30 +641,31 @@ class _Draft:
         )
         outcome = await self._insist_on(lambda: self._store.write(self.id, self._token, change, self._lease))
         if outcome == "lost":
-            self.is_held = False
+            self.has_lease = False
             self._stop.set()
             raise self._make_loss()
         if outcome == "queued":
             return False
-        self.version, self._stored, self.is_held = change.version, messages, not ends
+        self.version, self._stored, self.has_lease = change.version, messages, not ends
         if ends:
             self._stop.set()
         return True
 
     def enqueue(self, question: Message, key: str) -> Awaitable[bool]:
-        """Put a question in line behind the turn that is under way; return False where there is none."""
+        """Queue a question for the current turn; return False if there is none."""
         [plain] = messages_to_plain([question])
         return self._store.enqueue(self.id, self._text.write({"question": plain, "key": key}))
 
     def _make_loss(self) -> ConversationChangedError:
         error = ConversationChangedError(
-            self.id, "its lease ran out, since this process stood still or its store was away, and was not got back"
+            self.id,
+            "its lease expired, as after a pause of its process or of its store, and another turn has acquired it",
         )
         error.messages = tuple(self.messages)
         return error
 
     async def _insist_on(self, work: Callable[[], Awaitable[_Returned]]) -> _Returned:
-        """Ask the store, again and again while it is away and the lease may still be got back."""
+        """Call the store, repeatedly while it is unavailable and the lease can still be renewed."""
         deadline, pause = time.monotonic() + self._lease, _FIRST_PAUSE
         while True:
             try:
@@ -671,25 +674,25 @@ class _Draft:
                 if time.monotonic() > deadline:
                     error.messages = tuple(self.messages)
                     raise
-                _logger.warning("the store of conversation %r is waited for: %s", self.id, error)
+                _logger.warning("waiting for the store of conversation %r: %s", self.id, error)
             await _finish_step(partial(anyio.sleep, pause))
             pause = min(_LONGEST_PAUSE, pause * _SLOWER)
 
 
 async def _renew_leases(draft: weakref.ref[_Draft], stop: anyio.Event, seconds: float) -> None:
-    """Renew the lease of a draft as long as somebody has it."""
+    """Renew the lease of a draft as long as the draft is referenced."""
     while not stop.is_set():
         with anyio.move_on_after(seconds):
             await stop.wait()
-        held = draft()
-        if held is None or stop.is_set() or not await held.renew():
+        found = draft()
+        if found is None or stop.is_set() or not await found.renew():
             return
-        del held
+        del found
 
 
 async def _finish_step(work: Callable[[], Awaitable[_Returned]]) -> _Returned:
-    """Do a step of a store to its end, again where this task is cancelled in it; the cancellation goes on after it."""
-    # asyncio's own cancellation, as at the end of a server, goes through the shields of anyio.
+    """Complete a step of a store even if this task is cancelled, then raise the cancellation."""
+    # A cancellation by asyncio itself, as at the end of a server, ignores the shields of anyio: the step is repeated.
     cancelled: BaseException | None = None
     found: list[_Returned] = []
     while not found:
@@ -708,7 +711,7 @@ def _do_nothing() -> None: ...
 
 def _ignore_end(error: BaseException | None) -> None:
     if error is not None:
-        _logger.error("the lease of a conversation is not renewed anymore", exc_info=error)
+        _logger.error("the lease of a conversation is no longer renewed", exc_info=error)
 
 
 def _save_run(run: _OpenRun) -> dict[str, Any]:
@@ -719,29 +722,14 @@ def _write_lost_result(result: ToolResult) -> ToolResult:
     return ToolResult(result.call_id, LOST, tool_name=result.tool_name, is_error=True)
 
 
-class _Owned:
-    """Has the lease of a conversation for a block that does not run a model."""
-
-    def __init__(self, draft: _Draft, *, loads: bool = True) -> None:
-        self._draft = draft
-        self._loads = loads
-
-    async def __aenter__(self) -> _Draft:
-        if not await self._draft.acquire(loads=self._loads):
-            raise ConversationBusyError(self._draft.id)
-        return self._draft
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._draft.release()
-
-
 class ConversationTurn(Generic[Ctx]):
-    """A turn of a conversation: enter it, and read its stream. `Conversations.turn` returns it.
+    """A turn of a conversation, from `Conversations.turn`: enter it, and read its stream.
 
-    It runs one question, or one set of decisions; then the conversation is free for others, before the block ends.
+    It runs one question, or one set of decisions. The conversation is free for other turns after that, even before the
+    block ends.
 
     Args:
-        draft: The conversation to be taken.
+        draft: The conversation.
         ctx: The context of its tools.
         when_busy: As for `Conversations.turn`.
         wait: Seconds to wait for another turn.
@@ -756,11 +744,11 @@ class ConversationTurn(Generic[Ctx]):
         self._is_entered = False
 
     async def __aenter__(self) -> Self:
-        """Take the conversation.
+        """Acquire the conversation.
 
         Raises:
-            ConversationBusyError: Another turn is under way, and is not to be waited for, or not any longer.
-            ConversationStoreError: The store is away, or the conversation can't be read.
+            ConversationBusyError: Another turn has it, and `when_busy` is ``refuse`` or the wait is over.
+            ConversationStoreError: The store is unavailable, or the conversation can't be read.
         """
         if self._is_entered:
             raise LoopUsageError("a turn can be entered once: take another one for another question")
@@ -778,7 +766,7 @@ class ConversationTurn(Generic[Ctx]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """End the run where it goes on, write the transcript, and free the conversation."""
+        """Cancel the run if it has not ended, write the transcript, and free the conversation."""
         try:
             if self._stream is not None:
                 await self._stream.__aexit__(kind, error, traceback)
@@ -787,7 +775,7 @@ class ConversationTurn(Generic[Ctx]):
 
     @property
     def messages(self) -> list[Message]:
-        """The transcript as far as it came."""
+        """The transcript so far."""
         return list(self._draft.messages)
 
     @property
@@ -797,7 +785,7 @@ class ConversationTurn(Generic[Ctx]):
 
     @property
     def is_queued(self) -> bool:
-        """True where the question was put in line, once the stream was read: another turn answers it."""
+        """True if the question was queued, known once the stream was read: another turn answers it."""
         return self._stream is not None and self._stream.is_queued
 
     def stream(
@@ -811,25 +799,24 @@ class ConversationTurn(Generic[Ctx]):
         config: ToolLoopConfig[Out] | None = None,
         system_prompt: str = "",
     ) -> TurnStream[Out]:
-        """Ask a question, or decide on calls, and return the events of the run, to be read with ``async for``.
+        """Ask a question, or decide on calls; return the events of the run, to be read with ``async for``.
 
-        Nothing runs before they are read. The last one is `Done`, or `Failed`, which is raised then. Where questions
-        in line were answered, or decisions are about calls of several runs, each run has its own.
+        Nothing runs before they are read. The last event is `Done`, or `Failed` followed by the exception. Each run has
+        its own, where queued questions are answered, or calls of several runs are decided on.
 
         Args:
-            provider: Talks to the model.
+            provider: The model.
             registry: The tools.
-            question: The question, which is written before the model is asked. It is answered while other calls await
-                decisions, too; meanwhile nothing is compacted. None goes on with what is not answered yet, since the
-                run ended before, or its process did.
-            question_id: The client's own id of the question, such as an ``Idempotency-Key``: one that asks again, since
-                it lost the answer, gives it again. The question then stands once: where it was answered, the events are
-                that answer and its result, with nothing used; where its run was cut off, that goes on. The last 50 ids
-                of a conversation are remembered.
-            decisions: By the `PendingApproval.call_id` of calls, as an approver would answer. Each holds for the call
-                as it is pending; where its tool has changed since, it stays pending.
+            question: The question, which is written before the model is asked. It may be asked while calls await
+                decisions; nothing is compacted meanwhile. None continues with a question that has no answer, since its
+                run or its process ended early.
+            question_id: The client's id of the question, such as an ``Idempotency-Key``, by which a client can repeat a
+                question whose answer it lost. The question is in the transcript once: an answered one emits the stored
+                answer and result, with no usage, and an interrupted run is resumed. The last 50 ids are stored.
+            decisions: By `PendingApproval.call_id`, as an approver would answer. Each is valid for the call as it is
+                pending; if its tool has changed since, the call stays pending.
             config: The settings; for decisions, with the `signing_key` of the run.
-            system_prompt: Stands first, in the place of one that the transcript begins with.
+            system_prompt: The first message; it replaces a system prompt that the transcript begins with.
 
         Raises:
             LoopUsageError: The turn is not entered, or has a stream already.
@@ -857,7 +844,7 @@ class ConversationTurn(Generic[Ctx]):
         config: ToolLoopConfig[Out] | None = None,
         system_prompt: str = "",
     ) -> ToolLoopResult[Out]:
-        """Do what `stream` does, and return its result."""
+        """Read a `stream`, and return its result."""
         stream = self.stream(
             provider,
             registry,
@@ -872,10 +859,10 @@ class ConversationTurn(Generic[Ctx]):
         return stream.result
 
     async def save(self, messages: Sequence[Message]) -> None:
-        """Write a transcript that something else made from `messages`, such as a durable run.
+        """Write a transcript that was made elsewhere from `messages`, as by a durable run.
 
         Raises:
-            ConversationChangedError: The conversation was taken over.
+            ConversationChangedError: Another turn has acquired the conversation.
             TranscriptError: The messages are no valid transcript.
         """
         validate_transcript(messages)
@@ -884,8 +871,8 @@ class ConversationTurn(Generic[Ctx]):
         await self._draft.write()
 
     async def take_place(self, question: Message | None, key: str) -> bool:
-        """Take the conversation where that is still to be done, or put the question in line and return False."""
-        if self._draft.is_held:
+        """Acquire the conversation if this turn has it not yet; or queue the question, and return False."""
+        if self._draft.has_lease:
             return True
         if self._when_busy != "queue" or question is None:
             raise ConversationBusyError(self._draft.id)
@@ -906,7 +893,7 @@ def _read_question(question: str | Message | None) -> Message | None:
 
 
 def _digest_id(question_id: str | None, question: Message | None) -> str:
-    """Return the digest of the id of a question; empty where it has none."""
+    """Return the digest of the id of a question; empty without one."""
     if question_id is None:
         return ""
     check_setting("question_id", question_id, str)
@@ -916,10 +903,11 @@ def _digest_id(question_id: str | None, question: Message | None) -> str:
 
 
 class TurnStream(EventStream[Out]):
-    """The events of a turn: read it with ``async for``, in the block of its turn, and leave it when you like.
+    """The events of a turn: read them with ``async for``, in the block of the turn; you may stop at any event.
 
-    Reading raises what made the run fail, whose transcript is written then; `ConversationChangedError` where the
-    conversation was taken over, or no decision is awaited; and `ConversationStoreError` where it could not be written.
+    Reading raises the exception of a failed run, whose transcript is written before; `ConversationChangedError` if
+    another turn has acquired the conversation, or no decision is awaited; and `ConversationStoreError` if it can't be
+    written.
     """
 
     __slots__ = ("_work",)
@@ -930,7 +918,7 @@ class TurnStream(EventStream[Out]):
 
     @property
     def is_queued(self) -> bool:
-        """True where the question was put in line."""
+        """True if the question was queued."""
         return self._work.is_queued
 
     async def __aexit__(
@@ -954,24 +942,24 @@ class TurnStream(EventStream[Out]):
 
     @property
     def result(self) -> ToolLoopResult[Out]:
-        """The result of the run, or of the last one where questions in line were answered.
+        """The result of the run, or of the last one where queued questions were answered.
 
         Raises:
-            LoopUsageError: It goes on, or the question was put in line.
-            Exception: The exception that made it fail.
+            LoopUsageError: It has not ended, or the question was queued.
+            Exception: The exception of a failed run.
         """
         if self._work.is_queued:
-            raise LoopUsageError("the question was put in line: the turn that is under way answers it in its stream")
+            raise LoopUsageError("the question was queued: the current turn answers it in its stream")
         return super().result
 
 
 class _TurnRun:
-    """The work of a turn, behind its stream: question or decisions, then the questions in line.
+    """Runs a turn for its stream: the question or the decisions, then the queued questions.
 
     Attributes:
-        is_queued: True where the question was put in line.
-        question: The question; None goes on with what is not answered.
-        key: The digest of its id; empty where it has none.
+        is_queued: True if the question was queued.
+        question: The question; None continues with one that has no answer.
+        key: The digest of its id; empty without one.
         decisions: The decisions, by call id.
     """
 
@@ -1004,14 +992,14 @@ class _TurnRun:
 
     @property
     def result(self) -> ToolLoopResult[Any]:
-        """The result of the last run, or the stored one; nothing where the question was put in line."""
+        """The result of the last run, or the stored one; nothing if the question was queued."""
         if self._handle is None and self._stored is None and not self.is_queued:
             raise LoopUsageError("the turn has not run: read its stream first")
         return cast("ToolLoopResult[Any]", self._stored) if self._handle is None else self._handle.result
 
     @property
     def messages(self) -> list[Message]:
-        """The transcript as far as it came."""
+        """The transcript so far."""
         return list(self._draft.messages)
 
     @property
@@ -1020,21 +1008,17 @@ class _TurnRun:
         return Usage() if self._handle is None else self._handle.usage
 
     def cancel(self, reason: str | None = None) -> None:
-        """Have the run end as `Cancelled`."""
+        """Cancel the run."""
         self._wish = self._wish or (reason,)
         if self._handle is not None:
             self._handle.cancel(reason)
 
     def read_partials(self) -> PartialAnswers:
-        """Return a reader of the typed answer while it comes."""
+        """Return a reader of the partial typed answer."""
         return read_partials(self._config)
 
     async def run_into(self, feed: EventFeed) -> None:
-        """Run to the end, with the events for the reader of `feed`, and write the transcript whatever happens.
-
-        Raises:
-            ConversationError: It could not be written, or was taken over.
-        """
+        """Run to the end, emit events to `feed`, and write the transcript in any case."""
         draft = self._draft
         self.is_queued = not await self._turn.take_place(self.question, self.key)
         if self.is_queued:
@@ -1050,7 +1034,7 @@ class _TurnRun:
             while self._ended_well() and await draft.finish():
                 await self._ask_model(feed)
         finally:
-            if draft.is_held:
+            if draft.has_lease:
                 await _finish_step(partial(draft.write, ends=True))
         if self._failure is not None:
             raise self._failure
@@ -1062,7 +1046,7 @@ class _TurnRun:
     # a question
 
     async def _answer_again(self, feed: EventFeed) -> None:
-        """Emit the answer of a question that was asked before, or go on with it where that is missing."""
+        """Emit the stored answer of a repeated question, or ask the model where there is none."""
         asked = self._draft.find_asked(self.key)
         assert asked is not None
         stored = self._draft.load_answer(asked)
@@ -1091,7 +1075,7 @@ class _TurnRun:
         await self._run_handle(self._handle, feed)
 
     async def _run_handle(self, handle: ToolLoopHandle[Any, Any], feed: EventFeed, *, to_end: bool = True) -> None:
-        """Run, and take the transcript that the run leaves, and the calls that await decisions."""
+        """Run, then store the transcript of the run and its calls that await decisions."""
         if self._wish is not None:
             handle.cancel(*self._wish)
         self._is_followed = to_end
@@ -1104,7 +1088,7 @@ class _TurnRun:
                 self._take_ending(handle)
 
     def _take_ending(self, handle: ToolLoopHandle[Any, Any]) -> None:
-        """Take the calls that await decisions, and remember the result for questions that are asked again."""
+        """Store the calls that await decisions, and the result for repeated questions."""
         result = _find_result(handle)
         if result is not None and isinstance(result.reason, AwaitingApproval):
             assert result.snapshot is not None
@@ -1115,13 +1099,13 @@ class _TurnRun:
     # decisions
 
     async def _take_decisions(self, feed: EventFeed) -> None:
-        """Go on with each run that a decision is about."""
+        """Resume each run that a decision is about."""
         known = {each.call_id for each in self._draft.pending}
         unknown = [call_id for call_id in self.decisions if call_id not in known]
         if unknown:
             raise ConversationChangedError(
                 self._draft.id,
-                f"no decision is awaited on call '{unknown[0]}': somebody has decided on it, or it was cut off",
+                f"no decision is awaited on call '{unknown[0]}': somebody has decided on it, or it was removed",
             )
         for run in list(self._draft.open_runs):
             decisions = {
@@ -1131,13 +1115,13 @@ class _TurnRun:
                 await self._resume_run(run, decisions, feed)
 
     async def _resume_run(self, run: _OpenRun, decisions: Mapping[str, Approval | bool | str], feed: EventFeed) -> None:
-        """Run the calls that were decided on, put their results in their places, and let the model go on."""
+        """Run the calls that were decided on, replace their results, and continue with the model."""
         draft = self._draft
         lost = {call_id: Deny(LOST) for call_id in run.taken}
         for each in draft.asked:
             if draft.find_run(each.answer) is run:
                 each.result = None
-        # What was said since stands behind the results: a compaction would remove them before the model has read them.
+        # Later messages follow the results: a compaction could remove these before the model has read them.
         keeps_all = len(draft.open_runs) > 1 or not isinstance(draft.messages[-1], ToolResult)
         config = replace(self._config, compaction=None) if keeps_all else self._config
         handle = self._handle = ToolLoopHandle(
@@ -1146,7 +1130,7 @@ class _TurnRun:
         run.taken += [
             call_id for call_id, each in decisions.items() if each is True or isinstance(each, (Approve, Modify))
         ]
-        await draft.write()  # before a call runs: nobody decides on it again
+        await draft.write()  # before a call runs, so that it can't be decided on twice
         try:
             await self._run_handle(handle, feed, to_end=False)
         finally:
@@ -1161,7 +1145,7 @@ class _TurnRun:
         await self._run_handle(handle, feed)
 
     def _put_tail(self, calls: Sequence[str], messages: Sequence[Message]) -> None:
-        """Put the results of calls in their places, and what follows them in their own run at the end."""
+        """Replace the results of calls, and append the messages that follow them in their own run."""
         places = [
             place for place, each in enumerate(messages) if isinstance(each, ToolResult) and each.call_id in calls
         ]
@@ -1171,13 +1155,13 @@ class _TurnRun:
     # the boundaries
 
     async def save_boundary(self) -> None:
-        """Write the transcript as it is now."""
+        """Write the current transcript."""
         if self._is_followed and self._handle is not None:
             self._draft.messages = list(self._handle.messages)
             await self._draft.write()
 
     def fail(self, error: ConversationError) -> None:
-        """End the run, since what it does can't be written."""
+        """Cancel the run, since it can't be written."""
         self._failure = error
         self.cancel()
 
@@ -1189,13 +1173,13 @@ class _Saving(Middleware[Any]):
         self._work = work
 
     async def around_request(self, request: RequestInfo[Any], proceed: RequestProceed) -> ChatResponse:
-        """Write what the model is going to read."""
+        """Write the transcript that the model reads."""
         del request
         await self._work.save_boundary()
         return await proceed()
 
     async def around_call(self, call: CallInfo[Any], proceed: CallProceed) -> ToolOutput:
-        """Write that the call runs, before it does."""
+        """Write the transcript before the call runs."""
         del call
         try:
             await self._work.save_boundary()
@@ -1206,10 +1190,10 @@ class _Saving(Middleware[Any]):
 
 
 def _find_result(handle: ToolLoopHandle[Any, Any]) -> ToolLoopResult[Any] | None:
-    """Return the result of a run that has ended; None where it goes on, or has failed."""
+    """Return the result of a run; None if it has not ended, or has failed."""
     try:
         return handle.result if handle.is_finished else None
-    except Exception:  # noqa: BLE001 - the reader of the stream is given it
+    except Exception:  # noqa: BLE001 - the stream raises it
         return None
 
 

@@ -141,11 +141,13 @@ else:
 
     def _show_value(value: Any) -> str:
         """Return the `repr` of a value without what its text, or the names of its fields, show to be secret."""
-        if type(value) in (str, dict):
-            from toolkit.redaction import MASK, clean_text, replace_fields  # noqa: PLC0415 - its patterns take milliseconds
+        if not (type(value) in (str, dict) or isinstance(value, BaseException)):
+            return repr(value)
+        from toolkit.redaction import MASK, clean_text, replace_fields  # noqa: PLC0415 - its patterns take milliseconds
 
-            value = clean_text(value) if type(value) is str else replace_fields(value, lambda _: MASK)
-        return repr(value)
+        if isinstance(value, BaseException):
+            return clean_text(repr(value))
+        return repr(clean_text(value) if type(value) is str else replace_fields(value, lambda _: MASK))
 
     def _are_equal(self: Any, other: object) -> Any:
         return _read_compared(self) == _read_compared(other) if type(other) is type(self) else NotImplemented

@@ -105,3 +105,35 @@ def is_text_encoding(name: str) -> bool:
 def replace_surrogates(text: str) -> str:
     """Return `text` with each lone surrogate, which no wire can carry, as a question mark."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+_ESCAPE = re.compile(rb"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
+
+
+def mend_surrogates(data: bytes) -> bytes:
+    """Return JSON in which each half of a surrogate pair that stands alone is U+FFFD."""
+    if not may_have_surrogates(data):
+        return data
+    pieces: list[bytes] = []
+    end = 0
+    for start, _ in find_lone_halves(data):
+        pieces += [data[end:start], rb"\ufffd"]
+        end = start + 6
+    return b"".join([*pieces, data[end:]])
+
+
+def may_have_surrogates(data: bytes) -> bool:
+    """Return whether JSON may have halves of surrogate pairs, as escapes."""
+    return b"\\ud" in data or b"\\uD" in data
+
+
+def find_lone_halves(data: bytes) -> list[tuple[int, bool]]:
+    """Return where each escaped half without its other one stands, and whether it is a first half."""
+    halves: list[tuple[int, bool]] = []
+    for found in _ESCAPE.finditer(data):
+        code = int(found[1] or b"0", 16)
+        if 0xDC00 <= code < 0xE000 and halves and halves[-1] == (found.start() - 6, True):
+            halves.pop()
+        elif 0xD800 <= code < 0xE000:
+            halves.append((found.start(), code < 0xDC00))
+    return halves

@@ -10,11 +10,12 @@ import os
 import re
 import unicodedata
 from base64 import b64decode, b64encode, urlsafe_b64encode
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
+from itertools import pairwise
 from json import JSONDecoder, dumps, loads
 from pathlib import PurePath
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit, urlunsplit
 
 MASK = "***"
@@ -23,11 +24,16 @@ MASK = "***"
 Redact = Callable[[str], str]
 """Returns a text without secrets."""
 
+_Path: TypeAlias = tuple[str | int, ...]
+
 # Names are compared in lower case, their words joined by "_".
 _TELLING_NAME = re.compile(
-    r"auth|key|token|secret|cookie|session|passw|passphrase|pass_?(?:code|key)|credential|signature|bearer|csrf|xsrf"
-    r"|mnemonic|seed_phrase|conn(?:ection)?_str|(?:recovery|access|backup|verification|security|one_time)_code"
-    r"|(?<![a-z])(?:pass$|pwd?|sig|pin|jwt|t?otp|mfa|cvv|cvc|psk|creds?|dsn)(?![a-z])"
+    r"auth|key|token|secret|cookie|session|sessid|passw|pass_?(?:word|phrase|code|key)|credential|signature|bearer"
+    r"|csrf|xsrf|hmac|mnemonic|(?:seed|recovery|backup)_?(?:phrase|word)|conn(?:ection)?_str|client_?assertion"
+    r"|saml_?response|code_?verifier|id_(?:rsa|dsa|ecdsa|ed25519)|(?:access|activation|backup|factor|login|one_time|pin"
+    r"|recovery|reset|security|sms|unlock|verification|2fa)_?code|security_?answer|(?:pass|pw)(?![a-z_])"
+    r"|(?<![a-z])(?:pwd?s?|sig|pins?|jwts?|t?otps?|mfa|cvv|cvc|psk|creds?|dsn|pem|pat)(?![a-z])"
+    r"|(?<![a-z_])(?:connect_)?sid(?![a-z_])"
 )
 # Names that contain a secret-sounding word but are not secrets.
 _HARMLESS_NAME = re.compile(
@@ -36,7 +42,9 @@ _HARMLESS_NAME = re.compile(
     r"|(\w*cache|idempotency|primary|foreign|sort|partition|public|group|issue|project|object|item|entry|row|record"
     r"|file|board|epic|space|parent|attribute|field|label|tag|property|lookup)_?keys?|keys|secretar\w+"
     r"|tokens?_(count|limit|budget|usage|type)s?|\w*(page|continuation|sync)_?token"
+    r"|\w*(by|com|over|sur|tres|under)pass"
 )
+_COUNTS = "tokens"  # a field of that name is a secret, if it is no number
 _SETTING_WORDS = frozenset(
     {"true", "false", "none", "null", "default", "auto", "basic", "bearer", "disabled", "enabled", "http", "https"}
     | {"json", "text", "html", "stream", "stdio"}
@@ -47,29 +55,39 @@ _PROTOCOL_HEADERS = frozenset(
     | {"content-length", "content-type", "openai-beta", "user-agent"}
 )
 # The formats of well-known vendors' keys, web tokens, private keys, the values after "Bearer" and "Basic", and the
-# user and password in an address.
+# user and password in an address; a match begins with one of the signs.
+_KEY_SIGNS = (
+    *("sk", "pk-", "rk-", "pk_live_", "pk_test_", "rk_live_", "rk_test_", "gsk_", "hf_", "r8_", "ghp_", "gho_", "ghu_"),
+    *("ghs_", "ghr_", "github_pat_", "xox", "xai-", "pplx-", "nvapi-", "glpat-", "akia", "asia", "npm_", "shp", "ntn_"),
+    *("lin_api_", "figd_", "sbp_", "doo_v1_", "dop_v1_", "dor_v1_", "pul_", "rdme_", "glrt_", "hvs", "dckr_pat_"),
+    *("pypi-", "sq0atp-", "sq0csp-", "pmak-", "gocspx-", "age-secret-key-", "dapi", "shippo_live-", "key-", "sg."),
+    *(":aa", "whsec_", "1//0", "<cookie ", "atatt3", "$", "hooks.slack.com/", "discord.com/api/", "aiza", "aq.a"),
+    *("ya29.", "eyj", "bearer ", "authorization: basic ", "://", "private key-----", "private key block-----"),
+)
 _KNOWN_KEYS = re.compile(
     r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}|\b(?:sk|pk|rk)_(?:live|test)_[A-Za-z0-9]{16,}"
     r"|\b(?:gsk|hf|r8|gh[pousr])_[A-Za-z0-9]{30,}|\bgithub_pat_[A-Za-z0-9_]{20,}|\bxox[abeoprs]-[\w-]{10,}"
     r"|\b(?:xai|pplx|nvapi|glpat)-[A-Za-z0-9_-]{20,}|\b(?-i:AKIA|ASIA)(?-i:[A-Z0-9]{16})\b"
     r"|\b(?:npm|shp(?:at|ca|pa|ss)|lin_api|figd|ntn|sbp|do[opr]_v1|pul|rdme|glrt|hvs|dckr_pat)_[A-Za-z0-9_-]{20,}"
     r"|\b(?:pypi|sq0(?:atp|csp)|PMAK|GOCSPX|AGE-SECRET-KEY|dapi|shippo_live|key)-[A-Za-z0-9_-]{24,}|\bhvs\.[\w-]{20,}"
-    r"|\bSG\.[\w-]{16,}\.[\w-]{16,}|(?<!\d)\d{8,10}:(?-i:AA)[\w-]{30,}|\bwhsec_[\w+/=-]{20,}|\b(?-i:SK)[0-9a-f]{32}\b"
-    r"|\b(?-i:[MNO][A-Za-z\d_-]{23,27})\.[\w-]{6}\.[\w-]{27,}|\b1//0[\w-]{30,}|(?<=<Cookie )\S+(?= for )"
+    r"|\bSG\.[\w-]{16,}\.[\w-]{16,}|(?<=\d{8})(?P<before>:)(?-i:AA)[\w-]{30,}|\bwhsec_[\w+/=-]{20,}"
+    r"|\b(?-i:SK)[0-9a-f]{32}\b|\b1//0[\w-]{30,}|(?P<cookie><Cookie )\S{1,4000}(?= for )"
     r"|\b(?-i:ATATT3)[\w=-]{30,}|\bdapi[0-9a-f]{32}|\$(?:apr1|argon2\w{1,2}|[1256y]|2[abxy])\$[\w./+=,$-]{8,}"
-    r"|(?<=hooks\.slack\.com/services/)[\w/]{20,}|(?<=discord\.com/api/webhooks/)[\w/-]{20,}"
+    r"|(?P<hook>hooks\.slack\.com/services/|discord\.com/api/webhooks/)[\w/-]{20,}"
     r"|\bAIza[A-Za-z0-9_-]{30,}|\b(?-i:AQ\.A)[A-Za-z0-9_-]{30,}|\bya29\.[A-Za-z0-9_-]{20,}"
-    r"|\b(?-i:eyJ)[A-Za-z0-9_-]{10,}\.(?-i:eyJ)[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"
-    r"|(?<=\bbearer )[A-Za-z0-9._~+/=-]{16,}|(?<=authorization: basic )[A-Za-z0-9+/=]+|(?<=://)[^/\s@?#\"'<>]+(?=@)"
-    r"|(?:(?<=PRIVATE KEY-----)|(?<=PRIVATE KEY BLOCK-----))(?s:.+?)(?=-----END|\Z)",
+    r"|(?<![\w-])(?-i:eyJ)[A-Za-z0-9_-]{10,}\.(?-i:eyJ)[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"
+    r"|(?P<bearer>\bbearer )[A-Za-z0-9._~+/=-]{16,}|(?P<basic>authorization: basic )[A-Za-z0-9+/=]+"
+    r"|(?P<address>://)[^/\s@?#\"'<>]+(?=@)|(?P<begin>PRIVATE KEY(?: BLOCK)?-----)(?s:.+?)(?=-----END|\Z)",
     re.IGNORECASE,
 )
+_BOT_TOKEN = re.compile(r"[MNO](?<!\w[MNO])[A-Za-z\d_-]{23,27}\.[\w-]{6}\.[\w-]{27,}")
 # Values after a name that can only mean a secret, and the values in the query of a URL.
 _QUOTE = r"(?:\\{0,3}[\"'`]|%22|&quot;|&\#3[49];|\\u002[27])"
 _IN_VALUE = r"(?!%2[26])[^\s\"'`&,;<>(){}\[\]\\]"
 _ASSIGNED = re.compile(
     r"(?P<before>(?:passw(?:or)?d|passphrase|secret(?!ar)|signature|credentials?|authorization|x-auth|x-session"
-    r"|(?:api|access|account|auth|private|secret|shared|license|client|subscription)[ _-]?key|[a-z][ _-]?token(?!s)"
+    r"|(?:api|access|account|auth|private|secret|shared|license|client|subscription)[ _-]?key"
+    r"|(?:(?<=[a-z])|(?<=[a-z][ _-]))token(?!s)"
     r"|(?<![a-z])(?:t?otp|cvv|cvc|pin|(?:verification|security|recovery|backup|one[_-]?time)[_ -]?code)(?![a-z]))"
     rf"[a-z]{{0,20}}(?:-data)?(?P<sign>{_QUOTE}?\s{{0,2}}(?:=>|->|:=|:\*\*|[:=|]|%3[ad])\s{{0,2}}"
     rf"(?:[|>][+-]?\n\s{{1,40}})?{_QUOTE}?)"
@@ -90,8 +108,7 @@ _SHORT_OPTION = re.compile(
     r"(?P<value>(?=[^\W\d]*\d)(?=\d*[^\W\d])[\w!@#$%^&+]+)(?![\w./:=-])"
 )
 # What an authorization server gives to a client: a code, beside what only such an exchange has.
-_SIGNS = (":", "=", "|", "->", "%3")
-_EXCHANGE = re.compile(r"[^\s\"'<>]{0,2000}(?<![\w.])(?:code|state)=[^\s\"'<>]{1,4000}")
+_EXCHANGE = re.compile(r"[^\s\"'<>]+")
 _EXCHANGED = re.compile(r"(?<![\w.])(?P<before>code=)(?P<value>[^\s&;#\"'<>\\]+)")
 _EXCHANGE_SIGN = re.compile(r"(?<![\w.])(?:state|grant_type)=")
 _QUERIED = re.compile(r"(?P<before>[?&;](?P<name>[\w.~%-]{1,60})=)(?P<value>[^\s&;#\"'<>\\]+)")
@@ -104,19 +121,22 @@ _OPAQUE_SEGMENT = re.compile(r"(?=\D*\d)(?=[^A-Za-z]*[A-Za-z])(?:\w{20,}|(?=.*[a
 _WORD_BREAK = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[-.\s]+")
 # A field of JSON, or of Python's, inside of a text that is neither as a whole.
 _WRITTEN_FIELD = re.compile(
-    r"""(?P<before>(?P<quote>\\{0,3}["'])(?P<name>[^\W"'\\][\w .-]{0,60})(?P=quote)\s{0,4}:\s{0,4}b?)"""
-    r"""(?P<value>(?P<open>\\{0,3}["'])(?:(?!(?P=open)).)*(?P=open)|[-+.\d][\d.eE+-]*)""",
+    r"""(?P<before>(?P<quote>\\{0,15}["'])(?P<name>[^\W"'\\][\w .-]{0,60})(?P=quote)\s{0,4}:\s{0,4}b?)"""
+    r"""(?P<value>(?P<open>\\{0,15}["'])(?:(?!(?P=open)).)*(?P=open)|[-+.\d][\d.eE+-]*)""",
     re.DOTALL,
 )
-# Other ways in which a text gives a value to a name, each with a sign that the text must have.
-_GIVEN: tuple[tuple[str, re.Pattern[str]], ...] = (
+# Other ways in which a text gives a value to a name: what the text must have, what a match begins with (in lower
+# case; nothing for any place), and the pattern.
+_GIVEN: tuple[tuple[str, Sequence[str], re.Pattern[str]], ...] = (
     # an object that was written by `repr`, an attribute of XML
     (
         "=",
+        (),
         re.compile(r"(?P<before>\b(?P<name>[A-Za-z_][\w.-]{0,60})=(?P<open>[\"']))(?P<value>[^\"'\n]+)(?=(?P=open))"),
     ),
     (
         "</",
+        ("<",),
         re.compile(
             r"(?P<before><(?P<name>[A-Za-z_][\w.:-]{0,60})(?:\s[^<>]{0,300})?>(?:<!\[CDATA\[)?)"
             r"(?P<value>[^<>]+?)(?=(?:\]\]>)?</)"
@@ -125,11 +145,13 @@ _GIVEN: tuple[tuple[str, re.Pattern[str]], ...] = (
     # a pair of elements
     (
         "</",
+        ("<",),
         re.compile(r"(?P<before><\w{1,20}>(?P<name>[^<>\n]{1,60})</\w{1,20}>\s{0,9}<\w{1,20}>)(?P<value>[^<>]+)(?=</)"),
     ),
     # a header as a pair
     (
         ",",
+        ("(", "["),
         re.compile(
             r"(?P<before>[(\[]\s?b?[\"'](?P<name>[\w-]{1,60})[\"'],\s?b?(?P<open>[\"']))"
             r"(?P<value>[^\"'\n]+)(?=(?P=open)\s?[)\]])"
@@ -138,6 +160,7 @@ _GIVEN: tuple[tuple[str, re.Pattern[str]], ...] = (
     # the cookies of a request or a response
     (
         "=",
+        ("cookie", "set-cookie"),
         re.compile(
             r"(?P<before>\b(?P<name>(?:set-)?cookie)\\?[\"']?:\s{0,2}b?\\?[\"']?)"
             r"(?P<value>[\w!#$%*+.^`|~-]{1,100}=[^\r\n\"'\\]+)",
@@ -147,15 +170,17 @@ _GIVEN: tuple[tuple[str, re.Pattern[str]], ...] = (
     # what follows the scheme in a header, of several fields
     (
         ", ",
+        ("authorization", "proxy-authorization"),
         re.compile(
             r"(?P<before>\b(?P<name>(?:proxy-)?authorization)\\?[\"']?:\s{0,2}b?\\?[\"']?[\w-]{1,40}\s)"
-            r"(?P<value>[\w-]{1,40}=[^\r\n]*, [^\r\n]+)",
+            r"(?P<value>[\w-]{1,40}=[^\r\n,]{1,400}, [^\r\n]+)",
             re.IGNORECASE,
         ),
     ),
     # a field of a form with several parts
     (
         "form-data;",
+        ("form-data;",),
         re.compile(
             r"(?P<before>form-data;[ ]{0,3}name=\"(?P<name>[^\"\r\n]{1,60})\"[^\r\n]{0,200}"
             r"(?:\r?\n[^\r\n]{1,200}){0,3}\r?\n\r?\n)(?P<value>[^\r\n]+)",
@@ -164,6 +189,7 @@ _GIVEN: tuple[tuple[str, re.Pattern[str]], ...] = (
     # a line of pgpass
     (
         ":",
+        (),
         re.compile(
             r"^(?P<before>(?P<name>)[^\s:]{1,200}:(?:\d{2,5}|\*):(?!\d+:)[^\s:]{1,100}:[^\s:]{1,100}:)(?P<value>[^\s:]+)$",
             re.MULTILINE,
@@ -172,13 +198,15 @@ _GIVEN: tuple[tuple[str, re.Pattern[str]], ...] = (
     # an option of a command
     (
         "-",
+        ("-",),
         re.compile(
             r"(?P<before>(?<!\S)--?(?P<name>[A-Za-z][\w-]{1,60}(?<!file)(?<!path)(?<!dir)(?<!name)(?<!id)(?<!type))"
             r"[ \t]{1,4}[\"']?)(?![A-Za-z]+(?!\S))(?P<value>[^\s\"'-][^\s\"']{3,})"
         ),
     ),
     (
-        "-u",
+        "-",
+        ("-u", "--user", "--proxy-user"),
         re.compile(
             r"(?P<before>(?<!\S)(?:-u|--(?:proxy-)?user)[ =][ \t]?[\"']?(?P<name>)[^\s:\"'@/]{1,100}:)"
             r"(?!\d+(?!\S))(?P<value>[^\s\"']{4,})"
@@ -187,18 +215,25 @@ _GIVEN: tuple[tuple[str, re.Pattern[str]], ...] = (
     # SQL, and what netrc holds
     (
         " ",
+        ("password", "identified"),
         re.compile(
             r"(?P<before>\b(?P<name>)(?:password|identified\s+(?:with\s+\w{1,40}\s+)?by)\s+(?P<open>[\"']))"
             r"(?P<value>[^\"'\n]+)(?=(?P=open))",
             re.IGNORECASE,
         ),
     ),
-    ("login ", re.compile(r"(?P<before>\blogin\s+\S{1,200}\s+(?P<name>password)\s+)(?![A-Za-z]+(?!\S))(?P<value>\S+)")),
+    (
+        "login ",
+        ("login",),
+        re.compile(r"(?P<before>\blogin\s+\S{1,200}\s+(?P<name>password)\s+)(?![A-Za-z]+(?!\S))(?P<value>\S+)"),
+    ),
     # an error of Pydantic
     (
         "input_value=",
+        (),
         re.compile(
-            r"^(?P<before>(?P<name>\w[\w.]{0,200})\n  [^\n]*?input_value=)(?P<value>[^\n]+)(?=, input_type=)",
+            r"^(?P<before>(?P<name>\w[\w.]{0,200})\n  [^\n]{0,1000}?input_value=)"
+            r"(?P<value>[^\n]{1,4000}?)(?=, input_type=)",
             re.MULTILINE,
         ),
     ),
@@ -209,21 +244,33 @@ _NAMING = re.compile(
     r"\s(?:name|id|key|type|property)\s{0,2}=\s{0,2}(?P<open>[\"'])(?P<name>[\w.:\[\] -]{1,60})(?P=open)"
 )
 _VALUED = re.compile(r"(?P<before>\s(?:value|content)\s{0,2}=\s{0,2}(?P<open>[\"']))(?P<value>[^\"'<>]+)(?=(?P=open))")
-_OPENED_FIELD = re.compile(r"\"(?P<name>[^\W\"\\][\w .-]{0,60})\"\s{0,4}:\s{0,4}[{\[]")
+_OPENED_FIELD = re.compile(r"\\{0,15}\"(?P<name>[^\W\"\\][\w .-]{0,60})\\{0,15}\"\s{0,4}:\s{0,4}[{\[]")
 _MOST_INNER = 20
 _DIGEST = re.compile("secret:[0-9a-f]{64}")
-_MEANT_FIELD = re.compile(r"([\w.-]{1,60})\\{0,3}[\"']?\s{0,4}[:=]")
+_MEANT_FIELD = re.compile(r"([\w.-]{1,60})\\{0,15}[\"']?\s{0,4}[:=]")
+_MEANT_NAME = re.compile(r"[\"'](-{0,2}[\w.#-]{1,60})\\{0,15}[\"']")
 _OPENS_JSON = ("{", "[")
 _PIECE = 32_768
+_SHORTEST_TOLD = 15  # no shorter word is a key by its format
+_LOWER_CASE = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 _SHORTEST_STRUCK = 4
 _SHORTEST_WITHIN = 6  # shorter secrets are only redacted as separate words
 _SHORTEST_ENCODED = 8  # the Base64 of less, cut at its ends, would be found in other words
 _FIELDS = re.compile(r"[;,\s]+")  # between the fields of a cookie, or of some schemes' credentials
-_NAMING_FIELDS = frozenset({"name", "key", "field", "header", "variable", "parameter", "option", "property", "label"})
-_VALUED_FIELDS = frozenset({"value", "content", "val"})
+_NAMING_FIELDS = frozenset(
+    {"name", "key", "field", "header", "variable", "parameter", "option", "property", "label", "selector", "element"}
+)
+_VALUED_FIELDS = frozenset({"value", "content", "val", "text", "answer"})
 _LONGEST_NAME = 60
 _LONGEST_HEAD = 1_000
+_SHOWN_VALUES = frozenset({"default", "example", "examples"})
+_SAME_VALUE = frozenset(
+    {"items", "prefixItems", "anyOf", "oneOf", "allOf", "additionalProperties", "patternProperties"}
+)
 _CARRIERS = re.compile(r"\w*(headers|query|cookies)", re.IGNORECASE)
+_CARRIED = re.compile(r"(?:headers|query|cookies)\\{0,15}[\"']?\s{0,4}:\s{0,4}[\[{]", re.IGNORECASE)
+_OPTION = re.compile(r"--?[A-Za-z][\w.-]{1,60}")
+_ONE_NAME = re.compile(r"[A-Za-z]+(?:[_-][A-Za-z]+)*")
 _NAMED = re.compile(r"(--?[\w.-]+|[\w.-]+)(=|:\s+)(.*)", re.DOTALL)
 _HEADER_OPTIONS = ("-H", "--header", "--headers")
 _PROCESS_KEY = os.urandom(32)
@@ -248,12 +295,14 @@ def is_secret_field(name: str) -> bool:
 
     A lone ``key`` does not: it finds an entry, where a header or an option of that name opens a door.
     """
-    return is_secret_name(name) and name.lower() != "key"
+    return (is_secret_name(name) and name.lower() != "key") or name.lower() == _COUNTS
 
 
 def may_name_secrets(text: str) -> bool:
     """Return whether a JSON text may have a field whose name indicates a secret; most have none."""
-    return "\\u" in text or _TELLING_NAME.search(_WORD_BREAK.sub("_", text).lower()) is not None
+    if "\\u" in text or _CARRIED.search(text) is not None:
+        return True
+    return _TELLING_NAME.search(_WORD_BREAK.sub("_", text).lower()) is not None
 
 
 def secrets_of(values: Mapping[str, str]) -> list[str]:
@@ -276,7 +325,7 @@ def secrets_in_headers(headers: Mapping[str, str] | None) -> list[str]:
     found = [
         value
         for name, value in given.items()
-        if not (name in _PROTOCOL_HEADERS or name.startswith("x-stainless-")) or _KNOWN_KEYS.search(value)
+        if not (name in _PROTOCOL_HEADERS or name.startswith("x-stainless-")) or any(_KNOWN.find(value, _lower(value)))
     ]
     found = [value for value in found if value.lower() not in _SETTING_WORDS]
     fields = [field.partition("=")[2].strip('"') for value in found for field in _FIELDS.split(value)]
@@ -382,36 +431,39 @@ def _mask_inner_json(text: str) -> Iterator[str]:
             position = start + 1
             continue
         yield text[written:start]
-        masked = replace_fields(plain, _mask_value)
+        masked = _clean_plain(plain)
         yield text[start:position] if masked == plain else dumps(masked, ensure_ascii=False)
         written = position
     yield text[written:]
 
 
+def _clean_plain(plain: Any) -> Any:
+    return clean_texts(replace_fields(plain, _mask_value), clean_text)
+
+
 def strike_keys(text: str) -> str:
     """Do as `without_keys` does, but for the fields of JSON: for what is clean of these."""
-    text = _mask_columns(_KNOWN_KEYS.sub(MASK, text))
-    # Most texts have none of these signs, and to look for one takes a fiftieth of the time.
-    for sign, pattern in _GIVEN:
-        if sign in text:
-            text = pattern.sub(_mask_given, text)
-    if "<" in text and "=" in text:
-        text = _TAG.sub(_mask_tag, text)
-    if "=" in text:
-        text = _QUERIED.sub(_mask_queried, text)
-    if "code=" in text:
-        text = _EXCHANGE.sub(_mask_exchange, text)
-    if any(sign in text for sign in _SIGNS):
-        text = _ASSIGNED.sub(_mask_assigned, text)
-    if " -p" in text or " -P" in text:
-        text = _SHORT_OPTION.sub(rf"\g<before>{MASK}", text)
-    return _SPOKEN.sub(rf"\g<before>{MASK}", text)
+    if len(text) < _SHORTEST_TOLD and text.isidentifier():
+        return text
+    text = _mask_columns(text)
+    lowered = _lower(text)
+    for rule in _RULES:
+        struck = rule.strike(text, lowered)
+        if struck is not text:
+            text, lowered = struck, _lower(struck)
+    return text
+
+
+def _lower(text: str) -> str:
+    """Return a text in lower case, each character at its place."""
+    lowered = text.lower()  # in Turkish, a letter becomes two
+    return lowered if len(lowered) == len(text) else text.translate(_LOWER_CASE)
 
 
 def clean_text(text: str) -> str:
     """Return a text as it may be shown or written: as `without_keys` does, and with all below telling names in JSON."""
     if text[:1] in _OPENS_JSON or text[:1].isspace():
-        masked = mask_json(text, lambda plain: clean_texts(replace_fields(plain, _mask_value), clean_text))
+        masked = mask_json(text, _clean_plain)
         if masked is not None:
             return masked
     return without_keys(text)
@@ -489,39 +541,94 @@ def cut_causes(error: BaseException, redact: Redact) -> None:
 def replace_fields(plain: object, replace: Callable[[Any], Any], *, words: Collection[str] = ()) -> Any:
     """Return JSON values with those of telling names replaced, each with all below it; the original is not changed.
 
-    In headers, queries and cookies all but the words of the protocol are replaced, and in an object that gives a
-    telling ``name``, ``key`` or the like, its ``value`` or ``content``.
-
     Args:
         plain: Options of a request, say.
         replace: Returns the replacement for a secret.
         words: More words that indicate a secret in the name of a field, in lower case.
     """
-    match plain:
+
+    def judge(name: object, path: object, item: object) -> bool | None:
+        del path, item
+        is_secret = isinstance(name, str) and (is_secret_field(name) or any(word in name.lower() for word in words))
+        return False if is_secret else None
+
+    def put(secret: object, path: object, is_marked: object) -> Any:
+        del path, is_marked
+        return replace(secret)
+
+    return replace_secrets(plain, judge, put)
+
+
+def replace_secrets(
+    value: Any,
+    judge: Callable[[Any, _Path, Any], bool | None],
+    replace: Callable[[Any, _Path, bool], Any],
+    path: _Path = (),
+) -> Any:
+    """Return JSON values with the secrets replaced, each with all below it; the original is not changed.
+
+    In headers, queries and cookies all but the words of the protocol are replaced; in an object that gives a telling
+    ``name``, ``key`` or the like, its ``value`` or ``content``; in a list, what follows a telling option or header.
+
+    Args:
+        value: JSON values.
+        judge: Takes the name of a field or the index in a list, the path of what has it, and its value; returns whether
+            it is marked as a secret (True) or sounds like one (False), and None where it is none.
+        replace: Returns the replacement for a secret at a path, by whether it is marked.
+        path: Where the value stands.
+    """
+    match value:
         case dict():
-            fields = cast("Mapping[str, object]", plain)
-            replaced: dict[str, Any] = {
-                name: _replace_field(str(name), value, replace, words) for name, value in fields.items()
-            }
-            return replaced | {name: replace(value) for name, value in find_named_values(fields).items()}
+            fields = cast("Mapping[str, Any]", value)
+            told: Set[Any] = _find_carried(fields, path) | find_named_values(fields)
+            items: Iterable[tuple[Any, Any]] = fields.items()
         case list() | tuple():
-            return [replace_fields(item, replace, words=words) for item in cast("Sequence[object]", plain)]
+            told = _find_listed(cast("Sequence[Any]", value))
+            items = enumerate(cast("Sequence[Any]", value))
         case _:
-            return plain
+            return value
+    replaced: dict[Any, Any] = {}
+    for key, item in items:
+        inside, is_marked = (*path, key), judge(key, path, item)
+        if is_marked is None and key in told:
+            is_marked = False
+        is_secret = is_marked is not None and (item is not None if is_marked else holds_secret(item, str(key)))
+        replaced[key] = (
+            replace(item, inside, bool(is_marked)) if is_secret else replace_secrets(item, judge, replace, inside)
+        )
+    return replaced if isinstance(value, dict) else list(replaced.values())
 
 
-def find_named_values(fields: Mapping[str, Any]) -> dict[str, Any]:
+def find_named_values(fields: Mapping[str, Any]) -> Set[str]:
     """Return the fields of an object that have the value of a secret which another of its fields names."""
     names = [value for name, value in fields.items() if str(name).lower() in _NAMING_FIELDS and isinstance(value, str)]
     if not any(len(name) <= _LONGEST_NAME and is_secret_name(name) for name in names):
-        return {}
-    return {
-        name: value for name, value in fields.items() if str(name).lower() in _VALUED_FIELDS and holds_secret(value)
-    }
+        return frozenset()
+    return {name for name in fields if str(name).lower() in _VALUED_FIELDS}
 
 
-def holds_secret(value: object) -> bool:
-    """Return whether a value below a telling name may be a secret: nothing, and a truth value, are none."""
+def _find_carried(fields: Mapping[str, Any], path: Sequence[str | int]) -> set[str]:
+    """Return the names of headers, or of values of a query, that are not words of the protocol."""
+    if not (path and isinstance(path[-1], str) and _CARRIERS.fullmatch(path[-1])):
+        return set()
+    return {name for name, value in fields.items() if str(value) in secrets_in_headers({str(name): str(value)})}
+
+
+def _find_listed(items: Sequence[Any]) -> set[int]:
+    """Return the places in a list of what follows a telling option, or is the second of a pair with a telling name."""
+    found: set[int] = set()
+    for place, (name, value) in enumerate(pairwise(items), 1):
+        if isinstance(name, str) and isinstance(value, str) and is_secret_name(name[:_LONGEST_NAME]):
+            is_pair = len(items) == len(("name", "value")) and not _ONE_NAME.fullmatch(value)
+            if is_pair or (_OPTION.fullmatch(name) and not value.startswith("-")):
+                found.add(place)
+    return found
+
+
+def holds_secret(value: object, name: str = "") -> bool:
+    """Return whether a value below a telling name may be a secret: nothing, a truth value and a count are none."""
+    if name.lower() == _COUNTS and str(value).replace(".", "", 1).isdecimal():
+        return False
     return not (value is None or isinstance(value, bool) or value in ("", [], {}, ()))
 
 
@@ -535,20 +642,6 @@ def program_name(command: str, arguments: Sequence[str]) -> str:
     return program
 
 
-def _replace_field(name: str, value: object, replace: Callable[[Any], Any], words: Collection[str]) -> Any:
-    if is_secret_field(name) or any(word in name.lower() for word in words):
-        return replace(value) if holds_secret(value) else value
-    match value:
-        case dict() if _CARRIERS.fullmatch(name):
-            carried = cast("Mapping[str, object]", value)
-            return {
-                key: replace(one) if holds_secret(one) and str(one) in secrets_in_headers({str(key): str(one)}) else one
-                for key, one in carried.items()
-            }
-        case _:
-            return replace_fields(value, replace, words=words)
-
-
 def _is_opaque(argument: str) -> bool:
     """Return whether an argument as a whole is a secret: a random text, or one marked as a secret."""
     if _OPAQUE.fullmatch(argument):
@@ -557,15 +650,17 @@ def _is_opaque(argument: str) -> bool:
 
 
 def _find_keys(text: str) -> Iterator[str]:
-    """Yield the texts that `without_keys` redacts."""
-    for key in _KNOWN_KEYS.findall(text):
+    """Yield the texts that are struck out by their format, as values in a query or behind a telling name."""
+    lowered = _lower(text)
+    for found in _KNOWN.find(text, lowered):
+        key = found[0].removeprefix("".join(filter(None, found.groups())))
         yield key
         user, colon, password = key.partition(":")
         if colon:
             yield from (unquote(key), user, password, unquote(password))
-    for pattern, mask in ((_QUERIED, _mask_queried), (_ASSIGNED, _mask_assigned)):
-        for found in pattern.finditer(text):
-            if mask(found) != found[0]:
+    for rule in (_IN_QUERY, _NAMED_VALUE):
+        for found in rule.find(text, lowered):
+            if rule.mask(found) != found[0]:
                 yield found["value"]
                 yield unquote(found["value"])
 
@@ -578,13 +673,15 @@ def _mask_written(found: re.Match[str]) -> str:
     if not is_secret_field(found["name"]):
         return found[0]
     quote_sign = found["open"] or found["quote"]
-    is_empty = found["value"] == quote_sign * 2
-    return found[0] if is_empty else f"{found['before']}{quote_sign}{MASK}{quote_sign}"
+    is_secret = found["value"] != quote_sign * 2 and holds_secret(found["value"], found["name"])
+    return f"{found['before']}{quote_sign}{MASK}{quote_sign}" if is_secret else found[0]
 
 
 def _mask_given(found: re.Match[str]) -> str:
     name, value = found["name"], found["value"]
-    is_secret = (not name or is_secret_field(name)) and value.lower() not in _SETTING_WORDS
+    is_secret = (
+        (not name or is_secret_field(name)) and value.lower() not in _SETTING_WORDS and holds_secret(value, name)
+    )
     return found["before"] + MASK if is_secret and not value.startswith("$") else found[0]
 
 
@@ -602,19 +699,29 @@ def _mask_columns(text: str) -> str:
     for number, line in enumerate(lines[1:], 1):
         cells = line.split(separator)
         if len(cells) == len(names) and set(line) - set("|-: "):
-            lines[number] = separator.join(MASK if place in columns else cell for place, cell in enumerate(cells))
+            for place in columns:
+                cells[place] = MASK if holds_secret(cells[place], names[place]) else cells[place]
+            lines[number] = separator.join(cells)
     return "\n".join(lines)
 
 
+def _mask_known(found: re.Match[str]) -> str:
+    return "".join(filter(None, found.groups())) + MASK
+
+
 def _mask_exchange(found: re.Match[str]) -> str:
-    query = found[0]
-    return _EXCHANGED.sub(rf"\g<before>{MASK}", query) if _EXCHANGE_SIGN.search(query) else query
+    word = found[0]
+    return _EXCHANGED.sub(_mask_behind, word) if "code=" in word and _EXCHANGE_SIGN.search(word) else word
+
+
+def _mask_behind(found: re.Match[str]) -> str:
+    return found["before"] + MASK
 
 
 def _mask_tag(found: re.Match[str]) -> str:
     tag = found[0]
     names = (each["name"] for each in _NAMING.finditer(tag))
-    return _VALUED.sub(rf"\g<before>{MASK}", tag) if any(is_secret_field(name) for name in names) else tag
+    return _VALUED.sub(_mask_behind, tag) if any(is_secret_field(name) for name in names) else tag
 
 
 def _mask_assigned(found: re.Match[str]) -> str:
@@ -622,6 +729,113 @@ def _mask_assigned(found: re.Match[str]) -> str:
     is_prose = value.isalpha() and "=" not in found["sign"] and not {'"', "'"} & set(found["sign"])
     is_secret = not (is_prose or value.lower() in _SETTING_WORDS or value.startswith(("$", "*")))
     return found["before"] + MASK if is_secret else found[0]
+
+
+class _Rule(NamedTuple):
+    """A way in which texts show secrets.
+
+    Args:
+        pattern: Finds a secret with what is before it.
+        mask: Returns what is left of a match.
+        signs: A match begins with one of these, in lower case; to look for them takes a twentieth of the time.
+        need: What the text has somewhere, in lower case.
+    """
+
+    pattern: re.Pattern[str]
+    mask: Callable[[re.Match[str]], str]
+    signs: Sequence[str] = ()
+    need: str = ""
+
+    def strike(self, text: str, lowered: str) -> str:
+        """Return a text without the secrets of this kind: the same object where there are none."""
+        pieces: list[str] = []
+        written = 0
+        for found in self.find(text, lowered):
+            masked = self.mask(found)
+            if masked != found[0]:
+                pieces += text[written : found.start()], masked
+                written = found.end()
+        return "".join([*pieces, text[written:]]) if pieces else text
+
+    def find(self, text: str, lowered: str) -> Iterator[re.Match[str]]:
+        """Yield the matches in a text; no single search takes long, whatever its length."""
+        if self.need not in lowered:
+            return
+        if not self.signs:
+            yield from self._search(text)
+            return
+        end = 0
+        for place in _find_places(lowered, self.signs):
+            found = self.pattern.match(text, place) if place >= end else None
+            if found is not None:
+                end = found.end()
+                yield found
+
+    def _search(self, text: str) -> Iterator[re.Match[str]]:
+        """Yield the matches of the pattern: one search holds the interpreter's lock to its end."""
+        start = 0
+        while start < len(text):
+            end = start + _PIECE
+            found = self.pattern.search(text, start, end + _PIECE)
+            if found is None or found.start() >= end:
+                start = end
+            else:
+                yield found
+                start = max(found.end(), start + 1)
+
+
+def _find_places(lowered: str, signs: Iterable[str]) -> list[int]:
+    """Return where one of the signs begins, in order."""
+    places: list[int] = []
+    for sign in signs:
+        place = lowered.find(sign)
+        while place >= 0:
+            places.append(place)
+            place = lowered.find(sign, place + 1)
+    return sorted(places)
+
+
+_KNOWN = _Rule(_KNOWN_KEYS, _mask_known, _KEY_SIGNS)
+_IN_QUERY = _Rule(_QUERIED, _mask_queried, ("?", "&", ";"))
+_NAMED_VALUE = _Rule(
+    _ASSIGNED,
+    _mask_assigned,
+    (
+        *("passw", "passphrase", "secret", "signature", "credential", "authorization", "x-auth", "x-session", "api"),
+        *(
+            "access",
+            "account",
+            "auth",
+            "private",
+            "shared",
+            "license",
+            "client",
+            "subscription",
+            "token",
+            "otp",
+            "totp",
+        ),
+        *("cvv", "cvc", "pin", "verification", "security", "recovery", "backup", "one"),
+    ),
+)
+_RULES = (
+    _KNOWN,
+    _Rule(_BOT_TOKEN, lambda _: MASK, need="."),
+    *(_Rule(pattern, _mask_given, signs, need) for need, signs, pattern in _GIVEN),
+    _Rule(_TAG, _mask_tag, ("<",)),
+    _IN_QUERY,
+    _Rule(_EXCHANGE, _mask_exchange, need="code="),
+    _NAMED_VALUE,
+    _Rule(_SHORT_OPTION, _mask_behind, ("-p",)),
+    _Rule(
+        _SPOKEN,
+        _mask_behind,
+        (
+            *("pass", "pwd", "secret", "credential", "token", "identified by", "api", "access", "auth", "private"),
+            *("shared", "license", "client", "recovery", "backup", "security", "verification"),
+        ),
+    ),
+)
 
 
 def _split_header(value: str) -> Iterator[str]:
@@ -786,6 +1000,8 @@ class Scrubber:
         match fields:
             case {"type": "call", "name": str(name), "arguments": str(arguments)}:
                 return {**fields, "arguments": self.mask_arguments(name, arguments)}
+            case {"name": str(), "description": str(), "parameters": dict(schema)}:
+                return {**fields, "parameters": mask_schema(cast("Mapping[str, Any]", schema))}
             case _:
                 pass
         if _NAMED_FIELDS.isdisjoint(fields):
@@ -844,8 +1060,10 @@ class Scrubber:
 
 
 def _names_secrets(text: str) -> bool:
-    """Return whether a text that is meant to be JSON has a field whose name indicates a secret."""
-    return "\\u" in text or any(is_secret_field(found[1]) for found in _MEANT_FIELD.finditer(text))
+    """Return whether a text that is meant to be JSON has a telling name: of a field, as a text, or of headers."""
+    if "\\u" in text or any(is_secret_field(found[1]) for found in _MEANT_FIELD.finditer(text)):
+        return True
+    return _CARRIED.search(text) is not None or any(is_secret_name(found[1]) for found in _MEANT_NAME.finditer(text))
 
 
 def is_replaced(value: object) -> bool:
@@ -857,11 +1075,39 @@ def _mask_value(value: Any) -> Any:
     return value if is_replaced(value) else MASK
 
 
+def mask_schema(schema: Any, *, is_secret: bool = False) -> Any:
+    """Return a JSON Schema without the defaults and examples of secrets.
+
+    Args:
+        schema: A schema, or a list or an object of some.
+        is_secret: True where the name of the field says that its value is a secret.
+    """
+    if isinstance(schema, list):
+        return [mask_schema(each, is_secret=is_secret) for each in cast("Sequence[Any]", schema)]
+    if not isinstance(schema, dict):
+        return schema
+    node = cast("Mapping[str, Any]", schema)
+    is_secret = is_secret or node.get("writeOnly") is True or node.get("format") == "password"
+    masked: dict[str, Any] = {}
+    for keyword, value in node.items():
+        if keyword in _SHOWN_VALUES:
+            masked[keyword] = (
+                mask_leaves(value) if is_secret and holds_secret(value) else replace_fields(value, _mask_value)
+            )
+        elif keyword == "properties" and isinstance(value, dict):
+            members = cast("Mapping[str, Any]", value)
+            masked[keyword] = {name: mask_schema(one, is_secret=is_secret_field(name)) for name, one in members.items()}
+        else:
+            masked[keyword] = mask_schema(value, is_secret=is_secret and keyword in _SAME_VALUE)
+    return masked
+
+
 def mask_leaves(value: Any) -> Any:
     """Return a secret with nothing of it left but its form, so that a schema may still accept it."""
     match value:
         case dict():
-            return {name: mask_leaves(item) for name, item in cast("Mapping[str, Any]", value).items()}
+            fields = cast("Mapping[str, Any]", value)
+            return {MASK if _OPAQUE.fullmatch(name) else name: mask_leaves(item) for name, item in fields.items()}
         case list():
             return [mask_leaves(item) for item in cast("Sequence[Any]", value)]
         case int() | float() if not isinstance(value, bool):

@@ -36,9 +36,6 @@ class SqlDatabase:
         version: The version that this library reads.
         failure: Makes the error of a step from the address, without a password, and the reason.
         busy_seconds: How long a step waits for another one's lock.
-
-    Raises:
-        ConfigurationError: The URL can't be read, its file can't be made, or its driver is not installed.
     """
 
     def __init__(
@@ -54,7 +51,7 @@ class SqlDatabase:
         check_setting(f"the database of {subject}", database, str, sa.Engine)
         self._is_own = isinstance(database, str)
         self.engine: sa.Engine = (
-            _make_engine(database, subject, busy_seconds) if isinstance(database, str) else database
+            _open_engine(database, subject, busy_seconds) if isinstance(database, str) else database
         )
         self._versions = versions
         self._version = version
@@ -78,9 +75,6 @@ class SqlDatabase:
             timeout: Its longest time, in seconds; None waits for its end.
             repeats: True to do it again where another process was in the way, or a connection was lost: it may be
                 done twice.
-
-        Raises:
-            Exception: That of `failure`: the database is down, slow, full or of another version.
         """
         try:
             with anyio.fail_after(timeout):
@@ -146,7 +140,8 @@ def database_now(engine: sa.Engine) -> sa.ColumnElement[Any]:
             return sa.literal(time.time())
 
 
-def _make_engine(text: str, subject: str, busy_seconds: float) -> sa.Engine:
+def _open_engine(text: str, subject: str, busy_seconds: float) -> sa.Engine:
+    """Return an engine for the URL of a database."""
     try:
         url = sa.make_url(text)
     except ArgumentError:
@@ -156,33 +151,48 @@ def _make_engine(text: str, subject: str, busy_seconds: float) -> sa.Engine:
         ) from None
     if url.drivername in ("postgres", "postgresql"):
         url = url.set(drivername="postgresql+psycopg")
-    if url.get_backend_name() != "sqlite":
-        options = {"connect_timeout": _CONNECT_SECONDS} if url.drivername == "postgresql+psycopg" else {}
-        try:
-            return sa.create_engine(
-                url,
-                pool_size=_POOL_SIZE,
-                pool_pre_ping=True,
-                pool_timeout=busy_seconds,
-                hide_parameters=True,
-                connect_args=options,
-            )
-        except (NoSuchModuleError, ImportError) as error:
-            raise ConfigurationError(f"the driver of the database of {subject} is not installed: {error}") from error
-    if url.database in (None, "", ":memory:"):
+    if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
         raise ConfigurationError(
             f"{subject} in SQLite need a file, as in 'sqlite:///{subject}.db': in memory each connection has its own"
         )
     try:
-        make_private(Path(str(url.database)), "-wal", "-shm", "-journal")
+        return make_engine(url, busy_seconds)
+    except (NoSuchModuleError, ImportError) as error:
+        raise ConfigurationError(f"the driver of the database of {subject} is not installed: {error}") from error
     except OSError as error:
         raise ConfigurationError(f"the file of {subject} can't be made: {error}") from error
-    engine = sa.create_engine(url, pool_size=_SQLITE_POOL_SIZE, pool_timeout=busy_seconds, hide_parameters=True)
+
+
+def make_engine(url: sa.URL, busy_seconds: float, **arguments: Any) -> sa.Engine:
+    """Return an engine, which connects at its first use; raise `OSError` where a file of SQLite's can't be made.
+
+    Args:
+        url: The database; a file where it is SQLite's.
+        busy_seconds: Seconds that a step waits for a connection, and for another one's lock.
+        arguments: Those of the connections to a server.
+    """
+    if url.get_backend_name() != "sqlite":
+        if url.drivername == "postgresql+psycopg":
+            arguments["connect_timeout"] = _CONNECT_SECONDS
+        return sa.create_engine(
+            url,
+            pool_size=_POOL_SIZE,
+            max_overflow=_POOL_SIZE,
+            pool_pre_ping=True,
+            pool_timeout=busy_seconds,
+            hide_parameters=True,
+            connect_args=arguments,
+        )
+    make_private(Path(str(url.database)), "-wal", "-shm", "-journal")
+    engine = sa.create_engine(
+        url, pool_size=_SQLITE_POOL_SIZE, max_overflow=0, pool_timeout=busy_seconds, hide_parameters=True
+    )
 
     def set_up(connection: Any, record: object) -> None:  # noqa: ARG001 - as SQLAlchemy calls it
         # A transaction that begins by reading could not be made a writing one beside another writer.
         connection.isolation_level = "IMMEDIATE"
         connection.execute(f"PRAGMA busy_timeout = {int(busy_seconds * 1000)}")
+        connection.execute("PRAGMA foreign_keys = ON")
         write_ahead(connection, busy_seconds)
         connection.execute("PRAGMA synchronous = NORMAL")
 

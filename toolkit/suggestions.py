@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from heapq import nlargest
 from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 _LONGEST_NAME_COMPARED = 96
@@ -24,7 +25,6 @@ def find_similar(name: str, available: Iterable[str], *, most: int = 3, cutoff: 
         cutoff: The least ratio of `difflib.SequenceMatcher`, from 0 to 1.
     """
     from difflib import SequenceMatcher  # noqa: PLC0415 - nothing is misspelled in most programs
-    from heapq import nlargest  # noqa: PLC0415
 
     wanted = _shorten_name(name)
     by_folded: dict[str, list[str]] = {}

@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 
+from anyio import CancelScope, to_thread
 from opentelemetry import context as contexts, metrics, trace
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 
@@ -154,7 +155,9 @@ def describe_reply(response: ChatResponse) -> dict[str, AttributeValue]:
             RESPONSE_MODEL: response.model or None,
             "gen_ai.response.id": response.request_id,
             "gen_ai.response.finish_reasons": (STOP_REASONS.get(response.stop_reason, response.stop_reason),),
-            **_describe_usage(usage),
+            "gen_ai.usage.input_tokens": usage.input_tokens,
+            "gen_ai.usage.output_tokens": usage.output_tokens,
+            "gen_ai.usage.cost": usage.cost,  # not in the conventions; Langfuse and others read it under this name
             "gen_ai.usage.cache_read.input_tokens": usage.cache_read_tokens,
             "gen_ai.usage.cache_write.input_tokens": usage.cache_write_tokens,
             "gen_ai.usage.reasoning.output_tokens": usage.reasoning_tokens,
@@ -163,22 +166,24 @@ def describe_reply(response: ChatResponse) -> dict[str, AttributeValue]:
 
 
 def describe_metadata(metadata: Mapping[str, Any]) -> dict[str, AttributeValue]:
-    """Return the entries of a run's metadata that are plain values, without secrets."""
-    cleaned: Mapping[str, Any] = _SCRUBBER(dict(metadata))
+    """Return the plain values of a run's metadata without secrets, its user and conversation apart."""
+    other = {name: each for name, each in metadata.items() if name not in ("user", "conversation")}
+    cleaned: Mapping[str, Any] = _SCRUBBER(other)
     return {f"{METADATA}{name}": each for name, each in cleaned.items() if isinstance(each, (str, int, float, bool))}
 
 
 def describe_run(usage: Usage) -> dict[str, AttributeValue]:
-    """Return the usage of a run, with that of the runs inside its tools."""
-    return _without_none(_describe_usage(usage))
+    """Return the usage of a run, with that of the runs inside its tools.
 
-
-def _describe_usage(usage: Usage) -> dict[str, AttributeValue | None]:
-    return {
-        "gen_ai.usage.input_tokens": usage.input_tokens,
-        "gen_ai.usage.output_tokens": usage.output_tokens,
-        "gen_ai.usage.cost": usage.cost,  # not in the conventions; Langfuse and others read it under this name
-    }
+    The spans of requests have the names of the conventions, which some backends add up over a trace: these are ours.
+    """
+    return _without_none(
+        {
+            "toolkit.usage.input_tokens": usage.input_tokens,
+            "toolkit.usage.output_tokens": usage.output_tokens,
+            "toolkit.usage.cost": usage.cost,
+        }
+    )
 
 
 def _without_none(given: Mapping[str, AttributeValue | None]) -> dict[str, AttributeValue]:
@@ -213,11 +218,11 @@ def describe_tools(tools: Sequence[ToolDefinition]) -> str:
     return _write_json(_SCRUBBER([{"type": "function", "name": tool.name} for tool in tools]))
 
 
-def describe_arguments(text: str) -> str:
-    """Return the JSON of a call's arguments without secrets."""
+def _write_arguments(span: Span, text: str) -> None:
+    """Write the JSON of a call's arguments to a span, without secrets."""
     # Under that name, whose fields are searched by their own names, too.
     cleaned = _SCRUBBER({"arguments": _read_json(text)})
-    return _write_json(cleaned["arguments"])
+    span.set_attribute(TOOL_ARGUMENTS, _write_json(cleaned["arguments"]))
 
 
 def describe_text(text: str) -> str:
@@ -353,6 +358,7 @@ class Instruments:
 
 _SCOPE = "toolkit"
 _MOST_CHARACTERS = 1_000
+_LONG = 10_000
 
 
 class Tracing(Middleware[object]):
@@ -410,6 +416,21 @@ class Tracing(Middleware[object]):
         return _TracedRun(self, run)
 
 
+async def _write(write: Callable[[], None], length: int) -> None:
+    """Write texts of a length to a span; long ones are cleaned in a thread, so that the event loop has its turns."""
+    if length < _LONG:
+        write()
+    else:
+        with CancelScope(shield=True):  # a span is written whole
+            await to_thread.run_sync(write)
+
+
+def _measure(messages: Sequence[Message]) -> int:
+    """Return how many characters of messages are cleaned."""
+    calls = [call for message in messages if isinstance(message, AssistantMessage) for call in message.tool_calls]
+    return sum(len(message.text) for message in messages) + sum(len(call.arguments) for call in calls)
+
+
 class _TracedRun(Middleware[object]):
     """Traces one run.
 
@@ -430,7 +451,7 @@ class _TracedRun(Middleware[object]):
         self._requests = self._calls = 0
         self._count_written = 0  # of messages, in the last request, where only what is new is written
         self._last_written: Message | None = None
-        self._scrubber = Scrubber()
+        self._scrubber = Scrubber(is_learning=True)
         self._known_tools: Sequence[ToolDefinition] | None = None
         self._answered: dict[str, AttributeValue] = {}  # who gave the last answer, which wrappers do not show
         self._agent = run.agent or tracing.agent
@@ -448,12 +469,12 @@ class _TracedRun(Middleware[object]):
         try:
             result = await proceed()
         except BaseException as error:
-            _record_error(span, error)
+            _record_error(span, error, self._scrubber)
             self._end_run(span, None, _classify_error(error))
             raise
         else:
             if result is not None:
-                self._end_run(span, result, None)
+                await _write(partial(self._end_run, span, result, None), _measure(result.messages[-1:]))
         finally:
             contexts.detach(token)
 
@@ -524,7 +545,10 @@ class _TracedRun(Middleware[object]):
             SpanKind.CLIENT,
         ) as span:
             if self._tracing.content != "none" and span.is_recording():
-                self._write_input(span, request.chat)
+                await _write(
+                    partial(self._write_input, span, request.chat),
+                    _measure(request.chat.messages[self._count_written :]),
+                )
             try:
                 response = await (proceed(on_delta=note_first) if request.is_streamed else proceed())
             except BaseException as error:
@@ -538,7 +562,7 @@ class _TracedRun(Middleware[object]):
                 attributes |= self._answered
                 span.set_attributes(self._answered)
                 if span.is_recording():
-                    self._write_output(span, response, first)
+                    await _write(partial(self._write_output, span, response, first), _measure([response.message]))
                 return response
             finally:
                 seconds = time.perf_counter() - began
@@ -599,21 +623,25 @@ class _TracedRun(Middleware[object]):
                     span.set_attribute(TOOL_CALL_ID, describe_text(call.call_id))
                 if has_content:
                     span.set_attribute(TOOL_DESCRIPTION, describe_text(call.definition.description))
-                    span.set_attribute(TOOL_ARGUMENTS, describe_arguments(call.arguments_json))
+                    await _write(partial(_write_arguments, span, call.arguments_json), len(call.arguments_json))
                 output = await proceed()
                 if output.is_error:
                     attributes[ERROR_TYPE] = "tool_error"
-                    span.set_attribute(ERROR_TYPE, "tool_error")
-                    words = describe_text(output.text)[:_MOST_CHARACTERS] if has_content else None
-                    span.set_status(Status(StatusCode.ERROR, words))
-                if has_content:
-                    span.set_attribute(TOOL_RESULT, describe_text(output.text))
+                await _write(partial(self._write_result, span, output, has_content=has_content), len(output.text))
                 return output
         except BaseException as error:
             attributes[ERROR_TYPE] = _classify_error(error)
             raise
         finally:
             self._tracing.instruments.record_call(time.perf_counter() - began, attributes)
+
+    def _write_result(self, span: Span, output: ToolOutput, *, has_content: bool) -> None:
+        text = self._scrubber.clean_text(output.text) if has_content else None
+        if output.is_error:
+            span.set_attribute(ERROR_TYPE, "tool_error")
+            span.set_status(Status(StatusCode.ERROR, None if text is None else text[:_MOST_CHARACTERS]))
+        if text is not None:
+            span.set_attribute(TOOL_RESULT, text)
 
     @contextmanager
     def _open_span(
@@ -626,7 +654,7 @@ class _TracedRun(Middleware[object]):
         try:
             yield span
         except BaseException as error:
-            _record_error(span, error, shows_words=shows_words)
+            _record_error(span, error, self._scrubber, shows_words=shows_words)
             raise
         finally:
             contexts.detach(token)
@@ -673,7 +701,7 @@ class _TracedRun(Middleware[object]):
             **_identify_call(event),
         }
         if self._tracing.content != "none":
-            attributes[TOOL_RESULT] = describe_text(event.result.text)
+            attributes[TOOL_RESULT] = self._scrubber(event.result.text)
         now = time.time_ns()
         name = describe_text(event.tool_name)
         span = self._tracing.tracer.start_span(
@@ -704,13 +732,13 @@ def _qualify_name(kind: type[BaseException]) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _record_error(span: Span, error: BaseException, *, shows_words: bool = True) -> None:
+def _record_error(span: Span, error: BaseException, scrubber: Scrubber, *, shows_words: bool = True) -> None:
     """Record an error on a span, without secrets, and without the traceback, whose lines may hold some."""
     name = _classify_error(error)
     span.set_attribute(ERROR_TYPE, name)
     event = {"exception.type": _qualify_name(type(error))}
     if shows_words:
-        text = describe_text(error.message if isinstance(error, ToolError) else str(error))
+        text = scrubber.clean_text(error.message if isinstance(error, ToolError) else str(error))
         event["exception.message"] = text
         name = f"{name}: {text}"[:_MOST_CHARACTERS] if text else name
     span.add_event("exception", event)

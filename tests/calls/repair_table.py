@@ -183,8 +183,8 @@ SECTIONS = (
     ),
     Section(
         "Words without quotes",
-        "A string, if the schema allows only strings, and the word is no name in a program and no gap: it is one of "
-        "those that the schema lists, begins with a capital or a digit, or is more than one.",
+        "A string, if the schema allows only strings, and the word is no identifier, placeholder or misspelled "
+        "literal: it is one of those that the schema lists, or begins with a capital or a digit.",
         (
             taken('{"city": Lima}', city="Lima"),
             taken('{"city": New York, "days": 3}', city="New York", days=3),
@@ -196,6 +196,8 @@ SECTIONS = (
             refused('{"city": user.city}'),
             refused('{"city": recipient}'),
             refused('{"city": TODO}'),
+            refused('{"city": 0null}'),
+            refused('{"city": Nnone}'),
             refused('{"city": City}'),
             refused('{"city": Lima, Peru}'),
             refused('{"city": "Lima", "unit": yards}'),
@@ -253,9 +255,9 @@ SECTIONS = (
     ),
     Section(
         "Values",
-        "Only if the schema allows no string: JSON in a string, separators between thousands, and a word behind a "
-        "number that is a part of the parameter's own name. One comma alone is taken for an integer only: elsewhere it "
-        "may be a decimal comma. Null for what has a default means the default.",
+        "Only if the schema allows no string: JSON in a string, and separators between thousands. A single comma is "
+        "accepted for an integer only: elsewhere it may be a decimal comma. A number with a unit is refused. Null "
+        "for a parameter with a default means the default.",
         (
             taken('{"city": "Lima", "stops": "[\\"Cusco\\"]"}', city="Lima", stops=["Cusco"]),
             taken('{"city": "Lima", "days": null}', city="Lima"),
@@ -263,7 +265,7 @@ SECTIONS = (
             taken('{"city": "Lima", "days": 1,000}', city="Lima", days=1000),
             taken('{"city": "Lima", "budget": "1,234.50"}', city="Lima", budget=1234.5),
             taken('{"city": "Lima", "budget": "1 000 000"}', city="Lima", budget=1000000),
-            taken('{"city": "Lima", "timeout_seconds": "30 seconds"}', city="Lima", timeout_seconds=30),
+            refused('{"city": "Lima", "timeout_seconds": "30 seconds"}'),
             refused('{"city": "Lima", "timeout_seconds": 30s}'),
             taken('{"city": "[1, 2]"}', city="[1, 2]"),
             refused('{"city": "Lima", "budget": "1,000"}'),

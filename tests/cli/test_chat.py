@@ -176,7 +176,7 @@ def test_ctrl_c_ends_the_turn_and_keeps_the_conversation(model: Path) -> None:
         person.type("Wait.")
         person.read_until("wait {}")
         person.press("c")
-        person.read_until(r"the turn was ended; the conversation goes on\n(\^C)?> ")
+        person.read_until(r"the turn was ended; the conversation continues\n(\^C)?> ")
         person.type("And now?")
         person.read_until(r"Later\.\n> ")
         person.press_until("c", r"Ctrl-C again, Ctrl-D or /quit ends\n(\^C)?> ")

@@ -1,5 +1,6 @@
 """`--ctx MODULE:NAME` makes the context of the tools, for each command that runs them, and leaves it at the end."""
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -37,6 +38,21 @@ async def opened():
     print("closed")
 
 def failing(): raise OSError("no database")
+
+def nothing(): return None
+
+def bare():
+    yield 1
+
+async def bare_later():
+    yield 1
+
+async def hanging(): await anyio.sleep_forever()
+
+@contextmanager
+def kept_open():
+    yield 11
+    raise OSError("not closed")
 
 @asynccontextmanager
 async def refused():
@@ -106,6 +122,9 @@ def test_a_chat_has_the_tools_that_need_the_context(run: Run, contexts: Path) ->
     [
         ("contexts.py:failing", 1, "--ctx contexts.py:failing made no context: OSError: no database"),
         ("contexts.py:refused", 1, "--ctx contexts.py:refused made no context: OSError: no database"),
+        ("contexts.py:nothing", 1, "--ctx contexts.py:nothing made no context: it returned None"),
+        ("contexts.py:bare", 1, "is a generator: decorate its function with contextlib.contextmanager"),
+        ("contexts.py:bare_later", 1, "is a generator: decorate its function with contextlib.asynccontextmanager"),
         ("contexts.py", 2, "--ctx contexts.py names no function: write --ctx MODULE:NAME"),
         ("contexts.py:number", 2, "is no function: name one without parameters"),
         ("contexts.py:plian", 2, "has nothing named plian; did you mean 'plain'"),
@@ -118,6 +137,19 @@ def test_a_context_that_can_not_be_made_is_told_in_one_line(
     ran = run("call", "contexts.py", "double", "--ctx", word)
     assert (ran.code, ran.out) == (code, "")
     assert words in ran.err.splitlines()[-1]
+
+
+def test_a_context_that_is_not_ready_in_time_ends_the_command(run: Run, contexts: Path) -> None:
+    ran = run("call", "contexts.py", "double", "--ctx", "contexts.py:hanging", "--timeout", "0.5")
+    assert (ran.code, ran.out) == (1, "")
+    assert "--ctx contexts.py:hanging made no context within 0.5 s: --timeout gives it more time" in ran.err
+
+
+def test_a_context_that_can_not_be_closed_fails_the_command_behind_its_one_result(run: Run, contexts: Path) -> None:
+    ran = run("call", "contexts.py", "double", "--ctx", "contexts.py:kept_open", "-o", "json")
+    assert (ran.code, json.loads(ran.out)["text"]) == (1, "22")
+    assert "--ctx contexts.py:kept_open did not close its context: OSError: not closed" in ran.err
+    assert "Traceback" not in ran.err
 
 
 def test_an_evaluation_runs_tools_with_the_context(run: Run, contexts: Path) -> None:

@@ -132,6 +132,26 @@ def test_a_module_that_gives_no_tools_says_why(run: Run, file: Path, text: str, 
     assert told in ran.err
 
 
+def test_an_alias_of_a_kind_of_tools_is_no_tool(run: Run, file: Path) -> None:
+    aliases = "from toolkit import FunctionTool, Tool\nApp = Tool[int]\nMade = FunctionTool[object, ..., str]\n"
+    file.write_text(aliases + file.read_text())
+    assert (run("tools", "some_tools.py").code, run("lint", "some_tools.py").code) == (0, 1)
+
+
+def test_pins_are_for_servers_and_plugins(run: Run, file: Path) -> None:
+    ran = run("pin", "some_tools.py")
+    assert ran.code == 2
+    assert "some_tools.py can't be pinned: pins are for MCP servers and plugins" in ran.err
+    assert not Path("toolkit.lock").exists()
+
+
+def test_a_server_for_a_network_needs_a_token_and_a_name(run: Run, file: Path) -> None:
+    for options in ((), ("--allow-host", "tools.example"), ("--bearer-env", "HOME")):
+        ran = run("serve", "some_tools.py", "--mcp", "http", "--host", "0.0.0.0", "--port", "0", *options)
+        assert ran.code == 2
+        assert "--host 0.0.0.0 lets the network call the tools: it needs --bearer-env and --allow-host" in ran.err
+
+
 def test_a_file_may_have_the_name_of_a_module_of_the_library(run: Run, file: Path) -> None:
     file.rename(file.parent / "json.py")
     assert run("tools", "json.py").code == 0

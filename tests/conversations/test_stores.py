@@ -110,3 +110,19 @@ async def test_of_many_at_once_one_gets_the_lease(store: ConversationStore) -> N
         for number in range(8):
             tasks.start_soon(acquire, f"t{number}")
     assert len(tokens) == 1
+
+
+async def test_ids_that_look_like_keys_or_patterns_of_a_store_are_ids_like_others(store: ConversationStore) -> None:
+    ids = ["ada/1", "ada/1:messages", "ada/1:queue", "index", "Ada/1", "ada_1", "adaX1", "a%b", "aXb"]
+    for name in ids:
+        await store.acquire(name, name, 60)
+        change = StoredChange(version=1, length=1, messages={0: f"of {name}"}, state="s")
+        assert await store.write(name, name, change, 60) == "written"
+        assert await store.enqueue(name, f"in line for {name}")
+    for name in ids:
+        found = await store.read(name)
+        assert found is not None
+        assert (list(found.messages), list(found.queue)) == ([f"of {name}"], [f"in line for {name}"])
+    for prefix in ("ada/", "Ada", "ada_", "a%", "index", ""):
+        listed = [each.id for each in await store.list_entries(prefix, 100, None)]
+        assert sorted(listed) == sorted(name for name in ids if name.startswith(prefix)), prefix

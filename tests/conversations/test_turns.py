@@ -34,8 +34,10 @@ from toolkit import (
     tool,
     tool_with_ctx,
 )
+from toolkit.agents import sub_agent_tool
 from toolkit.chat import validate_transcript
 from toolkit.conversations import Conversations, ConversationStore, MemoryStore, SqlStore
+from toolkit.durable import Encryption
 from toolkit.endings import AwaitingApproval
 from toolkit.errors import (
     ConfigurationError,
@@ -47,6 +49,7 @@ from toolkit.errors import (
     TranscriptError,
 )
 from toolkit.events import LoopEvent, ToolExecutionUpdate
+from toolkit.loop.feeds import LOST
 from toolkit.policies import keep_last
 from toolkit.testing import FunctionProvider, ScriptedProvider
 
@@ -282,7 +285,7 @@ async def test_a_question_in_line_is_answered_by_the_turn_that_is_under_way(stor
                 stream = turn.stream(ScriptedProvider([]), NOTHING, "two")
                 assert [each async for each in stream] == []
                 assert turn.is_queued
-                with pytest.raises(LoopUsageError, match="in line"):
+                with pytest.raises(LoopUsageError, match="was queued"):
                     _ = stream.result
             async with Conversations(store).turn("ada", when_busy="queue") as turn:
                 async for _ in turn.stream(ScriptedProvider([]), NOTHING, "three"):
@@ -558,6 +561,31 @@ async def test_a_call_that_was_approved_when_its_process_died_is_not_decided_on_
     assert [each.call_id for each in (await conversations.get("ada")).pending] == ["c2"]
 
 
+async def test_a_sub_agents_call_that_was_approved_when_its_process_died_may_have_taken_effect() -> None:
+    store, found = MemoryStore(), list[Any]()
+    conversations = Conversations(store)
+
+    @tool(requires_approval=True)
+    async def refund(number: int) -> str:
+        """Refund an order."""
+        found.append(await Conversations(store).get("ada"))  # as it is found after a crash here
+        return f"refunded {number}"
+
+    reply = AssistantMessage([refund_call("i1", 1), refund_call("i2", 2)])
+    clerk = sub_agent_tool("clerk", "Gives back.", ScriptedProvider([reply, "gave back"]), ToolRegistry([refund]))
+    config, tools = ToolLoopConfig[None](on_tool_call=defer_refunds), ToolRegistry([clerk])
+    script = [ToolCall("o1", "clerk", '{"task": "Refund both."}')]
+    for options in ({"question": "Refund both."}, {"decisions": {"i1": True}}, {"decisions": {"i2": True}}):
+        async with conversations.turn("ada") as turn:
+            given: Any = options
+            await turn.run(ScriptedProvider(script), tools, config=config, **given)
+        script = ["Done."]
+    first, second = found
+    assert ([each.call_id for each in first.pending], texts(first.messages)[2][:15]) == (["i2"], "t:Not finished:")
+    assert (second.pending, texts(second.messages)[2]) == ((), "t:" + LOST)
+    assert texts((await conversations.get("ada")).messages)[2:] == ["t:gave back", "a:Done."]
+
+
 async def test_a_client_that_leaves_while_a_decided_call_runs_leaves_a_true_transcript() -> None:
     conversations = Conversations(MemoryStore())
 
@@ -623,7 +651,7 @@ async def test_a_holder_that_was_frozen_can_write_nothing_late(anyio_backend: st
         return ToolCall("c1", "act", "{}")
 
     async with frozen.turn("ada") as turn:
-        with pytest.raises(ConversationChangedError, match="lease ran out") as raised:
+        with pytest.raises(ConversationChangedError, match="lease expired") as raised:
             await turn.run(FunctionProvider(answer), ToolRegistry([act]), "question")
     assert ran == []
     assert raised.value.messages[0].text == "question"
@@ -774,6 +802,20 @@ async def test_an_encrypted_conversation_is_read_with_its_key_alone(tmp_path: Pa
     with pytest.raises(ConversationStoreError, match="right key"):
         await Conversations(store, encryption=Flip(b"2")).get("ada")
     await store.aclose()
+
+
+async def test_a_conversation_goes_on_with_another_key_where_the_old_one_is_given_too() -> None:
+    store, shop = MemoryStore(), Shop()
+    first, second = (
+        Encryption(encrypt=flip.encrypt, decrypt=flip.decrypt, key_id=name)
+        for name, flip in (("first", Flip(b"1")), ("second", Flip(b"2")))
+    )
+    await shop.ask(Conversations(store, encryption=first), "one", "re one")
+    both = Conversations(store, encryption=replace(second, older=[first]))
+    assert texts((await both.get("ada")).messages) == ["u:one", "a:re one"]
+    await shop.ask(both, "two", "re two")
+    with pytest.raises(ConversationStoreError, match="the key 'second': give that encryption in `older`"):
+        await Conversations(store, encryption=first).get("ada")
 
 
 async def test_a_database_that_is_not_there_is_an_error_of_the_store() -> None:

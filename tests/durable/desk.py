@@ -9,15 +9,28 @@ moments, ``clerk`` one that takes a moment and gives a refund, ``think`` a reply
 import json
 import os
 from collections.abc import Awaitable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import anyio
 
-from toolkit import AssistantMessage, ToolCall, ToolContext, ToolRegistry, tool_with_ctx
+from toolkit import (
+    AssistantMessage,
+    LoopLimits,
+    Middleware,
+    ToolCall,
+    ToolContext,
+    ToolLoopConfig,
+    ToolRegistry,
+    UsageLimits,
+    tool_with_ctx,
+)
 from toolkit.agents import sub_agent_tool
-from toolkit.chat import ChatRequest, Message
+from toolkit.chat import ChatRequest, ChatResponse, Message, Usage
 from toolkit.durable import DurableLoop, LoopQueue, RunPlace, durable_loop
 from toolkit.errors import ProviderError
+from toolkit.policies import CallInfo, RunInfo
 from toolkit.testing import FunctionProvider
 
 
@@ -158,3 +171,48 @@ def make_desk(folder: Path, *, name: str = "desk", queue: LoopQueue | None = Non
         ctx=make_context,
         queue=queue,
     )
+
+
+class Tally(Middleware[Desk]):
+    """Counts the requests and the calls of a run, also over its rests."""
+
+    name = "tally"
+
+    def __init__(self) -> None:
+        self._requests = self._calls = 0
+
+    async def around_request(self, request: Any, proceed: Any) -> Any:
+        response = await proceed()
+        self._requests += 1
+        return response
+
+    async def guard_call(self, call: CallInfo[Desk]) -> None:
+        self._calls += 1
+
+    def for_run(self, run: RunInfo[Desk]) -> Middleware[Desk]:
+        return Tally()
+
+    def save(self) -> Any:
+        return [self._requests, self._calls]
+
+    def load(self, state: Any) -> None:
+        self._requests, self._calls = state
+
+
+def answer(request: ChatRequest) -> ChatResponse:
+    """Return what the model of the desk says, with a token for each reply."""
+    said = reply(request)
+    message = (
+        said
+        if isinstance(said, AssistantMessage)
+        else AssistantMessage([said] if isinstance(said, ToolCall) else str(said))
+    )
+    return ChatResponse(message=message, usage=Usage(input_tokens=1, output_tokens=1))
+
+
+def make_tallied(folder: Path, *, name: str = "desk") -> DurableLoop[Desk, None]:
+    """Return the loop with a middleware that counts, a token for each reply, and budgets."""
+    config = ToolLoopConfig[None](
+        middleware=(Tally(),), limits=LoopLimits(usage=UsageLimits(requests=10_000, tool_calls=10_000))
+    )
+    return replace(make_desk(folder, name=name), config=config, provider=FunctionProvider(answer))

@@ -24,7 +24,7 @@ import anyio
 import restate
 from hypercorn.config import Config
 
-from tests.durable.desk import make_desk
+from tests.durable.desk import make_desk, make_tallied
 from tests.durable.finished_logs import describe_end
 from tests.durable.killed_run import append, look, note
 from tests.durable.scenarios import PLAN, SCENARIOS, World, plan_provider
@@ -224,7 +224,8 @@ async def work(listener: int) -> None:
     config.bind = [f"fd://{listener}"]
     desk = make_desk(FOLDER)
     hasty = replace(desk, name="hasty", approval_expiry=0.2)
-    app = restate.app([service, restate_service(desk), restate_service(hasty)], protocol="bidi")
+    loops = [desk, hasty, make_tallied(FOLDER, name="tallied")]
+    app = restate.app([service, *map(restate_service, loops)], protocol="bidi")
     nursery = os.getppid()
 
     async def wait_for_end() -> None:

@@ -20,9 +20,11 @@ from tests.durable.desk import Desk, make_desk, read_notes
 from tests.durable.postgres import SQLITE_FIRST, PostgresServer
 from tests.durable.serving import worker_beside
 from tests.durable.test_retention import read_rows
+from tests.durable.test_runs_at_rest import counted_rows
 from tests.durable.test_workers_limits import flip, wait_for_notes, wait_for_state
 from toolkit import Deny, Modify, ToolResult
 from toolkit.durable import DurableError, DurableLoop, DurableRun, DurableRuns, Encryption, RunFilters, RunPlace
+from toolkit.durable.event_reader import open_durable_log
 from toolkit.errors import ConfigurationError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]
@@ -102,6 +104,9 @@ async def test_runs_are_listed_and_counted_by_what_they_are(
     while pages[-1]:
         pages.append(await runs.list(limit=2, after=pages[-1][-1].run_id))
     assert [[each.run_id[0] for each in page] for page in pages] == [["e", "d"], ["c", "b"], ["a"], []]
+    with counted_rows() as statements:
+        assert [each.id for each in open_durable_log(url).runs(2)] == ["e-waiting", "d-failed"]
+    assert any(" LIMIT " in each and "toolkit_runs" in each for each in statements), "the others are not read"
 
 
 async def test_runs_are_found_by_the_beginning_of_a_text_without_reading_the_others(

@@ -117,6 +117,45 @@ def test_what_a_frozen_worker_says_late_is_not_heard(fleet: RestateFleet) -> Non
 
 
 @pytest.mark.real
+def test_what_is_said_is_read_once_the_run_has_come_to_its_end(fleet: RestateFleet) -> None:
+    with pytest.raises(RestateError, match="404: run 'spoken' was not started"):
+        fleet.server.call("/desk/spoken/say", {"message": "add"})
+    fleet.server.call("/desk/spoken/start/send", {"prompt": "add wait"})
+    await_note(fleet, "spoken", "wait c1")
+    with ThreadPoolExecutor(1) as pool:
+        said = pool.submit(fleet.server.call, "/desk/spoken/say", {"message": "x refund add"})  # while it moves
+        fleet.workers.kill()
+        assert said.result()["state"] == "waiting"
+    left = fleet.server.call("/desk/spoken/say", {"message": {"role": "user", "content": "x add"}})
+    assert left["state"] == "waiting", "it is read after the decision"
+    left = decide(fleet, "spoken")
+    assert left["result"]["text"] == "Done after 7 turns: add wait x refund add x add."
+    assert [message.text for message in read_rest(left).load_messages() if message.role == "user"] == [
+        "add wait", "x refund add", "x add",
+    ]  # fmt: skip
+    assert read_notes(fleet.folder, "spoken") == ["add c0", "wait c1", "refund c3 3", "add c4", "add c6"]
+    with pytest.raises(RestateError, match="400: the message can't be read"):
+        fleet.server.call("/desk/spoken/say", {"message": {"role": "tool"}})
+    with pytest.raises(RestateError, match="400: the message can't be read"):
+        fleet.server.call("/desk/spoken/say", {})
+    with pytest.raises(RestateError, match="400: the message can't be read: the message to a durable run is empty"):
+        fleet.server.call("/desk/spoken/say", {"message": " "})
+
+
+@pytest.mark.real
+def test_a_cancelled_run_does_not_go_on_with_what_was_said_before(fleet: RestateFleet) -> None:
+    fleet.server.call("/desk/hushed/start", {"prompt": "refund"})
+    fleet.server.call("/desk/hushed/say", {"message": "add"})
+    fleet.server.call("/desk/hushed/cancel")
+    await_state(fleet, "hushed", "cancelled")
+    left = fleet.server.call("/desk/hushed/say", {"message": "add"})
+    assert left["state"] == "done"
+    assert [message.text for message in read_rest(left).load_messages() if message.role == "user"] == [
+        "refund", "add", "add",
+    ]  # fmt: skip
+
+
+@pytest.mark.real
 def test_a_second_decider_is_told_and_so_is_who_begins_a_run_anew(fleet: RestateFleet) -> None:
     fleet.server.call("/desk/shared/start", {"prompt": "refund"})
     pending = await_state(fleet, "shared", "waiting")["pending"][0]

@@ -341,6 +341,9 @@ async def test_what_is_said_to_a_run_that_has_ended_has_it_go_on(
     result = await run.result()
     assert result.text == "Done after 3 turns: add then add."
     assert read_notes(folder, run.id) == ["add c0", "add c2"]
+    for send in (run.say, run.steer):
+        with pytest.raises(ConfigurationError, match="the message to a durable run is empty"):
+            await send(" ")
 
 
 async def test_what_is_said_while_a_run_moves_reaches_the_model_once(
@@ -391,6 +394,8 @@ async def test_a_fork_goes_another_way_from_a_turn_on(
     assert read_notes(folder, fork.id) == ["add c1", "add c2"]
     with pytest.raises(DurableError, match="it can't be forked at 9"):
         await runs.fork(run.id, turn=9)
+    with pytest.raises(DurableError, match=f"there is a run '{fork.id}' already: give another id"):
+        await runs.fork(run.id, turn=1, new_run_id=fork.id)
 
 
 async def test_runs_are_listed_by_loop_state_and_tenant(runs: DurableRuns, desk: DurableLoop[Desk, None]) -> None:

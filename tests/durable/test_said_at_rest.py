@@ -1,7 +1,7 @@
 """What is said to a run while it comes to rest, and before a worker takes it up again: it is kept, or told why not."""
 
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -27,6 +27,7 @@ from toolkit.durable import (
     worker as worker_module,
 )
 from toolkit.durable.rows import RunRows
+from toolkit.durable.storage import Storage
 from toolkit.loop.approvals import PendingApproval
 from toolkit.policies import CallInfo, RunInfo
 
@@ -201,6 +202,34 @@ async def test_a_cancel_as_a_run_comes_to_rest_leaves_what_it_has_done(
             results = [message.text for message in result.messages if isinstance(message, ToolResult)]
             assert results == ["added 0"]
             validate_transcript(result.messages)
+
+
+@pytest.mark.parametrize("words", ["add refund add", "add wait add"])
+async def test_a_cancelled_run_goes_on_with_what_is_said_later_and_not_with_what_was_said_before(
+    url: str, tmp_path: Path, words: str
+) -> None:
+    desk = make_desk(tmp_path)
+    async with DurableRuns(url) as runs:
+        with worker_beside(url, desk):
+            run = await runs.start(desk, words, run_id="r")
+            with anyio.fail_after(120):
+                while "refund" in words or "wait c1" not in read_notes(tmp_path, "r"):
+                    if (await run.status()).state == "waiting":
+                        break
+                    await anyio.sleep(0.02)
+            await run.say("add")
+            await run.cancel("enough")
+            await wait_for_state(run, "cancelled")
+        storage = await anyio.to_thread.run_sync(Storage, url)
+        with closing(storage):
+            rows = RunRows(storage)
+            assert await anyio.to_thread.run_sync(rows.find_called, 10) == {}
+            assert not await anyio.to_thread.run_sync(rows.begin_next, "r")
+        with worker_beside(url, desk):
+            await run.say("add add")
+            await wait_for_state(run, "done")
+            said = [message.text for message in (await run.result()).messages if isinstance(message, UserMessage)]
+    assert said == [words, "add", "add add"], "nothing is lost, and each stands once"
 
 
 async def test_a_retry_as_a_run_fails_is_kept_and_a_second_one_is_told(

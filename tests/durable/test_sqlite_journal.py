@@ -127,9 +127,29 @@ CHANGES = {
     "UPDATE entry SET value = replace(value, 'did', 'DID') WHERE name = 'call c1'": "the entry 'call c1' .* changed",
     "UPDATE entry SET value = CAST(replace(value, 'did', 'DID') AS BLOB) WHERE name = 'call c1'": "'call c1'.*changed",
     "UPDATE entry SET name = 'call c9' WHERE name = 'call c1'": "the entry 'call c9' .* was changed",
-    "DELETE FROM entry WHERE name = 'turn 2'": "has no 'turn 2' at position 4, and goes on behind it",
-    "DELETE FROM entry WHERE name = 'call c1'": "has no 'call c1' at position 3, and goes on behind it",
+    "DELETE FROM entry WHERE name = 'turn 2'": "the log of the run 'x' was cut: 1 of its entries is",
+    "DELETE FROM entry WHERE name = 'call c1'": "the log of the run 'x' was cut: 1 of its entries is",
+    "DELETE FROM entry WHERE name = 'turn 5'": "the log of the run 'x' was cut: 1 of its entries is",
 }
+
+
+async def test_a_file_of_the_version_before_goes_on_and_is_counted_from_then_on(
+    anyio_backend: str, tmp_path: Path
+) -> None:
+    _, messages, _ = await run_scenario(tmp_path / "runs.db")
+    with sqlite3.connect(tmp_path / "runs.db") as database:
+        for statement in ("DROP TRIGGER counted", "DROP INDEX run_by_id", "ALTER TABLE run DROP COLUMN entries"):
+            database.execute(statement)
+        database.execute("PRAGMA user_version = 2")
+    database.close()
+    _, repeated, world = await run_scenario(tmp_path / "runs.db")
+    assert dump_messages(repeated) == dump_messages(messages)
+    assert not world.starts
+    with sqlite3.connect(tmp_path / "runs.db") as database:
+        assert database.execute("DELETE FROM entry WHERE name = 'turn 5'").rowcount == 1
+    database.close()
+    error, *_ = await run_scenario(tmp_path / "runs.db")
+    assert "was cut" in str(error)
 
 
 @pytest.mark.parametrize("change", CHANGES)

@@ -8,84 +8,34 @@ import random
 import time
 from collections import Counter
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
 
-from tests.durable.desk import Desk, make_desk, read_notes, reply
+from tests.durable.desk import make_tallied, read_notes
+from tests.durable.restate_server import RestateError, RestateFleet
 from tests.durable.test_workers_kills import Nursery, count_lines, wait_for_lines
 from tests.durable.test_workers_scale import database_of
 from toolkit import (
     Approve,
     Deny,
-    LoopLimits,
-    Middleware,
     Modify,
-    ToolCall,
-    ToolLoopConfig,
     ToolResult,
-    UsageLimits,
 )
-from toolkit.chat import AssistantMessage, ChatRequest, ChatResponse, Message, Usage, UserMessage, validate_transcript
-from toolkit.durable import DecisionRefusedError, DurableLoop, DurableRun, DurableRuns, DurableWorker
+from toolkit.chat import AssistantMessage, Message, UserMessage, validate_transcript
+from toolkit.durable import DecisionRefusedError, DurableRun, DurableRuns, DurableWorker
+from toolkit.durable.rests import Rest, read_rest
 from toolkit.durable.rows import RunRows
 from toolkit.durable.storage import Storage
 from toolkit.events import ToolCallRefused, ToolExecutionEnd
-from toolkit.policies import CallInfo, RunInfo
-from toolkit.testing import FunctionProvider
 
 _BEGINS = ("slow pair refund add", "pair both slow", "helper slow refund slow", "refund pair pair")
 _SAID = ("slow", "pair", "refund", "add", "both")
 _AT_ONCE = 4
 _MOST_SAID = 4
 _HELPER_REPLIES = 3
-
-
-class Tally(Middleware[Desk]):
-    """Counts the requests and the calls of a run."""
-
-    name = "tally"
-
-    def __init__(self) -> None:
-        self._requests = self._calls = 0
-
-    async def around_request(self, request: Any, proceed: Any) -> Any:
-        response = await proceed()
-        self._requests += 1
-        return response
-
-    async def guard_call(self, call: CallInfo[Desk]) -> None:
-        self._calls += 1
-
-    def for_run(self, run: RunInfo[Desk]) -> Middleware[Desk]:
-        return Tally()
-
-    def save(self) -> Any:
-        return [self._requests, self._calls]
-
-    def load(self, state: Any) -> None:
-        self._requests, self._calls = state
-
-
-def answer(request: ChatRequest) -> ChatResponse:
-    """Return what the model of the desk says, with a token for each reply."""
-    said = reply(request)
-    message = (
-        said
-        if isinstance(said, AssistantMessage)
-        else AssistantMessage([said] if isinstance(said, ToolCall) else str(said))
-    )
-    return ChatResponse(message=message, usage=Usage(input_tokens=1, output_tokens=1))
-
-
-def make_tallied(folder: Path) -> DurableLoop[Desk, None]:
-    config = ToolLoopConfig[None](
-        middleware=(Tally(),), limits=LoopLimits(usage=UsageLimits(requests=10_000, tool_calls=10_000))
-    )
-    return replace(make_desk(folder), config=config, provider=FunctionProvider(answer))
 
 
 async def work(folder: Path, url: str, lease: float) -> None:
@@ -162,31 +112,37 @@ def check_results(run_id: str, folder: Path, messages: list[Message], found: Cou
     return ran
 
 
-async def check_talk(talk: Talk, folder: Path, storage: Storage, found: Counter[str]) -> None:
-    """Check what came of a run: its transcript, its counters and its events."""
-    run, rows = talk.run, RunRows(storage)
-    result = await run.result()
-    messages = result.messages
+def check_rest(run_id: str, said: list[str], rest: Rest, folder: Path, found: Counter[str]) -> None:
+    """Check how a run has come to rest: its transcript and its counters."""
+    result = rest.load_result()
+    messages = list(result.messages)
     validate_transcript(messages)
-    ran = check_results(run.id, folder, messages, found)
+    ran = check_results(run_id, folder, messages, found)
     heard = " ".join(message.text for message in messages if isinstance(message, UserMessage)).split()
-    assert [word for word in heard if word.startswith("m")] == sorted({*talk.said}, key=heard.index), "each once"
-    assert {word for word in heard if word.startswith("m")} == {*talk.said}
-    rest = await anyio.to_thread.run_sync(lambda: rows.read_rest(rows.read(run.id)))
-    assert rest is not None
+    assert sorted(word for word in heard if word.startswith("m")) == sorted(said), "each once"
     assert rest.snapshot is not None
     replies = sum(isinstance(message, AssistantMessage) for message in messages)
     requests, guarded = rest.snapshot["loop"]["middleware"]["tally"]
     texts = {each.call_id: each.text for each in messages if isinstance(each, ToolResult)}
     helped = [each.text for each in messages if isinstance(each, ToolResult) and each.tool_name == "helper"]
     inner = _HELPER_REPLIES * len(helped)
-    assert (requests, result.iterations) == (replies, replies), f"{run.id} has {replies} replies"
+    assert (requests, result.iterations) == (replies, replies), f"{run_id} has {replies} replies"
     if all(text == "helped" for text in helped):  # else a message has skipped it
         booked, skipped = rest.snapshot["loop"], sum("skipped because" in text for text in texts.values())
-        assert booked["requests"] == replies + inner, (run.id, texts)
-        assert ran <= booked["tool_calls"] <= ran + skipped, (run.id, texts)  # one that was skipped may be approved
-        assert guarded == len(texts) + 2 * len(helped), (run.id, texts)  # it is asked about those inside, too
+        assert booked["requests"] == replies + inner, (run_id, texts)
+        assert ran <= booked["tool_calls"] <= ran + skipped, (run_id, texts)  # one that was skipped may be approved
+        assert guarded == len(texts) + 2 * len(helped), (run_id, texts)  # it is asked about those inside, too
         assert result.usage.input_tokens == replies + 10 * inner
+    found["runs"] += 1
+
+
+async def check_talk(talk: Talk, folder: Path, storage: Storage, found: Counter[str]) -> None:
+    """Check what came of a run: its rest and its events."""
+    run, rows = talk.run, RunRows(storage)
+    rest = await anyio.to_thread.run_sync(lambda: rows.read_rest(rows.read(run.id)))
+    assert rest is not None
+    check_rest(run.id, talk.said, rest, folder, found)
+    texts = {each.call_id for each in rest.load_messages() if isinstance(each, ToolResult)}
     events = [each async for each in run.events()]
     assert [each.seq for each in events] == sorted({each.seq for each in events})
     ends = Counter(
@@ -195,8 +151,7 @@ async def check_talk(talk: Talk, folder: Path, storage: Storage, found: Counter[
         if isinstance(each.event, (ToolExecutionEnd, ToolCallRefused)) and each.event.loop_id == run.id
     )
     assert all(count == 1 for count in ends.values()), ends
-    assert {*texts} >= {*ends}
-    found["runs"] += 1
+    assert texts >= {*ends}
     found["taken up more than once"] += (await run.status()).attempts > 1
 
 
@@ -256,3 +211,59 @@ async def test_after_three_hundred_kills_each_counter_and_transcript_is_what_the
     print(dict(found))
     assert found["said after the end"] > 0
     assert found["taken up more than once"] > 0
+
+
+def has_come_to_its_end(fleet: RestateFleet, run_id: str) -> bool:
+    """Return whether a run in Restate has ended, and nothing that was sent to it is left."""
+    query = f"select id from sys_invocation where target_service_key = '{run_id}' and status != 'completed'"
+    return not fleet.server.query(query) and bool(fleet.server.call(f"/tallied/{run_id}/status")["state"] == "done")
+
+
+def talk_in_restate(fleet: RestateFleet, kills: int, seed: int) -> Counter[str]:
+    """Talk to runs in Restate while their workers are killed; return what was found."""
+    chance, found, said = random.Random(seed), Counter[str](), dict[str, list[str]]()
+    while said or found["kills"] < kills:
+        while found["kills"] < kills and len(said) < _AT_ONCE:
+            run_id = f"run{seed}x{found['runs'] + len(said)}y"
+            said[run_id] = []
+            fleet.server.call(f"/tallied/{run_id}/start/send", {"prompt": chance.choice(_BEGINS)})
+        for run_id, markers in said.items():
+            path = f"/tallied/{run_id}"
+            try:
+                status = fleet.server.call(f"{path}/status")
+            except RestateError:  # it has not begun
+                continue
+            if len(markers) < _MOST_SAID and chance.random() < 0.5:
+                found["said after the end"] += status["state"] == "done"
+                markers.append(f"m{len(markers)}-{run_id}")
+                fleet.server.call(f"{path}/say/send", {"message": f"{chance.choice(_SAID)} {markers[-1]}"})
+                found["say"] += 1
+            for pending in status["pending"]:
+                if chance.random() < 0.7:
+                    kinds = {"approve": {}, "deny": {"reason": "not this one"}, "modify": {"arguments": {"n": 77}}}
+                    kind = chance.choice([*kinds])
+                    body = {"call_id": pending["call_id"], "binding": pending["binding"]}
+                    fleet.server.call(f"{path}/decide/send", {**body, "decision": {"kind": kind, **kinds[kind]}})
+                    found["decisions"] += 1
+        if found["kills"] < kills:
+            lines, deadline = count_lines(fleet.folder) + chance.randint(1, 6), time.monotonic() + 1
+            while count_lines(fleet.folder) < lines and time.monotonic() < deadline:
+                time.sleep(0.002)
+            time.sleep(chance.uniform(0.0, 0.06))
+            fleet.workers.kill()
+            found["kills"] += 1
+        for run_id in [each for each, markers in said.items() if len(markers) >= _MOST_SAID]:
+            if has_come_to_its_end(fleet, run_id):
+                rest = read_rest(fleet.server.call(f"/tallied/{run_id}/result"))
+                check_rest(run_id, said.pop(run_id), rest, fleet.folder, found)
+    return found
+
+
+@pytest.mark.full
+def test_after_three_hundred_kills_in_restate_each_counter_and_transcript_is_what_the_tools_did(
+    fleet: RestateFleet,
+) -> None:
+    found = talk_in_restate(fleet, int(os.environ.get("TOOLKIT_KILLS", "300")), seed=int(time.time()))
+    print(dict(found))
+    assert found["said after the end"] > 0
+    assert found["interrupted"] > 0

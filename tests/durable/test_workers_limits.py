@@ -111,7 +111,7 @@ async def test_what_is_stored_can_be_encrypted_and_not_be_read_without(url: str,
     with closing(sqlite3.connect(tmp_path / "runs.db")) as database:
         assert "canary" not in "\n".join(database.iterdump())
     async with DurableRuns(url) as others:
-        with pytest.raises(DurableError, match="are encrypted"):
+        with pytest.raises(DurableError, match="a stored value is encrypted: give the encryption"):
             await others.get(run.id)
     wrong = Encryption(encrypt=flip, decrypt=lambda data: bytes(reversed(data)))
     async with DurableRuns(url, encryption=wrong) as others:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from inspect import Parameter, Signature
-from typing import Any
+from typing import Annotated, Any
 
 import anyio
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from toolkit import (
     AnswerFormat,
@@ -226,6 +226,7 @@ NO_ANSWERS: list[tuple[dict[str, Any], str]] = [
     ({"check": allow_short}, "give the type"),
     ({"type": Trip, "check": take_none}, "takes the answer, or the context and the answer"),
     ({"type": Trip, "check": take_three}, "takes the answer, or the context and the answer"),
+    ({"type": int, "check": int}, "the check of AnswerFormat, function 'int', can't judge an answer"),
     ({"type": Trip, "keep_valid": True}, "keep_valid is for a list"),
     ({"type": []}, "names the functions"),
     ({"type": [Booking, Refusal]}, "write a union"),
@@ -384,6 +385,14 @@ async def test_a_list_in_which_no_item_is_valid_is_a_wrong_answer() -> None:
     result = await tool_loop(ScriptedProvider(replies), NO_TOOLS, "?", config=config)
     assert (result.output, result.answer_problems) == ([], ())
     assert "answer[0].days: required, but missing" in result.messages[2].text
+
+
+async def test_too_few_valid_items_are_a_wrong_answer() -> None:
+    answer = AnswerFormat[list[int]](Annotated[list[int], Field(min_length=2)], keep_valid=True, max_retries=1)
+    replies = [reply("tool", '[1, "x"]'), reply("tool", '[1, "x", 3]', "b")]
+    result = await tool_loop(ScriptedProvider(replies), NO_TOOLS, "?", config=ToolLoopConfig(answer=answer))
+    assert (result.output, len(result.answer_problems)) == ([1, 3], 1)
+    assert "at least 2 items" in result.messages[2].text
 
 
 async def test_a_check_gets_the_valid_items_alone() -> None:

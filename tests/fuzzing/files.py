@@ -13,8 +13,6 @@ from tests.fuzzing.harness import Target, bend, hold_loop
 
 __all__ = ["TARGETS"]
 
-_KEY = b"a key of thirty-two random bytes"
-
 
 def yaml_target() -> Callable[[bytes], None]:
     load = import_module("toolkit.checked_yaml").load_yaml
@@ -52,7 +50,8 @@ def cassette_target() -> Callable[[bytes], None]:
         for content in (data, b'{"cassette": 1}\n' + data):
             file.write_bytes(content)
             with suppress(error):
-                hold_loop(lambda: cassettes.read_exchanges(file))
+                for exchange in hold_loop(lambda: cassettes.read_exchanges(file)):
+                    assert exchange.answer is exchange.answer
 
     return test
 
@@ -150,7 +149,36 @@ def _snapshots() -> list[bytes]:
     return made
 
 
+_KEY = "sk-" + "aB3" * 8
+
+
+def redaction_target() -> Callable[[bytes], None]:
+    redaction = import_module("toolkit.redaction")
+
+    def test(data: bytes) -> None:
+        text = data.decode("utf-8", "surrogateescape")
+        clean = hold_loop(lambda: redaction.clean_text(f"{text}\n {_KEY} "))
+        assert _KEY not in clean, clean
+        plain = {"arguments": {"note": text, "password": _KEY}, text: [text]}
+        assert _KEY not in json.dumps(redaction.Scrubber()(plain))
+
+    return test
+
+
+def _telling_texts() -> list[bytes]:
+    written = import_module("tests.test_redaction")
+    return [text.replace("{}", written.PLANTED).encode() for text in (*written.WRITTEN.values(), *written.HARMLESS)]
+
+
 TARGETS = [
+    Target(
+        name="redaction",
+        make=redaction_target,
+        seeds=_telling_texts,
+        follows=["toolkit.redaction"],
+        longest=2_000,
+        swollen=20_000,  # what is longer is cleaned in a thread
+    ),
     Target(
         name="yaml",
         make=yaml_target,

@@ -244,7 +244,7 @@ async def test_a_store_that_is_down_fails_the_run_before_the_request_is_made() -
 async def test_an_answer_is_taken_where_it_can_not_be_settled(caplog: pytest.LogCaptureFixture) -> None:
     result = await ask(Budget(UsageLimits(requests=2), store=BrokenStore("settle")))
     assert result.text == "Yes."
-    assert "it is full; what a request has used is not settled (budget all, 15 tokens)" in caplog.text
+    assert "it is full; the usage of a request is not settled (budget all, 15 tokens)" in caplog.text
 
 
 WRONG: Any = {"window": "week", "store": "sqlite:///x.db", "check": "no"}

@@ -1,19 +1,25 @@
 """The site in a real browser: on a phone and on a desk, by keyboard, in both colours, and nothing fetched elsewhere."""
 
+import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, ViewportSize
+from playwright.sync_api import Browser, Page, ViewportSize, expect
 
+from docs.site.tutorial import join_program
 from tests.npm import npm_packages
 
 pytestmark = pytest.mark.real
 
+ROOT = Path(__file__).parents[2]
 PAGES = ["index.html", "tools.html", "reference/endings.html"]
 PHONE = ViewportSize(width=390, height=844)
 DESK = ViewportSize(width=1280, height=800)
@@ -83,6 +89,65 @@ def test_the_search_is_used_by_the_keyboard(page: Page) -> None:
     page.locator("a[href*='approvals.html?h=']").first.wait_for()
     page.keyboard.press("Enter")
     page.wait_for_url(lambda url: "approvals.html" in url)
+
+
+SERVED = """
+from contextlib import nullcontext
+
+import shop
+from toolkit import ToolCall
+from toolkit.testing import FunctionProvider
+
+
+def answer(request):
+    last = request.messages[-1]
+    if last.text.startswith("What was to be decided"):
+        return "It is done."
+    if "lamp" in last.text:
+        return ToolCall("call_1", "refund", '{"number": "O-1", "reason": "broken"}')
+    return "We open at nine."
+
+
+shop.make_provider = lambda: nullcontext(FunctionProvider(answer))
+app = shop.app
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[str]:
+    """The whole program of the tutorial, served in a process of its own."""
+    (tmp_path / "shop.py").write_text(join_program(ROOT / "docs" / "tutorial"), encoding="utf-8")
+    (tmp_path / "served.py").write_text(SERVED, encoding="utf-8")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+    command = [sys.executable, "-m", "uvicorn", "served:app", "--port", str(port), "--log-level", "info"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    lines = list(takewhile(lambda line: "running on" not in line, process.stderr))
+    assert process.poll() is None, lines
+    yield f"http://127.0.0.1:{port}/"
+    process.terminate()
+    process.communicate(timeout=60)
+
+
+def test_the_page_of_the_tutorial_shows_answers_and_that_a_refund_waits(browser: Browser, shop: str) -> None:
+    page = browser.new_page(base_url=shop)
+    page.goto("/")
+
+    def ask(question: str, answer: str) -> None:
+        page.get_by_label("Question").fill(question)
+        page.keyboard.press("Enter")
+        expect(page.locator("#answer")).to_have_text(answer)
+
+    ask("When do you open?", "We open at nine.")
+    ask("Refund my lamp.", "[A member of our staff has to agree. We will let you know.]")
+    ask("When do you open?", "We open at nine.")
+    (waiting,) = page.request.get("/waiting").json()
+    decision = {"customer": "ada", "call_id": waiting["call_id"], "approve": "true"}
+    assert page.request.post("/decide", params=decision).json() == {"answer": "It is done."}
+    assert page.request.get("/waiting").json() == []
+    page.context.close()
 
 
 def test_the_first_link_by_the_keyboard_skips_to_the_text(page: Page) -> None:

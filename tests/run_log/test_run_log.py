@@ -445,7 +445,7 @@ class StuckStore:
 
     def touch(self, run_ids: Iterable[str]) -> None: ...
     def close_run(self, run_id: str) -> None: ...
-    def list_runs(self) -> list[StoredRun]:
+    def list_runs(self, limit: int | None = None) -> list[StoredRun]:
         return []
 
     def find_run(self, run_id: str) -> StoredRun | None:

@@ -157,7 +157,7 @@ def test_openai_strict_keeps_references() -> None:
     ],
 )
 def test_openai_strict_says_why_it_cannot(member: Any, reason: str) -> None:
-    with pytest.raises(SchemaError, match=f"find: OpenAI's strict mode can't say it: .*{reason}"):
+    with pytest.raises(SchemaError, match=f"find: OpenAI's strict mode can't express it: .*{reason}"):
         project_openai_strict(wrapped(member), subject="find")
 
 
@@ -236,7 +236,7 @@ def test_anthropic_strict_rewrites(case: Case) -> None:
     ],
 )
 def test_anthropic_strict_says_why_it_cannot(schema: Any, reason: str) -> None:
-    with pytest.raises(SchemaError, match=f"find: Anthropic's strict mode can't say it: .*{reason}"):
+    with pytest.raises(SchemaError, match=f"find: Anthropic's strict mode can't express it: .*{reason}"):
         project_anthropic_strict(schema, subject="find")
 
 

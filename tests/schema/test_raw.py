@@ -379,3 +379,12 @@ def test_the_nearest_of_some_alternatives_tells_what_is_wrong() -> None:
     with pytest.raises(InvalidArgumentsError) as refused:
         parser.parse({"pet": {"kind": "cat", "lives": "nine"}})
     assert '- pet.lives: got the string "nine", but it must be an integer.' in str(refused.value)
+
+
+def test_the_one_wrong_item_of_a_long_list_is_named() -> None:
+    row = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    parser = raw_arguments({"properties": {"rows": {"type": "array", "items": row}}}, subject="x")
+    with pytest.raises(InvalidArgumentsError, match=r"rows\[5000\]\.a: required, but missing"):
+        parser.parse({"rows": [{"a": 1}] * 5000 + [{}]})
+    with pytest.raises(InvalidArgumentsError, match="takes too long"):
+        parser.parse({"rows": [{"a": 1}] * 120_000 + [{}]})

@@ -113,6 +113,7 @@ EXECUTED = [
     ".logout", ".pam_environment", ".eslintrc.js", ".prettierrc.js", ".coveragerc", ".flake8", ".unheard-of/x",
     "HEAD", "sub/HEAD", "Jenkinsfile.release", "pyvenv.cfg", "env/pyvenv.cfg", "etc/profile.d/a.sh", "cron.daily/a",
     "etc/ld.so.preload", "Microsoft.PowerShell_profile.ps1", "netlify.toml", "commondir", "gitdir",
+    "ios/ci_scripts/ci_post_clone.sh", "codemagic.yaml", "bitrise.yml", "render.yaml", "cloudbuild.json", "vercel.ts",
 ]  # fmt: skip
 ORDINARY = [
     "main.py", "Makefile", ".gitignore", "git/config", ".github/README.md", "docs/bashrc.md", "package.json", "x.path",

@@ -50,6 +50,11 @@ class Forger:
         self.database.execute(
             "INSERT OR REPLACE INTO entry VALUES (?, ?, ?, ?, ?, ?)", (run, path, position, name, data, seal)
         )
+        self.hide_gaps()
+
+    def hide_gaps(self) -> None:
+        """Have the number of entries be that of those which are there."""
+        self.database.execute("UPDATE run SET entries = (SELECT count(*) FROM entry)")
 
     def change(self, wanted: Callable[[str, dict[str, Any]], bool], change: Callable[[str], str]) -> None:
         """Change the text of the first entry that is wanted."""
@@ -104,6 +109,7 @@ def leave_a_turn_out(forger: Forger) -> None:
         if position > 3:
             forger.write(run, path, position - 2, name, value)
     forger.database.execute("DELETE FROM entry WHERE position > 6")
+    forger.hide_gaps()
 
 
 ATTACKS: list[tuple[str, Callable[[Forger], None]]] = [

@@ -258,6 +258,7 @@ OF_PROTOCOL = [
     *("Authorization", "authorization", "Proxy-Authorization", "Cookie", "Forwarded", "X-Forwarded-Host"),
     *("X-HTTP-Method-Override", "X-Original-URL", "Sec-Fetch-Site", "Content-Type", "Accept-Encoding"),
     *("Host ", "Ho\tst", "X-A: b", "X-A\r\nHost", "", "X-\u00e9"),
+    *("Transfer_Encoding", "X_Forwarded_For"),
 ]
 FREE = ["X-Tenant", "Idempotency-Key", "If-Match", "Accept-Language", "Prefer", "Range", "X-Request-ID"]
 
@@ -277,6 +278,7 @@ async def test_no_header_of_the_protocol_is_a_parameter(is_required: bool, caplo
         arguments = json.dumps(dict.fromkeys(FREE, "x"))
         await ToolRegistry(tools).execute(ToolCall("1", tools[0].definition.name, arguments))
     assert "no parameters are made of headers that belong to HTTP, to auth= or to the client: Host, " in caplog.text
+    assert "X-A\r\nHost" not in caplog.text
     assert sink.requests[0].headers["host"] == "api.mine.test"
     assert sink.requests[0].headers["x-tenant"] == "x"
 

@@ -127,6 +127,12 @@ _SCHEMAS: dict[str, tuple[Mapping[str, Any], str]] = {
     "a name in wide letters": ({"body": {}}, '{"body": {"\uff50\uff41\uff53\uff53\uff57\uff4f\uff52\uff44": {}}}'),
     "a name with escapes": ({"body": {}}, '{"body": {"p\\u0061ssword": {}}}'),
     "a header": ({"headers": {"type": "object"}}, '{"headers": {"Authorization": {}}}'),
+    "a header of a neutral name": ({"headers": {"type": "object"}}, '{"headers": {"X-Tenant": {}}}'),
+    "a header of a pair": ({"headers": {"type": "array"}}, '{"headers": [["Authorization", {}]]}'),
+    "an argument of an option": ({"argv": {"type": "array"}}, '{"argv": ["psql", "--password", {}]}'),
+    "what is typed into a field": ({"fill": {"type": "array"}}, '{"fill": [{"selector": "#password", "text": {}}]}'),
+    "a list of tokens": ({"tokens": {"type": "array"}}, '{"tokens": [{}]}'),
+    "a name below a telling one": ({"auth": {"type": "object"}}, '{"auth": {{}: 1}}'),
     "a variable": ({"env": {"type": "array"}}, '{"env": [{"name": "DB_PASSWORD", "value": {}}]}'),
     "a value beside its key": ({"tags": {"type": "array"}}, '{"tags": [{"Key": "ApiSecret", "Value": {}}]}'),
     "a content beside its field": ({"form": {"type": "array"}}, '{"form": [{"field": "password", "content": {}}]}'),
@@ -159,7 +165,14 @@ def _list_kinds() -> list[Kind]:
             kinds.append(Kind(name, raw, arguments.replace("%s", secret), f'"{secret}"'))
             continue
         kinds.append(Kind(name, raw, arguments, f'"{secret}"'))
-        if "_TEXT" not in str(properties) and "string" not in str(properties) and "Login" not in str(properties):
+        if (
+            "{}:" not in arguments
+            and "[[" not in arguments
+            and "argv" not in arguments
+            and "_TEXT" not in str(properties)
+            and "string" not in str(properties)
+            and "Login" not in str(properties)
+        ):
             numeric = tool_from_schema(f"raw_number_{number}", "Do it.", schema, lambda _: "done")
             kinds.append(Kind(f"{name}, a number", numeric, arguments, str(7_135_000_000 + number)))
     for number, (name, (typed, arguments)) in enumerate(_TYPED.items()):
@@ -181,6 +194,8 @@ WAYS: dict[str, Callable[[Kind], ToolCall]] = {
     "as it should be": lambda kind: ToolCall(kind.name, kind.tool.definition.name, kind.text),
     "under a repaired name": lambda kind: ToolCall(kind.name, _rename(kind.tool.definition.name), kind.text),
     "with a comma too many": lambda kind: ToolCall(kind.name, kind.tool.definition.name, kind.text[:-1] + ",}"),
+    "in a fence": lambda kind: ToolCall(kind.name, kind.tool.definition.name, f"```json\n{kind.text}\n```"),
+    "encoded twice": lambda kind: ToolCall(kind.name, kind.tool.definition.name, json.dumps(kind.text)),
     "to an unknown tool": lambda kind: ToolCall(kind.name, "nothing_like_it", kind.text),
     "cut off": lambda kind: ToolCall(kind.name, kind.tool.definition.name, kind.text[:-1]),
 }
@@ -314,3 +329,41 @@ def test_a_recording_with_a_secret_number_is_replayed(tmp_path: Path) -> None:
     tool_loop_sync(recording, ToolRegistry([by_name]), "go")
     result = tool_loop_sync(ReplayProvider(tmp_path / "cassette.jsonl"), ToolRegistry([by_name]), "go")
     assert result.text == "done"
+
+
+def test_no_secret_comes_out_by_the_words_of_a_tool_or_by_its_definition(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    @tool
+    def connect(phrase: SecretStr, token: str = "by-default-78", n: int = 0) -> str:
+        """Connect."""
+        raise ValueError(f"no answer for {phrase.get_secret_value()} with password=raised-78" if n else "no")
+
+    @tool
+    def greet(phrase: SecretStr) -> str:
+        """Greet."""
+        return f"hello {phrase.get_secret_value()}"
+
+    exporter = InMemorySpanExporter()
+    spans = TracerProvider()
+    spans.add_span_processor(SimpleSpanProcessor(exporter))
+    log, events = RunLog(tmp_path / "runs"), list[LoopEvent]()
+    calls = [
+        ToolCall("1", "connect", '{"phrase": "argument-78", "n": 1}'),
+        ToolCall("2", "greet", '{"phrase": "word-78"}'),
+    ]
+    recording = RecordingProvider(ScriptedProvider([AssistantMessage(calls), "done"]), tmp_path / "cassette.jsonl")
+    config: ToolLoopConfig[None] = ToolLoopConfig(
+        on_event=events.append, middleware=(log, Tracing(content="all", tracer_provider=spans))
+    )
+    tool_loop_sync(recording, ToolRegistry([connect, greet]), "go", config=config)
+    log.flush()
+    written = "".join(file.read_text() for file in (tmp_path / "runs").iterdir())
+    assert "hello" in written
+    assert "-78" not in written
+    traced = "".join(span.to_json() for span in exporter.get_finished_spans())
+    assert "hello" in traced
+    assert "-78" not in traced
+    assert "by-default-78" not in (tmp_path / "cassette.jsonl").read_text()
+    assert "raised-78" not in repr(events) + caplog.text
+    assert "no answer" in caplog.text

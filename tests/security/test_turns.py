@@ -5,14 +5,20 @@ What is measured is the CPU time of the loop's thread between two turns, on a ma
 
 import json
 import random
+import tempfile
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx2
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from tests.fuzzing.sources import GREETING, TALK, Peer, start_peer_instead, use_mcp
 from tests.loop_turns import LONGEST_TURN, longest_turn
@@ -20,6 +26,7 @@ from tests.sources.openapi.pets import document, operation
 from toolkit import (
     AssistantMessage,
     LoopLimits,
+    Provider,
     ToolLoopConfig,
     ToolRegistry,
     tool_from_schema,
@@ -31,7 +38,8 @@ from toolkit.parsing import TextFormat, TextToolProvider
 from toolkit.sources.mcp import stdio
 from toolkit.sources.openapi import openapi_tools
 from toolkit.sources.plugin import plugin_tools
-from toolkit.testing import ScriptedProvider
+from toolkit.testing import RecordingProvider, ReplayProvider, ScriptedProvider
+from toolkit.tracing import Tracing
 
 DICE = random.Random(1)
 LONG_NAMES = ["".join(DICE.choices("abcd", k=60)) + str(number) for number in range(1_000)]
@@ -224,3 +232,39 @@ def import_all() -> None:
 def test_no_server_and_no_plugin_holds_the_event_loop(name: str) -> None:
     import_all()
     assert longest_turn(PEERS[name]) < LONGEST_TURN
+
+
+TELLING = "a token: x, the password is key, auth=1\n" * 20_000
+
+
+def watch(reply: str | list[ToolCall], output: str, *, way: str) -> Callable[[], Awaitable[object]]:
+    """Run a loop whose texts are long, traced or recorded; where it is replayed, it was recorded before."""
+    folder = Path(tempfile.mkdtemp())
+    get = tool_from_schema("get", "", {"type": "object"}, lambda _: output)
+    script = ScriptedProvider([AssistantMessage(reply), "Done."] * 2)
+    recording = RecordingProvider(script, folder / "cassette.jsonl")
+
+    async def run(provider: Provider, *middleware: Any) -> None:
+        await tool_loop(provider, ToolRegistry([get]), "Go.", config=ToolLoopConfig(middleware=middleware))
+
+    if way == "replayed":
+        anyio.run(run, recording)
+    spans = TracerProvider()
+    spans.add_span_processor(SimpleSpanProcessor(InMemorySpanExporter()))
+
+    async def watched() -> None:
+        if way == "traced":
+            await run(script, Tracing(content="all", tracer_provider=spans))
+        else:
+            await run(recording if way == "recorded" else ReplayProvider(folder / "cassette.jsonl"))
+
+    return watched
+
+
+@pytest.mark.parametrize("way", ["traced", "recorded", "replayed"])
+@pytest.mark.parametrize("text", ["the reply", "the arguments", "the result"])
+def test_no_long_text_holds_the_event_loop_where_secrets_are_struck_out(way: str, text: str) -> None:
+    arguments = json.dumps({"a": TELLING[:400_000]}) if text == "the arguments" else "{}"
+    reply = TELLING if text == "the reply" else [ToolCall("1", "get", arguments)]
+    longest_turn(watch("Hi.", "", way=way))  # what is imported late
+    assert longest_turn(watch(reply, TELLING if text == "the result" else "", way=way)) < LONGEST_TURN

@@ -7,6 +7,8 @@ import sys
 from typing import Any
 
 import anyio
+from mcp import MCPError
+from mcp.types.jsonrpc import INTERNAL_ERROR, MISSING_REQUIRED_CLIENT_CAPABILITY
 
 from toolkit import Tool, ToolContext, ToolError, ToolRegistry, tool, tool_from_schema, tool_with_ctx
 from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBlock
@@ -24,6 +26,10 @@ SCHEMA: dict[str, Any] = {
     "properties": {"name": {"type": "string"}, "address": {"$ref": "#/$defs/address"}},
     "additionalProperties": False,
 }
+
+
+NAME: dict[str, Any] = {"name": {"type": "string"}}
+COLOR: dict[str, Any] = {"color": {"type": "string"}}
 
 
 @tool
@@ -120,8 +126,121 @@ async def test_elicitation_sep1330_enums(request: McpRequest) -> str:
     return await ask(request, "Which?", properties)
 
 
+@tool_with_ctx
+async def test_logging_tool(request: McpRequest) -> str:
+    """Log."""
+    await request.log("only where it is asked for")
+    return "done"
+
+
+@tool
+def test_missing_capability() -> None:
+    """Need what the client lacks."""
+    needed = {"requiredCapabilities": {"sampling": {}}}
+    raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, "This needs a client that samples.", needed)
+
+
+@tool_with_ctx(idempotent=True)
+async def test_streaming_elicitation(request: McpRequest) -> str:
+    """Ask in the newest revision."""
+    return await ask(request, "Who?", NAME)
+
+
+@tool_with_ctx(idempotent=True)
+async def test_input_required_result_elicitation(request: McpRequest) -> str:
+    """Ask before the call goes on."""
+    answer = await request.elicit("What is your name?", {"type": "object", "properties": NAME}, name="user_name")
+    return f"Hello, {answer}!"
+
+
+@tool_with_ctx(idempotent=True)
+async def test_input_required_result_request_state(request: McpRequest) -> str:
+    """Ask with a state."""
+    return f"state-ok: {await ask(request, 'Please confirm', {'ok': {'type': 'boolean'}})}"
+
+
+@tool_with_ctx(idempotent=True)
+async def test_input_required_result_tampered_state(request: McpRequest) -> str:
+    """Ask with a state."""
+    return await ask(request, "Please confirm", {"ok": {"type": "boolean"}})
+
+
+@tool_with_ctx(idempotent=True)
+async def test_input_required_result_multi_round(request: McpRequest) -> str:
+    """Ask twice."""
+    first = await request.elicit("Step 1: What is your name?", {"type": "object", "properties": NAME}, name="step1")
+    second = await request.elicit("Step 2: What is your favorite color?", {"type": "object", "properties": COLOR})
+    return f"{first} {second}"
+
+
+@tool
+def test_trigger_tool_change() -> str:
+    """Change the tools."""
+    registry.register_or_replace(tool_from_schema("changed", "Be new.", {"type": "object"}, lambda _: "new"))
+    return "changed"
+
+
+@tool
+def greet(name: str) -> str:
+    """Greet."""
+    return f"Hello, {name}!"
+
+
+@tool
+async def slow_compute(seconds: float, label: str = "") -> str:
+    """Take a while."""
+    await anyio.sleep(seconds)
+    return f"{label}: done"
+
+
+@tool
+async def failing_job() -> None:
+    """Take a while, and fail."""
+    await anyio.sleep(1)
+    raise ToolError("It can't be done.")
+
+
+@tool
+async def protocol_error_job() -> None:
+    """Take a while, and end with an error of the protocol."""
+    await anyio.sleep(1)
+    raise MCPError(INTERNAL_ERROR, "The job is lost.")
+
+
+@tool_with_ctx
+async def confirm_delete(request: McpRequest, filename: str) -> str:
+    """Ask in the middle of a call."""
+    return f"{filename}: {await ask(request, 'Delete it?', {'confirm': {'type': 'boolean'}})}"
+
+
+@tool_with_ctx
+async def multi_input(request: McpRequest) -> str:
+    """Ask two things at once."""
+    answers: list[str] = []
+
+    async def add(message: str) -> None:
+        answers.append(await ask(request, message, NAME))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(add, "First?")
+        tasks.start_soon(add, "Second?")
+    return " ".join(answers)
+
+
+@tool_with_ctx(idempotent=True)
+async def test_tool_with_task(request: McpRequest) -> str:
+    """Ask first, and then take a while."""
+    answer = await ask(request, "What is your name?", NAME)
+    await anyio.sleep(1)
+    return answer
+
+
+registry: ToolRegistry[McpRequest] = ToolRegistry()
+
+
 async def main() -> None:
     """Serve."""
+    headed = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
     schema = tool_from_schema("json_schema_2020_12_tool", "Take an address.", SCHEMA, lambda arguments: arguments)
     tools: list[Tool[McpRequest]] = [
         test_simple_text,
@@ -136,8 +255,26 @@ async def main() -> None:
         test_elicitation_sep1034_defaults,
         test_elicitation_sep1330_enums,
         schema,
+        tool_from_schema("headed", "Take a region.", headed, str),
+        test_logging_tool,
+        test_missing_capability,
+        test_streaming_elicitation,
+        test_input_required_result_elicitation,
+        test_input_required_result_request_state,
+        test_input_required_result_tampered_state,
+        test_input_required_result_multi_round,
+        test_trigger_tool_change,
+        greet,
+        slow_compute,
+        failing_job,
+        protocol_error_job,
+        confirm_delete,
+        multi_input,
+        test_tool_with_task,
     ]
-    await serve_mcp_http(ToolRegistry(tools), context_for=lambda request: request, port=int(sys.argv[1]))
+    for each in tools:
+        registry.register(each)
+    await serve_mcp_http(registry, context_for=lambda request: request, port=int(sys.argv[1]), task_after=0.3)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from jwt.algorithms import RSAAlgorithm
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server.auth.provider import AccessToken
+from mcp.types import jsonrpc
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Mount, Route
@@ -382,39 +383,53 @@ async def test_what_is_no_registry_is_an_error_of_the_server(caplog: pytest.LogC
 
 
 @pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")
-async def test_a_tool_asks_and_logs_in_the_request_that_it_serves() -> None:
-    @tool_with_ctx
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_tool_asks_and_logs_in_the_request_that_it_serves(era: Era) -> None:
     async def book(request: McpRequest, room: str) -> str:
         """Book a room."""
         await request.log("not asked for", "debug")
         await request.log(f"looking for {room}")
+        name = await request.elicit("Your name?", {"type": "object", "properties": NAME}, name="name")
         answer = await request.elicit("For how many nights?", {"type": "object", "properties": NIGHTS})
-        return "nothing booked" if answer is None else f"{room} for {answer['nights']}"
+        return f"{room} for {answer} of {name}"
 
     logged: list[Any] = []
+    asked: list[str] = []
 
     async def log(params: wire.LoggingMessageNotificationParams) -> None:
         logged.append(params.data)
 
     async def answer(context: Any, params: Any) -> wire.ElicitResult:
-        return wire.ElicitResult(action="accept", content={"nights": 2})
+        asked.append(params.message)
+        return wire.ElicitResult(
+            action="accept", content={"nights": 2} if "nights" in params.message else {"name": "Ada"}
+        )
 
-    server = mcp_server(ToolRegistry[McpRequest]([book]), context_for=lambda request: request)
-    texts: dict[Era, str] = {}
+    marked = tool_with_ctx(book, name="book", idempotent=True)
+    unmarked = tool_with_ctx(book, name="book_once")
+    server = mcp_server(ToolRegistry[McpRequest]([marked, unmarked]), context_for=lambda request: request)
     with anyio.fail_after(240):
-        for era in ERAS:
-            way = InMemory(server, era).open()
-            async with Client(way, elicitation_callback=answer, logging_callback=log) as client:
-                if era == "legacy":
-                    await client.set_logging_level("info")  # pyright: ignore[reportDeprecated]
-                block = (await client.call_tool("book", {"room": "A"})).content[0]
-                assert isinstance(block, wire.TextContent)
-                texts[era] = block.text
-    assert texts["legacy"] == "A for 2"
-    assert "can't ask in the middle of a call" in texts["modern"]
-    assert logged == ["looking for A"]
+        way = InMemory(server, era).open()
+        async with Client(way, elicitation_callback=answer, logging_callback=log) as client:
+            if era == "legacy":
+                await client.set_logging_level("info")  # pyright: ignore[reportDeprecated]
+            block = (await client.call_tool("book", {"room": "A"})).content[0]
+            assert isinstance(block, wire.TextContent)
+            assert block.text == "A for {'nights': 2} of {'name': 'Ada'}"
+            assert asked == ["Your name?", "For how many nights?"]
+            if era == "legacy":
+                assert logged == ["looking for A"]
+                await client.call_tool("book_once", {"room": "A"})
+            else:  # to run it again from its beginning could do twice what it does
+                with pytest.raises(MCPError, match="lacks a capability") as caught:
+                    await client.call_tool("book_once", {"room": "A"})
+                assert caught.value.error.code == jsonrpc.MISSING_REQUIRED_CLIENT_CAPABILITY
+                assert list(caught.value.error.data["requiredCapabilities"]["extensions"]) == [
+                    "io.modelcontextprotocol/tasks"
+                ]
 
 
+NAME = {"name": {"type": "string"}}
 NIGHTS = {"nights": {"type": "integer"}}
 
 

@@ -411,7 +411,6 @@ BROKEN = {
         b'{"cassette":1}\n{"request":{"messages":[]},"error":{"type":"OSError"}}\n',
         "line 2: .*OSError is no error of a provider",
     ),
-    "no such event": (b'{"cassette":1}\n{"request":{"messages":[]},"events":[{"a":1}]}\n', "line 2: .*no event"),
     "no UTF-8": (b"\xff\n", "can't be read"),
 }
 
@@ -428,6 +427,20 @@ def test_what_is_no_cassette_says_where(tmp_path: Path, broken: str) -> None:
         with pytest.raises(ConfigurationError, match=says):
             RecordingProvider(ScriptedProvider([]), file)
         assert file.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("exchange", "says"),
+    [
+        ('{"request":{"messages":[]},"events":[{"a":1}]}', "line 2: .*no event"),
+        ('{"request":{"messages":[]},"events":[{"text":"a"}]}', "line 2: .*events end with a response"),
+    ],
+)
+async def test_what_is_no_answer_says_where_when_it_is_asked_for(tmp_path: Path, exchange: str, says: str) -> None:
+    file = tmp_path / "broken.jsonl"
+    file.write_text('{"cassette":1}\n' + exchange + "\n")
+    with pytest.raises(ConfigurationError, match=says):
+        await ReplayProvider(file, matching="lenient").generate(ChatRequest(messages=[]))
 
 
 def test_a_cassette_that_cannot_be_written_is_told_before_a_model_is_asked(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The span of a run says whose it was, what was asked and answered, and its calls say why they failed."""
 
 import logging
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from tests.tracing.test_spans import Recorder
 from toolkit import AssistantMessage, ToolCall, ToolError, ToolLoopHandle, ToolOutput, ToolRegistry, tool, tool_loop
 from toolkit.agents import sub_agent_tool
-from toolkit.chat import ChatResponse
+from toolkit.chat import ChatResponse, Usage
 from toolkit.errors import ProviderError, RateLimitedError
 from toolkit.providers import CachedProvider, FallbackProvider, RateLimitedProvider
 from toolkit.testing import ScriptedProvider
@@ -48,6 +49,22 @@ async def test_the_span_of_a_run_has_its_user_its_conversation_and_its_metadata_
         assert read(span, "toolkit.metadata.plan") == "free"
         assert "1234567890" not in str(read(span, "toolkit.metadata.api_key"))
         assert read(span, "toolkit.metadata.tags") is None
+        assert [read(span, f"toolkit.metadata.{name}") for name in ("user", "conversation")] == [None, None]
+
+
+async def test_a_tool_that_adds_an_attribute_over_all_spans_counts_each_request_once() -> None:
+    recorder = Recorder()
+    usage = Usage(input_tokens=10, output_tokens=5, cost=0.25)
+    answer = ChatResponse(message=AssistantMessage("Done."), usage=usage)
+    call = replace(answer, message=AssistantMessage([ToolCall("1", "helper", '{"task": "Help."}')]))
+    helper = sub_agent_tool("helper", "Helps.", ScriptedProvider([answer]), ToolRegistry())
+    provider = ScriptedProvider([call, answer])
+    result = await tool_loop(provider, ToolRegistry([helper]), "Hello?", config=recorder.config())
+    names = ("input_tokens", "output_tokens", "cost")
+    added = [sum(read(span, f"gen_ai.usage.{name}") or 0 for span in recorder.spans) for name in names]
+    assert added == [30, 15, 0.75] == [getattr(result.usage, name) for name in names]
+    run = recorder.span("invoke_agent")
+    assert [read(run, f"toolkit.usage.{name}") for name in names] == added
 
 
 @pytest.mark.parametrize(("content", "is_there"), [("none", False), ("new", True), ("all", True)])

@@ -227,7 +227,7 @@ async def test_a_request_says_what_was_asked_and_what_it_cost() -> None:
     run = attributes_of(recorder.span("invoke_agent clerk"))
     assert run["gen_ai.agent.name"] == "clerk"
     assert run["gen_ai.conversation.id"] == "c1"
-    assert run["gen_ai.usage.cost"] == 0.25
+    assert run["toolkit.usage.cost"] == 0.25
     assert run["toolkit.ending"] == "complete"
 
 

@@ -89,9 +89,13 @@ _RUN_LATER: Mapping[str, tuple[str, ...]] = {
         "bitbucket-pipelines.yml",
     ),
     "https://docs.aws.amazon.com/codebuild/latest/userguide/build-spec-ref.html": ("buildspec*.yml", "buildspec*.yaml"),
-    "https://cloud.google.com/build/docs/build-config-file-schema": ("cloudbuild*.yml", "cloudbuild*.yaml"),
+    "https://cloud.google.com/build/docs/build-config-file-schema": ("cloudbuild*.*",),
     "https://docs.netlify.com/configure-builds/file-based-configuration/": ("netlify.toml",),
-    "https://vercel.com/docs/project-configuration": ("vercel.json",),
+    "https://vercel.com/docs/project-configuration": ("vercel.json", "vercel.*s"),
+    "https://developer.apple.com/documentation/xcode/writing-custom-build-scripts": ("ci_scripts/",),
+    "https://docs.codemagic.io/yaml-basic-configuration/yaml-getting-started/": ("codemagic.yaml",),
+    "https://docs.bitrise.io/en/bitrise-ci/references/basics-of-bitrise-yaml.html": ("bitrise.yml", "bitrise.yaml"),
+    "https://render.com/docs/blueprint-spec": ("render.yaml",),
 }  # fmt: skip
 _EXECUTED_NAMES = tuple(name for names in _RUN_LATER.values() for name in names if not name.endswith("/"))
 _FOLDERS = tuple(name[:-1] for names in _RUN_LATER.values() for name in names if name.endswith("/"))

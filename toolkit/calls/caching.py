@@ -1,8 +1,8 @@
-"""Caches of outputs, so that the same call need not run again, and the key under which an output is stored.
+"""Caches of outputs, and the keys of calls.
 
-What is stored is text: the JSON of a `ToolOutput`, without its `details`. A key has the tool, its definition, the
-canonical arguments and, for a tool that takes a context, what its author says that it depends on of that. What can't be
-told apart in this way is not stored: a cache that answers one user with what was another's is worse than none.
+An entry is the JSON of a `ToolOutput`, without its `details`. A key has the tool, its definition, the canonical
+arguments and, for a tool with a context, the part of it that the output depends on, as its author says. Without that
+part nothing is stored: a cache must not answer one user with the output of another.
 """
 
 from __future__ import annotations
@@ -39,21 +39,27 @@ _logger = logging.getLogger("toolkit.calls")
 
 T = TypeVar("T")
 
+_parents_connections: list[Connection] = []
+_DELETE_ALL_BUT = """
+    DELETE FROM outputs WHERE rowid <= (SELECT rowid FROM outputs ORDER BY rowid DESC LIMIT 1 OFFSET ?)
+"""
+_tokens: dict[int, tuple[weakref.ref[Any], str]] = {}
+
 
 class Cache(Protocol):
-    """Stores texts under keys. It handles its own failures: a miss is always right."""
+    """Stores texts under keys, and handles its own failures: a miss is always correct."""
 
     async def get(self, key: str) -> str | None:
         """Return the stored text, or None. Must not raise."""
         ...
 
     async def set(self, key: str, value: str) -> None:
-        """Store `value` under `key`, in place of what was there. Must not raise."""
+        """Store `value` under `key`, replacing an earlier one. Must not raise."""
         ...
 
 
 class MemoryCache:
-    """Stores the entries that were used last, in this process; safe between threads and event loops.
+    """Stores the most recently used entries in this process; safe for threads and event loops.
 
     ::
 
@@ -63,9 +69,9 @@ class MemoryCache:
         config = ToolLoopConfig(cache=MemoryCache(ttl=600))
 
     Args:
-        max_entries: How many; the one whose last use is longest ago gives way. None sets no limit.
-        ttl: How long after it was set an entry is given, in seconds or as a `timedelta`; None sets no limit.
-        clock: Gives the seconds that `ttl` is counted in; it must never go back.
+        max_entries: The most entries; the least recently used one is dropped. None sets no limit.
+        ttl: The lifetime of an entry, in seconds or as a `timedelta`; None sets no limit.
+        clock: Returns seconds for `ttl`; it must be monotonic.
 
     Raises:
         ConfigurationError: A limit that is not above 0.
@@ -86,7 +92,7 @@ class MemoryCache:
         self._lock = Lock()
 
     def __len__(self) -> int:
-        """How many entries there are; those that are too old count until they are asked for."""
+        """The number of entries; expired ones count until they are requested."""
         return len(self._entries)
 
     async def get(self, key: str) -> str | None:
@@ -103,7 +109,7 @@ class MemoryCache:
             return value
 
     async def set(self, key: str, value: str) -> None:
-        """Store `value` under `key`, in place of what was there."""
+        """Store `value` under `key`, replacing an earlier one."""
         with self._lock:
             self._entries[key] = (value, self._clock())
             self._entries.move_to_end(key)
@@ -111,7 +117,7 @@ class MemoryCache:
                 self._entries.popitem(last=False)
 
     async def clear(self) -> None:
-        """Forget everything."""
+        """Remove all entries."""
         with self._lock:
             self._entries.clear()
 
@@ -119,10 +125,10 @@ class MemoryCache:
 class SqliteCache:
     """Stores entries in a file that any number of threads and processes share.
 
-    Each entry is written in one transaction, into a write-ahead log: readers don't wait for writers, and a process that
-    is killed in mid-write leaves the file sound and the entry unwritten. After a loss of power the last entries may
-    be missing. The file must be on a local disk, and is for its owner alone (mode 0600 on POSIX). What goes wrong later
-    (a full disk, a file that was damaged, one that is locked for longer than `busy_timeout`) is logged and is a miss.
+    Each entry is written in one transaction to a write-ahead log: readers don't wait for writers, and a process that is
+    killed during a write leaves the file intact, without the entry. After a power failure the last entries may be
+    missing. The file must be on a local disk, and only its owner can read it (mode 0600 on POSIX). Later failures (a
+    full disk, a damaged file, a lock of more than `busy_timeout`) are logged and count as misses.
 
     ::
 
@@ -130,14 +136,14 @@ class SqliteCache:
             result = await tool_loop(provider, registry, prompt, config=ToolLoopConfig(cache=cache))
 
     Args:
-        path: The file; it is made where there is none, in a folder that must be there.
-        ttl: How long after it was set an entry is given, in seconds or as a `timedelta`; None sets no limit.
-        max_entries: How many are stored; the one that was set longest ago gives way. None sets no limit.
-        busy_timeout: How long to wait for another process that is writing.
-        clock: Gives the seconds that `ttl` is counted in, alike in all processes.
+        path: The file, which is created in an existing folder if it is missing.
+        ttl: The lifetime of an entry, in seconds or as a `timedelta`; None sets no limit.
+        max_entries: The most entries; the oldest one is dropped. None sets no limit.
+        busy_timeout: The longest wait for a write of another process.
+        clock: Returns seconds for `ttl`, equal in all processes.
 
     Raises:
-        ConfigurationError: The file can't be opened or is no such file, or a limit is not above 0.
+        ConfigurationError: The file can't be opened or is not a cache, or a limit is not above 0.
     """
 
     __slots__ = ("_busy_seconds", "_clock", "_connection", "_lock", "_max_entries", "_process", "_ttl", "path")
@@ -181,7 +187,7 @@ class SqliteCache:
         return await to_thread.run_sync(self._try_work, read)
 
     async def set(self, key: str, value: str) -> None:
-        """Store `value` under `key`, in place of what was there; once this returns, every process sees it."""
+        """Store `value` under `key`, replacing an earlier one; every process sees it afterwards."""
 
         def write(connection: Connection) -> None:
             now = self._clock()
@@ -196,7 +202,7 @@ class SqliteCache:
         await to_thread.run_sync(self._try_work, write)
 
     async def clear(self) -> None:
-        """Forget everything, for all processes."""
+        """Remove all entries, for all processes."""
 
         def delete(connection: Connection) -> None:
             connection.execute("DELETE FROM outputs")
@@ -204,12 +210,12 @@ class SqliteCache:
         await to_thread.run_sync(self._try_work, delete)
 
     async def aclose(self) -> None:
-        """Close the file; from then on there are only misses. Closing twice is fine."""
+        """Close the file; all later requests are misses. It may be closed again."""
         with CancelScope(shield=True):
             await to_thread.run_sync(self.close)
 
     def close(self) -> None:
-        """Do what `aclose` does, where there is no event loop."""
+        """Do what `aclose` does, without an event loop."""
         with self._lock:
             if self._connection is not None and self._process == os.getpid():
                 self._connection.close()
@@ -228,7 +234,7 @@ class SqliteCache:
             self.close()
 
     def _try_work(self, work: Callable[[Connection], T]) -> T | None:
-        """Do the work, one thread at a time, and take whatever goes wrong for a miss."""
+        """Do the work in one thread at a time; failures are misses."""
         with self._lock:
             if self._connection is None:
                 return None
@@ -241,7 +247,7 @@ class SqliteCache:
                 return None
 
     def _own_connection(self, connection: Connection) -> Connection:
-        # A connection must not be used in a process that was forked from the one that opened it, nor closed there.
+        # After a fork, the parent's connection must neither be used nor closed.
         if self._process != os.getpid():
             _parents_connections.append(connection)
             connection = self._connection = _open_connection(self.path, self._busy_seconds)
@@ -249,23 +255,16 @@ class SqliteCache:
         return connection
 
 
-_parents_connections: list[Connection] = []
-
-_DELETE_ALL_BUT = """
-    DELETE FROM outputs WHERE rowid <= (SELECT rowid FROM outputs ORDER BY rowid DESC LIMIT 1 OFFSET ?)
-"""
-
-
 def _open_connection(path: Path, busy_seconds: float) -> Connection:
     import sqlite3  # noqa: PLC0415 - a shared library that few programs need
 
     if str(path) != ":memory:":
-        with suppress(OSError):  # SQLite fails with it then, and says why
-            make_private(path, "-wal", "-shm", "-journal")  # those that are made later get the mode of the file
+        with suppress(OSError):  # SQLite raises a better error
+            make_private(path, "-wal", "-shm", "-journal")  # later ones get the mode of the file
     connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
     try:
         write_ahead(connection, busy_seconds)
-        # The log is synced when it is taken over into the file: a killed process loses nothing, a power cut little.
+        # The log is synced at checkpoints: a killed process loses nothing, a power failure little.
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(
             "CREATE TABLE IF NOT EXISTS outputs (key TEXT NOT NULL UNIQUE, value TEXT NOT NULL, stored REAL NOT NULL)"
@@ -284,18 +283,18 @@ def _check_bounds(max_entries: int | None, ttl: Duration | None) -> tuple[int | 
 
 
 def is_cached(options: ToolOptions, *, by_default: bool) -> bool:
-    """Return whether a tool's outputs may be stored at all."""
+    """Return whether a tool's outputs are cached."""
     if options.cache is False or options.should_cache is False:
         return False
     return options.cache is True or options.should_cache is not None or by_default
 
 
 def find_cache_key(registration: Registration[Any], arguments: dict[str, Any], state: object) -> str | None:
-    """Return the key of a call, or None where its output must not be stored.
+    """Return the key of a call, or None if its output must not be stored.
 
     Args:
-        registration: The tool; its name in the registry makes no difference.
-        arguments: Validated.
+        registration: The tool; its name in the registry is irrelevant.
+        arguments: The validated arguments.
         state: The application's context.
     """
     tool: Any = registration.tool
@@ -313,7 +312,7 @@ def find_cache_key(registration: Registration[Any], arguments: dict[str, Any], s
 
 
 def _read_context(cache_key: Callable[[Any], object] | None, state: object, name: str) -> str:
-    """Return the part of a context that an output depends on, or "" where that is not known."""
+    """Return the part of a context that an output depends on, or "" if it is unknown."""
     if cache_key is None:
         return ""
 
@@ -321,15 +320,15 @@ def _read_context(cache_key: Callable[[Any], object] | None, state: object, name
         key = cache_key(state)
         return "" if key is None else canonical_json(key)
     except Exception:
-        _logger.exception("the cache_key of %s failed; its output is not kept", name)
+        _logger.exception("the cache_key of %s failed; its output is not stored", name)
         return ""
 
 
 def _make_identity(tool: Any) -> str:
-    """Return a text that no other tool has, or "" where there is none.
+    """Return a unique text for a tool, or "" if there is none.
 
-    What can be found by module and qualified name is known by these, in each process; all else, such as closures and
-    the objects of bound methods, by a token of its own, for as long as it lives.
+    Functions are identified by module and qualified name, in every process; others, such as closures and the objects of
+    bound methods, by a token, as long as they exist.
     """
     function, receiver = getattr(tool, "function", None), getattr(tool, "receiver", None)
     parts = [_name_or_token(tool if function is None else getattr(function, "__func__", function), tool)]
@@ -347,7 +346,7 @@ def _name_or_token(thing: Any, tool: object) -> str:
 
 
 def _is_found(thing: object, module: str, name: str) -> bool:
-    """Return whether a name leads to this very thing, or to the tool that was made of it."""
+    """Return whether a name refers to this object, or to the tool of this function."""
     try:
         found: Any = reduce(getattr, name.split("."), sys.modules[module])
     except (AttributeError, KeyError):
@@ -356,11 +355,8 @@ def _is_found(thing: object, module: str, name: str) -> bool:
     return found is thing or function is thing or getattr(function, "__func__", None) is thing
 
 
-_tokens: dict[int, tuple[weakref.ref[Any], str]] = {}
-
-
 def _token_of(thing: Any) -> str:
-    """Return a text that no other object has, also when this one is gone; "" where there can be none."""
+    """Return a unique text for an object, never reused; "" if it can't be tracked."""
     known = _tokens.get(id(thing))
     if known is not None and known[0]() is thing:
         return known[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Awaitable, Generator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Generator, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -23,7 +23,7 @@ from typing_extensions import TypeVar
 
 from toolkit.calls.events import Observer, ToolExecutionUpdate, ToolProgress, emit_and_wait
 from toolkit.chat.output import ToolOutput, copy_details, to_output
-from toolkit.errors import ToolCancelledError, ToolTimeoutError
+from toolkit.errors import ConfigurationError, ToolCancelledError, ToolTimeoutError
 from toolkit.runtime.backend import (
     CallClock,
     CancellationMark,
@@ -384,7 +384,13 @@ async def open_context(made: object, stack: AsyncExitStack) -> Any:
     Args:
         made: The value that the function returned.
         stack: Leaves the context manager.
+
+    Raises:
+        ConfigurationError: It is a generator: its function lacks a decorator of `contextlib`.
     """
+    if isinstance(made, (Generator, AsyncGenerator)):
+        decorator = "contextmanager" if isinstance(made, Generator) else "asynccontextmanager"
+        raise ConfigurationError(f"the context is a generator: decorate its function with contextlib.{decorator}")
     ctx: Any = await cast("Awaitable[object]", made) if isinstance(made, Awaitable) else made
     if isinstance(ctx, AbstractAsyncContextManager):
         return await stack.enter_async_context(cast("AbstractAsyncContextManager[Any]", ctx))

@@ -1,7 +1,6 @@
-"""The result of a call: what a tool returned, with the call's id, and as much of it as the model reads.
+"""The result of a call: the output of a tool with the call's id, limited to what the model may read.
 
-What is cut is stored whole under an id, so that the model can ask for the rest; the tool that reads it is in
-`toolkit.tools.stored_results`.
+The whole text of a truncated output is stored under an id; the tool that reads it is in `toolkit.tools.stored_results`.
 """
 
 from __future__ import annotations
@@ -43,7 +42,14 @@ _LONG_OUTPUT = 30_000
 _LENGTH_OF_PART = 20
 
 READER = "read_result"
-"""The tool that reads what was cut."""
+"""The tool that reads truncated outputs."""
+_TEXT_NAME = re.compile("result_[0-9a-f]{16}")
+_LEFT_OUT = " characters are left out here"
+_SMALLER = "ask for a smaller part to see them"
+_NOTICE = re.compile(rf"{_LEFT_OUT}; call [\w-]{{1,64}} with id '([^'\s]+)' to read them \.\.\.]")
+# A sequence of combining marks has any length: after this many steps, a cut splits it.
+_FURTHEST = 64
+_JOINER = "\u200d"
 
 _Texted = TypeVar("_Texted", ToolOutput, ToolResult)
 _Part: TypeAlias = Literal["head", "tail", "both"]
@@ -52,7 +58,7 @@ _Part: TypeAlias = Literal["head", "tail", "both"]
 def shape_result(
     ready: Ready[Any], output: ToolOutput, policy: ExecutionPolicy, memory: RunMemory | None
 ) -> tuple[tuple[str, ...], ToolResult, ToolResult]:
-    """Return the paths that JSON could not carry, the whole result, and the result as far as the model may read it."""
+    """Return the unserializable paths, the whole result, and the result for the model."""
     call, registration = ready.call, ready.registration
     if type(output) is not ToolOutput or output.is_error or output.unserializable:
         output = _ensure_output(call, output)
@@ -70,12 +76,7 @@ def shape_result(
         time=time.time(),
         trust=trust,
     )
-    # An answer is for the application, which wants all of it; a limit of the tool's own is its author's wish.
-    most = registration.max_output_chars or (None if result.result_as_answer else policy.config.output.max_chars)
-    limited = result
-    if most is not None and not (len(result.content) <= most and isinstance(result.content, str)):
-        part = registration.options.keep_output or policy.config.output.keep
-        limited = _limit_result(result, most, part, memory)
+    limited = _limit_result(ready, result, policy, memory)
     if ready.is_changed and not result.result_as_answer:
         note = f"[The approver changed the arguments of this call: it ran with {ready.arguments_json}.]"
         return output.unserializable, append_note(result, note), append_note(limited, note)
@@ -83,7 +84,7 @@ def shape_result(
 
 
 def _ensure_output(call: ToolCall, value: object) -> ToolOutput:
-    """Return the value of a tool as an output with some text, and log what of it JSON could not carry."""
+    """Return the value of a tool as an output with a text, and log the parts that JSON can't carry."""
     output = to_output(value)
     if output.is_error and not output.text.strip():
         reason = "The tool failed and gave no reason."
@@ -96,8 +97,16 @@ def _ensure_output(call: ToolCall, value: object) -> ToolOutput:
     return output
 
 
-def _limit_result(result: ToolResult, most: int, part: _Part, memory: RunMemory | None) -> ToolResult:
-    """Return the result with its text cut to what the model may read."""
+def _limit_result(
+    ready: Ready[Any], result: ToolResult, policy: ExecutionPolicy, memory: RunMemory | None
+) -> ToolResult:
+    """Return the result with its text truncated to the limit."""
+    registration, limits = ready.registration, policy.config.output
+    # An answer is for the application and needs no limit, unless the author of the tool sets one.
+    most = registration.max_output_chars or (None if result.result_as_answer else limits.max_chars)
+    if most is None or (isinstance(result.content, str) and len(result.content) <= most):
+        return result
+    part = registration.options.keep_output or limits.keep
     if isinstance(result.content, str):
         return replace(result, content=_cut_text(result.content, most, part, memory, result.trust))
     if len(result.text) <= most:
@@ -105,7 +114,7 @@ def _limit_result(result: ToolResult, most: int, part: _Part, memory: RunMemory 
     blocks: list[ContentBlock] = []
     for block in result.content:
         if isinstance(block, TextBlock):
-            # The texts share the limit in their order; the last ones may be cut to a single character.
+            # The texts share the limit in order; the last ones may be truncated to one character.
             left = max(1, most)
             most -= len(block.text)
             is_long = len(block.text) > left
@@ -130,16 +139,16 @@ def append_note(output: _Texted, note: str) -> _Texted:
 
 
 async def redact_output(output: ToolOutput, redact: Redact) -> ToolOutput:
-    """Strike secrets out of an output's text and details, in a thread where they are long, and return it."""
+    """Mask the secrets in an output's text and details, in a thread if they are long, and return it."""
     if _is_long([output.content, output.details]):
         return await to_thread.run_sync(redacted, output, redact, abandon_on_cancel=True)
     return redacted(output, redact)
 
 
 def _is_long(value: Any) -> bool:
-    """Return whether a value is so long that to look for secrets in it would hold the event loop."""
+    """Return whether a search for secrets in a value would block the event loop."""
     waiting, length = [value], 0
-    for part in waiting:  # which grow
+    for part in waiting:  # which grows
         if isinstance(part, TextBlock):
             length += len(part.text)
         elif isinstance(part, str):
@@ -154,7 +163,7 @@ def _is_long(value: Any) -> bool:
 
 
 def redacted(output: ToolOutput, redact: Redact) -> ToolOutput:
-    """Strike secrets out of an output's text and details, and return it."""
+    """Mask the secrets in an output's text and details, and return it."""
     if isinstance(output.content, str):
         output.content = redact(output.content)
     else:
@@ -176,20 +185,19 @@ def _redact_value(value: Any, redact: Redact) -> Any:
 
 
 class ResultStore:
-    """Stores the texts that were too long for a model, in this process; safe between threads.
+    """Stores the texts that were too long for a model, in this process; thread-safe.
 
-    Each run of a loop makes one of its own when it needs it. Give one to `OutputLimits.store` to set its size, or to
-    have the runs of a conversation share it; `in_folder` makes one that outlives the process. A run reads only what it
-    has cut itself, and what the transcript that it goes on with names. The oldest texts give way where there is too
-    much.
+    Each run of a loop creates its own store when needed. Set `OutputLimits.store` to choose its size, or to share it
+    between the runs of a conversation; `in_folder` creates one that outlives the process. A run reads only the texts
+    that it has truncated, and those that its initial transcript names. The oldest texts are dropped at the limit.
 
-    A subclass may store texts elsewhere, with `put` and `get` of its own.
+    A subclass may store texts elsewhere, by its own `put` and `get`.
 
     Args:
-        max_chars: How many characters it holds in all; a longer text than that is not stored.
+        max_chars: The most characters in all; a longer text is not stored.
 
     Attributes:
-        outlives_process: True where other processes read the same texts, so that no snapshot has to contain them.
+        outlives_process: True if other processes can read the texts, so that snapshots need not contain them.
     """
 
     __slots__ = ("_chars", "_lock", "_texts", "max_chars")
@@ -204,23 +212,23 @@ class ResultStore:
 
     @staticmethod
     def in_folder(path: str | os.PathLike[str], max_bytes: int = 200_000_000) -> ResultStore:
-        """Return a store of files in a folder, which other processes on this machine may share.
+        """Return a store of files in a folder, which processes on this machine may share.
 
-        The folder is made where it is missing, and only its owner can read it. Nothing but the limit removes texts.
+        The folder is created if it is missing, and only its owner can read it. Texts are only removed at the limit.
 
         Args:
-            path: The folder, for these texts alone.
-            max_bytes: How many bytes it holds in all, in UTF-8; a longer text than that is not stored.
+            path: The folder, for these texts only.
+            max_bytes: The most bytes in all, in UTF-8; a longer text is not stored.
 
         Raises:
-            ConfigurationError: The path is no folder, or can't be made one.
+            ConfigurationError: The path is not a folder, or can't be created.
         """
         return _FolderStore(path, max_bytes)
 
     def put(self, text: str) -> str | None:
-        """Store a text and return its id; None where it is too long.
+        """Store a text and return its id; None if it is too long.
 
-        The id is made from the text: the same in all processes, and of use only to a model that was told of it.
+        The id is a digest of the text, equal in all processes.
         """
         if len(text) > self.max_chars:
             return None
@@ -233,15 +241,12 @@ class ResultStore:
         return name
 
     def get(self, name: str) -> str | None:
-        """Return the text under an id, or None where there is none."""
+        """Return the text under an id, or None."""
         with self._lock:
             return self._texts.get(name)
 
     def __contains__(self, name: str) -> bool:
         return self.get(name) is not None
-
-
-_TEXT_NAME = re.compile("result_[0-9a-f]{16}")
 
 
 def _name_text(content: bytes) -> str:
@@ -251,7 +256,7 @@ def _name_text(content: bytes) -> str:
 
 
 class _FolderStore(ResultStore):
-    """Stores each text in a file; the newest is the one that was written last."""
+    """Stores each text in a file; the last one written is the newest."""
 
     __slots__ = ("_folder", "_max_bytes")
     outlives_process: ClassVar[bool] = True
@@ -273,7 +278,7 @@ class _FolderStore(ResultStore):
             return None
         name = _name_text(content)
         try:
-            part = self._folder / f".{os.urandom(8).hex()}"  # which nobody reads before it is whole
+            part = self._folder / f".{os.urandom(8).hex()}"  # not read before it is complete
             part.touch(0o600, exist_ok=False)
             part.write_bytes(content)
             part.replace(self._folder / name)
@@ -307,18 +312,18 @@ class _FolderStore(ResultStore):
 
 
 class RunMemory:
-    """Stores what is cut of one run's results, and stands for that run where tools count their uses.
+    """The memory of one run: its truncated texts, and the identity by which tools count their uses.
 
     Args:
-        store: The store; None makes one for this run with the first text, False stores nothing.
+        store: The store; None creates one with the first text, False stores nothing.
 
     Attributes:
-        names: The ids of the texts that this run may read, the oldest first, with the label of each.
-        find_reader: Gives the name under which a model can call the tool that reads them.
-        run_scope: The cancel scope that ends the run; None before it runs.
-        loop_id: The id of the loop; empty before it runs.
-        children: The sub-agents that go on in calls of this run, by the ids of the calls; None where none can wait.
-        answers: The objects that tools returned as the answer of the run, by the ids of the calls.
+        names: The ids of the texts that this run may read, the oldest first, with their labels.
+        find_reader: Returns the name of the tool that reads them.
+        run_scope: The cancel scope of the run; None before it starts.
+        loop_id: The id of the loop; empty before it starts.
+        children: The waiting sub-agents by the ids of their calls; None if none can wait.
+        answers: The objects that tools returned as the answer of the run, by the ids of their calls.
     """
 
     __slots__ = ("__weakref__", "_store", "answers", "children", "find_reader", "loop_id", "names", "run_scope")
@@ -333,7 +338,7 @@ class RunMemory:
         self.answers: dict[str, Any] = {}
 
     def put(self, text: str, trust: Trust = "untrusted") -> str | None:
-        """Store a text and return its id; None where it is not stored."""
+        """Store a text and return its id; None if it is not stored."""
         if self._store is False:
             return None
         if self._store is None:
@@ -345,13 +350,13 @@ class RunMemory:
         return name
 
     def get(self, name: str) -> str | None:
-        """Return a text of this run, or None: what another run has stored is not read."""
+        """Return a text of this run, or None: texts of other runs are not read."""
         return self._store.get(name) if isinstance(self._store, ResultStore) and name in self.names else None
 
     def save_texts(self, max_chars: int, known: Container[str] = ()) -> dict[str, str]:
-        """Return the newest texts of at most so many characters, by their ids, but those that are known.
+        """Return the newest texts up to a number of characters by their ids, except known ones.
 
-        Where the store outlives this process, there are none.
+        There are none if the store outlives this process.
         """
         saved: dict[str, str] = {}
         if not isinstance(self._store, ResultStore) or self._store.outlives_process:
@@ -366,18 +371,18 @@ class RunMemory:
         return dict(reversed(saved.items()))
 
     def list_trusted(self, texts: Iterable[str]) -> list[str]:
-        """Return the ids of the texts among these that no untrusted tool gave."""
+        """Return the ids of the trusted texts."""
         return [name for name in texts if self.names[name] == "trusted"]
 
     def restore_texts(self, texts: Mapping[str, str], trusted: Container[str] = ()) -> None:
-        """Store again what another process had saved."""
+        """Store the texts that another process has saved."""
         for name, text in texts.items():
             self.put(text, "trusted" if name in trusted else "untrusted")
 
     def adopt_notices(self, messages: list[Message]) -> None:
-        """Let a run read what the results that it begins with name, as far as that is stored still.
+        """Let a run read the texts that its initial results name, if they are stored.
 
-        Where it is not, the notice says so from now on.
+        The notices of other texts are replaced by one that says that they are lost.
         """
         for index, message in enumerate(messages):
             if isinstance(message, ToolResult):
@@ -386,7 +391,7 @@ class RunMemory:
                     messages[index] = adopted
 
     def adopt_result(self, result: ToolResult) -> ToolResult:
-        """Do the same with one result, and return it."""
+        """Do the same for one result, and return it."""
         content = result.content
         if isinstance(content, str):
             adopted: str | tuple[ContentBlock, ...] = self._adopt_text(content, result.trust)
@@ -409,27 +414,21 @@ class RunMemory:
         return notice[0]
 
 
-_LEFT_OUT = " characters are left out here"
-_SMALLER = "ask for a smaller part to see them"
-_NOTICE = re.compile(rf"{_LEFT_OUT}; call [\w-]{{1,64}} with id '([^'\s]+)' to read them \.\.\.]")
-
-
 def limit_text(
     text: str, max_chars: int, keep: _Part = "both", *, reference: str | None = None, reader: str = READER
 ) -> str:
-    """Return `text` with what is too much cut out, and a notice in its place that says how much that is.
+    """Return `text` truncated to a limit, with a notice in place of the omitted part.
 
-    At most `max_chars` characters of the text stay, a few fewer where a cut would split what a reader sees as one
-    character. The notice comes on top: the result is never longer than
-    ``max_chars + 160 + len(reference) + len(reader)``. A text
-    of at most `max_chars` characters comes back as the same object.
+    At most `max_chars` characters of the text remain, a few fewer if a cut would split a visible character. The notice
+    is additional: the result is never longer than ``max_chars + 160 + len(reference) + len(reader)``. A text within the
+    limit is returned as the same object.
 
     Args:
         text: The whole text.
-        max_chars: In characters (Unicode code points), from 1 on.
-        keep: The start, the end, or as much of both.
-        reference: The id under which `reader` gives the whole text; None where it is not stored.
-        reader: The name of the tool that does.
+        max_chars: The limit in Unicode code points, at least 1.
+        keep: Whether the start, the end, or both in equal parts are kept.
+        reference: The id under which `reader` returns the whole text; None if it is not stored.
+        reader: The name of the tool that reads it.
 
     Raises:
         ConfigurationError: `max_chars` is below 1.
@@ -444,11 +443,6 @@ def limit_text(
     way = f"call {reader} with id '{reference}' to read them" if reference else _SMALLER
     notice = f"[... {end - start} of {len(text)}{_LEFT_OUT}; {way} ...]"
     return "\n".join(part for part in (text[:start], notice, text[end:]) if part)
-
-
-# A run of combining marks can be of any length: after this many steps a cut splits it.
-_FURTHEST = 64
-_JOINER = "\u200d"
 
 
 def _boundary_before(text: str, index: int) -> int:
@@ -466,7 +460,7 @@ def _boundary_after(text: str, index: int) -> int:
 
 
 def _is_inside_character(text: str, index: int) -> bool:
-    """Return whether a cut before `index` splits what a reader sees as one character, for all common scripts."""
+    """Return whether a cut before `index` splits a visible character, in all common scripts."""
     if not 0 < index < len(text):
         return False
     before, after = text[index - 1], text[index]
@@ -475,7 +469,7 @@ def _is_inside_character(text: str, index: int) -> bool:
     return (
         _JOINER in (before, after)
         or unicodedata.category(after) in {"Mn", "Mc", "Me"}
-        or "\U0001f3fb" <= after <= "\U0001f3ff"  # the colour of a skin
+        or "\U0001f3fb" <= after <= "\U0001f3ff"  # a skin tone
         or "\U000e0020" <= after <= "\U000e007f"  # the letters of a flag
         or "\u1160" <= after <= "\u11ff"  # the later parts of a Korean syllable
         or ("\ud800" <= before <= "\udbff" and "\udc00" <= after <= "\udfff")

@@ -224,13 +224,15 @@ class Permissions:
         try:
             for group in (self._denials, self._others):
                 for compiled in group:
-                    known = trusted if compiled.rule.action == "allow" else names
-                    if compiled.matches(known, unsaid) and compiled.matches_arguments(arguments):
-                        if not compiled.rule.when:
-                            return _make_decision(compiled.rule.action, compiled.rule, tool_name)
-                        decision = None if trust is None else compiled.judge_trust(trust, tool_name)
-                        if decision is not None:
-                            return decision
+                    rule = compiled.rule
+                    known = trusted if rule.action == "allow" else names
+                    if not compiled.matches(known, unsaid, arguments):
+                        continue
+                    if not rule.when:
+                        return _make_decision(rule.action, rule, tool_name)
+                    decision = None if trust is None else compiled.judge_trust(trust, tool_name)
+                    if decision is not None:
+                        return decision
         except Exception:
             _logger.exception("a permission rule failed for %s; the call is denied", tool_name)
             return Decision("deny", None, f"Tool '{tool_name}' may not be called: a permission rule failed.")
@@ -281,18 +283,24 @@ class _CompiledRule:
     def __init__(self, rule: Rule, *, vouches: bool = False) -> None:
         self.rule = rule
         self._vouches = vouches
-        self._tool = re.compile(translate(rule.tool_pattern)).match
+        self._tool = None if rule.tool_pattern == "*" else re.compile(translate(rule.tool_pattern)).match
         self._arguments = [(name, _make_matcher(pattern)) for name, pattern in (rule.args or {}).items()]
         self._unsaid = re.compile(translate(rule.unsaid)).match if rule.unsaid else None
         self.is_conditional = bool(rule.args or rule.unsaid or rule.when)
 
     def concerns(self, tool_names: Iterable[str]) -> bool:
-        return any(map(self._tool, tool_names))
+        return any(tool_names) if self._tool is None else any(map(self._tool, tool_names))
 
-    def matches(self, tool_names: Iterable[str], unsaid: Collection[str]) -> bool:
-        return self.concerns(tool_names) and (self._unsaid is None or any(map(self._unsaid, unsaid)))
-
-    def matches_arguments(self, arguments: Mapping[str, Any] | Callable[[], Mapping[str, Any]]) -> bool:
+    def matches(
+        self,
+        tool_names: Iterable[str],
+        unsaid: Collection[str],
+        arguments: Mapping[str, Any] | Callable[[], Mapping[str, Any]],
+    ) -> bool:
+        if self._tool is not None and not any(map(self._tool, tool_names)):
+            return False
+        if self._unsaid is not None and not any(map(self._unsaid, unsaid)):
+            return False
         if not self._arguments:
             return True
         seen = arguments() if callable(arguments) else arguments
@@ -301,21 +309,18 @@ class _CompiledRule:
     def judge_trust(self, call: CallTrust, tool_name: str) -> Decision | None:
         """Return the decision of a rule on trust on a call that it is for; None where it does not hold."""
         rule = self.rule
-        if not call.effects or (rule.effects and not call.effects & rule.effects):
+        is_meant = bool(call.effects) and (not rule.effects or bool(call.effects & rule.effects))
+        if not is_meant or (rule.when == "tainted" and not call.is_tainted):
             return None
-        if rule.when == "tainted" and not call.is_tainted:
+        # Beside a rule that asks about unknown destinations, this one asks where there can be none.
+        asks_vouched = self._vouches and call.has_destinations and rule.action == "ask"
+        asks_all = rule.when == "tainted" and not asks_vouched
+        if not asks_all and not call.unknown:
             return None
-        if rule.action == "ask":
-            # Beside a rule that asks about unknown destinations, this one asks where there can be none.
-            asks_all = rule.when == "tainted" and (not self._vouches or not call.has_destinations)
-            if not asks_all and not call.unknown:
-                return None
-            is_approved = call.recall(is_whole=asks_all)
-            if is_approved is not None:
-                refusal = f"Tool '{tool_name}' may not be called so: a person has refused this destination."
-                return None if is_approved else Decision("deny", rule, refusal)
-        elif rule.when == "unknown_destination" and not call.unknown:
-            return None
+        is_approved = call.recall(is_whole=asks_all) if rule.action == "ask" else None
+        if is_approved is not None:
+            refusal = f"Tool '{tool_name}' may not be called so: a person has refused this destination."
+            return None if is_approved else Decision("deny", rule, refusal)
         origins = call.describe()
         reason = rule.reason or f"Tool '{tool_name}' {_TRUST_REASONS[rule.when, rule.action == 'deny']}"
         return Decision(rule.action, rule, " ".join([reason, *map(str, origins)]), origins)
@@ -461,6 +466,9 @@ def judge(
     )
 
 
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
+
 class ArgumentsOnDemand:
     """Reads validated arguments as rules see them, once and only where a rule looks at them."""
 
@@ -474,7 +482,9 @@ class ArgumentsOnDemand:
     def __call__(self) -> Mapping[str, Any]:
         """Return the arguments."""
         if self._seen is None:
-            self._seen = _read_arguments(self._registration, self._arguments)
+            is_flat = _PLAIN.issuperset(map(type, self._arguments.values()))
+            is_same = is_flat and not getattr(self._registration.arguments, "aliases", None)
+            self._seen = self._arguments if is_same else _read_arguments(self._registration, self._arguments)
         return self._seen
 
 

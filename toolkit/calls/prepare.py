@@ -348,6 +348,8 @@ async def prepare_beside(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPol
 
 def _prepare_long(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready[Ctx] | Refused:
     SHARED_BUDGET.set(WorkBudget())  # in the thread's copy of the context
+    if policy.trust is not None:
+        policy.trust.index()
     return prepare(call, scope, policy)
 
 
@@ -486,7 +488,11 @@ def _find_call_trust(
     read: ArgumentsOnDemand,
 ) -> CallTrust | None:
     """Return a call with effects as rules on trust see it, with the labels that its tool has where the rules are."""
-    labelled = next((each for each in there if each.options.effects), ready.registration)
-    if not labelled.options.effects:
+    registration = ready.registration
+    if not registration.options.effects:
+        registration = next((each for each in there if each.options.effects), registration)
+    elif there and there[0].options.effects:
+        registration = there[0]
+    if not registration.options.effects:
         return None
-    return CallTrust(policy.trust or find_trust() or RunTrust(None), labelled, read)
+    return CallTrust(policy.trust or find_trust() or RunTrust(None), registration, read)

@@ -12,14 +12,17 @@ import binascii
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import field
-from functools import cached_property
+from functools import partial
+from html import unescape
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from unicodedata import normalize
 from urllib.parse import unquote
 
 from toolkit.chat import AssistantMessage, Message, ReasoningBlock, ToolResult, Trust, is_untrusted
-from toolkit.dataclass import dataclass
+from toolkit.dataclass import dataclass, maker_of
 from toolkit.foreign_text import escape_in_text, has_mixed_scripts, is_hidden, shorten_to_line
 from toolkit.json_text import digest_json
 from toolkit.schema.nodes import is_array, is_object
@@ -33,15 +36,20 @@ _SEPARATORS = re.compile(r"[\s\"'`\u2018\u2019\u201c\u201d\u00ab\u00bb,;(){}\[\]
 _ESCAPES = re.compile(r"\\+[\"'nrt/]")  # in a string of JSON that is quoted somewhere
 _NUMBER = re.compile(r"\d+(?:[.,'\u2019 \u00a0\u202f]\d+)*")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{12,4096}={0,2}")
-_PARAGRAPHS = re.compile(r"\n\s*\n")
+_HEX = re.compile(r"(?:[0-9a-fA-F]{2}){8,2048}")
+_GROUPED = re.compile(r"\+?[A-Za-z0-9]+(?:[ ./-][A-Za-z0-9]+)*")
+_LEAVES = re.compile(r'"(?:[^"\\]++|\\.)*+"\s*+:|("(?:[^"\\]++|\\.)*+"|-?\d[\d.eE+-]*)')  # of valid JSON
 _INDEXES = re.compile(r"\[\d+\]")
 _FOUND_OUTSIDE = re.compile(r'"type": ?"(?:web_search|web_fetch|file_search|mcp)(?:_tool_result|_call)"')
-_LEADING, _TRAILING = "*#_~:$€£", ".,;:!?*_~/€"
+_LEAF_TYPES = frozenset({str, int, float, bool})
+_LEADING, _TRAILING = "*#_~:$€£?!", ".,;:!?*_~/€"
+_MARK = " \0 "  # between leaves of JSON
 _LONGEST_JSON = 200_000
 _LONGEST_VALUE = 4_000
+_LONGEST_ACCOUNT = 40
 _SAMPLE = 50
+_NEARBY = 400
 _QUOTED = 60
-_MOST_INNER = 20_000
 _LONG_PENDING = 100_000
 
 
@@ -103,6 +111,9 @@ class Origin:
         return f'{name} {verb} {given}: "{self.quote}".{marks}'
 
 
+_make_source = maker_of(TextSource)
+
+
 def list_leaves(value: Any) -> Iterator[Any]:
     """Yield the texts, numbers and booleans inside arguments."""
     return (leaf for _, leaf in walk_leaves(value))
@@ -113,25 +124,31 @@ def walk_leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     waiting = [(path, value)]
     while waiting:
         path, value = waiting.pop()
-        if is_object(value):
+        if type(value) in _LEAF_TYPES:
+            if value != "":
+                yield path, value
+        elif is_object(value):
             inner = [(f"{path}.{name}" if path else str(name), member) for name, member in value.items()]
-            waiting += reversed(inner)
+            inner.reverse()
+            waiting += inner
         elif is_array(value):
             waiting += reversed([(f"{path}[{index}]", item) for index, item in enumerate(value)])
-        elif value is not None and value != "":
+        elif value is not None:
             yield path, value
 
 
 def _split_pieces(text: str) -> list[str]:
     if "\\" in text:
         text = _ESCAPES.sub(" ", text)
-    pieces = [piece if piece.isalnum() else _trim_piece(piece) for piece in _SEPARATORS.split(text.lower())]
+    pieces = [
+        piece if piece.isalnum() else piece.lstrip(_LEADING).rstrip(_TRAILING).removeprefix("./")
+        for piece in _SEPARATORS.split(text.lower())
+    ]
     return list(filter(None, pieces))
 
 
-def _trim_piece(piece: str) -> str:
-    piece = piece.lstrip(_LEADING).rstrip(_TRAILING)
-    return piece.removeprefix("./")
+def _trim(piece: str) -> str:
+    return piece.lstrip(_LEADING).rstrip(_TRAILING).removeprefix("./")
 
 
 def _list_parts(piece: str) -> Iterator[str]:
@@ -143,7 +160,7 @@ def _list_parts(piece: str) -> Iterator[str]:
     for sign in ":=":
         _, found, rest = piece.partition(sign)
         if found and not rest.isdigit():
-            yield _trim_piece(rest)
+            yield _trim(rest)
     if piece.startswith("@"):
         yield piece[1:]
 
@@ -162,133 +179,352 @@ def _list_forms(value: str) -> Iterator[str]:
     yield value
     if "%" in value and (plain := unquote(value)) != value:
         yield plain
-    if _BASE64.fullmatch(value):
-        try:
-            plain = base64.b64decode(value.replace("-", "+").replace("_", "/") + "==").decode()
-        except (binascii.Error, ValueError):
-            return
-        if plain.isprintable():
+    if _BASE64.fullmatch(value) and (plain := _decode(value)):
+        yield plain
+
+
+def _decode(text: str) -> str:
+    """Return the text that is written in hexadecimal digits or base64; empty where none is."""
+    try:
+        is_hex = _HEX.fullmatch(text) is not None
+        data = bytes.fromhex(text) if is_hex else base64.b64decode(text.replace("-", "+").replace("_", "/") + "==")
+        plain = data.decode()
+    except (binascii.Error, ValueError):
+        return ""
+    return plain if plain.isprintable() else ""
+
+
+def _list_readings(text: str) -> Iterator[str]:
+    """Yield what a text from outside says, too, to somebody who decodes it."""
+    if "%" in text:
+        yield unquote(text)
+    if "&" in text:
+        yield unescape(text)
+    if not text.isascii():
+        plain = normalize("NFKC", text.translate(_TAGS))
+        yield "".join([each for each in plain if each.isspace() or not is_hidden(each)])
+    for match in _BASE64.finditer(text):
+        if plain := _decode(match[0]):
             yield plain
 
 
-class TextIndex:
-    """Finds values in texts, in steps that depend on the value and not on how many texts there are."""
+_TAGS = {0xE0000 + code: code for code in range(32, 127)}  # drawn as nothing, and read as ASCII by some models
+_TURNED = str.maketrans("abcdefghijklmnopqrstuvwxyz", "nopqrstuvwxyzabcdefghijklm")  # rot13, of texts in lower case
+_DISGUISES: tuple[Callable[[str], str], ...] = (str, lambda text: text[::-1], lambda text: text.translate(_TURNED))
 
-    __slots__ = ("_by_piece", "_counted", "_joined", "_numbers", "sources")
+
+def _join(pieces: Iterable[str]) -> str:
+    """Return pieces between spaces, each with what else is named there."""
+    row = f" {' '.join(pieces)} "
+    if ":" in row or "=" in row or "@" in row:
+        row = f" {' '.join([part for piece in pieces for part in (piece, *_list_parts(piece))])} "
+    return row
+
+
+class TextIndex:
+    """Finds values in texts; a value is looked for once in each text, and one of unknown words in none."""
+
+    __slots__ = ("_counted", "_joined", "_numbers", "_places", "_words", "sources")
 
     def __init__(self) -> None:
         self.sources: list[TextSource] = []
         self._joined: list[str] = []
-        self._by_piece: dict[str, list[int]] = {}
-        self._numbers: dict[str, int] = {}
+        self._words: set[str] = set()
+        self._places = _Places()
+        self._numbers: dict[float, list[int]] = {}
         self._counted = 0
 
     def add(self, source: TextSource) -> None:
         """Add a text."""
-        number, pieces = len(self.sources), _split_pieces(source.text)
+        plain = _read_json(source.text) if "\\u" in source.text else None
+        text = source.text if plain is None else _MARK.join(map(str, list_leaves(plain)))
+        joined = _join(_split_pieces(text))
         self.sources.append(source)
-        self._joined.append(f" {' '.join(pieces)} ")
-        by_piece = self._by_piece
-        for piece in set(pieces):
-            by_piece.setdefault(piece, []).append(number)
-            if ":" in piece or "=" in piece or "@" in piece:
-                for part in _list_parts(piece):
-                    by_piece.setdefault(part, []).append(number)
+        self._joined.append(joined)
+        self._words.update(joined.split())
 
     def find(self, value: object) -> TextSource | None:
         """Return a text in which a value stands; None where there is none."""
-        number = next(self._find_numbers(value), None)
-        return None if number is None else self.sources[number]
+        found = next(self._find_places(value), None)
+        return None if found is None else self.sources[found]
 
-    def _find_numbers(self, value: object) -> Iterator[int]:
+    def has_row(self, row: str) -> bool:
+        """Return whether a row of pieces stands in a text."""
+        return bool(self._find_row(row))
+
+    def _find_places(self, value: object) -> Iterator[int]:
+        everywhere = range(len(self.sources))
         if isinstance(value, str):
-            for form in _list_forms(value[:_LONGEST_VALUE]):
-                yield from self._find_text(form)
+            for row in _list_rows(value):
+                yield from self._find_row(row)
+            if not value.isascii() and not any(map(has_boundary, value)):  # a script without spaces
+                yield from self._places.find(value, lambda number: value in self._joined[number], everywhere)
+            account = _read_account(value)
+            if account is not None:
+                found = self._places.find(
+                    account, lambda at: account.search(self.sources[at].text) is not None, everywhere
+                )
+                yield from found
         elif isinstance(value, (int, float)):
             yield from self._find_number(value)
 
-    def _find_text(self, text: str) -> Iterator[int]:
-        if not text.isascii() and any(not each.isascii() and each.lower().isascii() for each in text):
-            return  # letters that only look like those of ASCII
-        pieces = _split_pieces(text)
-        addresses = [piece for piece in pieces if "@" in piece[1:]]
-        if addresses and all(piece in addresses or piece.isalnum() for piece in pieces):
-            pieces = addresses if len(addresses) == 1 else []
-        yield from self.find_row(pieces)
-        if text and not text.isascii() and not any(map(has_boundary, text)):  # a script without spaces
-            yield from (number for number, joined in enumerate(self._joined) if text in joined)
+    def _find_row(self, row: str) -> Sequence[int]:
+        """Return the numbers of the texts that have a row of pieces."""
+        if not self._words.issuperset(row.split()):
+            return ()
+        return self._places.find(row, lambda number: row in self._joined[number], range(len(self.sources)))
 
-    def _find_number(self, value: float) -> Iterator[int]:
+    def _find_number(self, value: float) -> Sequence[int]:
         for number in range(self._counted, len(self.sources)):
-            for digits in _list_numbers(self.sources[number].text):
-                self._numbers.setdefault(digits, number)
+            for each in _list_numbers(self.sources[number].text):
+                self._numbers.setdefault(each, []).append(number)
         self._counted = len(self.sources)
-        found = self._numbers.get(_write_digits(value))
-        if found is not None:
-            yield found
+        return self._numbers.get(abs(value), ())
 
-    def find_row(self, pieces: Sequence[str]) -> Iterator[int]:
-        """Yield the numbers of the texts in which pieces stand one after the other."""
-        if len(pieces) == 1:
-            for wanted in _list_wanted(pieces[0]):
-                yield from self._by_piece.get(wanted, ())
-            return
-        rarest: Sequence[int] | None = None
-        for piece in pieces:
-            found = self._by_piece.get(piece)
-            if found is None:
-                return
-            if rarest is None or len(found) < len(rarest):
-                rarest = found
-        row = f" {' '.join(pieces)} "
-        for number in rarest or ():
-            if row in self._joined[number]:
-                yield number
 
-    def find_spelling(self, destinations: Sequence[str], rows: Sequence[Sequence[str]]) -> TextSource | None:
-        """Return a text that has one of these rows of pieces and all destinations, among more words."""
-        for pieces in rows:
-            for number in self.find_row(pieces):
-                is_longer = len(self._joined[number]) > len(" ".join(pieces)) + 2
-                if is_longer and all(number in self._find_text(each) for each in destinations):
-                    return self.sources[number]
+class _Places:
+    """Remembers in which texts something was found, so that only new ones are read for it."""
+
+    __slots__ = ("_found",)
+
+    def __init__(self) -> None:
+        self._found: dict[object, tuple[list[int], int]] = {}
+
+    def find(self, key: object, is_there: Callable[[int], bool], numbers: Sequence[int]) -> Sequence[int]:
+        """Return in which of these texts something is; each time they are those of before, and new ones."""
+        found, count = self._found.get(key, ([], 0))
+        if count < len(numbers):
+            found += filter(is_there, numbers[count:])
+            self._found[key] = found, len(numbers)
+        return found
+
+
+class _Ways:
+    """How a value may be written: a number as it is, a text as one of some rows of pieces, in each disguise.
+
+    Attributes:
+        number: The number; None of a text.
+        ways: The number or the rows, in each disguise.
+        words: The first pieces of all rows, and the same as JSON where the row has no more of them.
+    """
+
+    __slots__ = ("number", "ways", "words")
+
+    def __init__(self, value: Any) -> None:
+        rows = list(_list_rows(value)) if isinstance(value, str) else []
+        self.number: float | None = None if isinstance(value, str) else abs(value)
+        self.ways: list[Any] = [
+            [*map(disguise, rows)] if self.number is None else self.number for disguise in _DISGUISES
+        ]
+        split = [disguise(row).split() for disguise in _DISGUISES for row in rows]
+        self.words: list[tuple[str, str]] = [(row[0], f'"{row[0]}"' if len(row) == 1 else "\0") for row in split]
+
+
+class _OutsideText:
+    """An untrusted text. What is costly to find out about it is found out when it is first needed."""
+
+    __slots__ = ("_is_json", "_joined", "_readings", "_text", "lower", "source")
+
+    def __init__(self, source: TextSource) -> None:
+        text, self.source = source.text, source
+        self._is_json: bool | None = None if text[:1] in ("{", "[") else False
+        if self._is_json is None and "\\u" in text and (plain := _read_json(text)) is not None:
+            text, self._is_json = _MARK.join(map(str, list_leaves(plain))), False
+        self._text, self._readings = text, "".join([f"{_MARK}{each}" for each in _list_readings(text)])
+        self.lower = f"{text}{self._readings}".lower() if self._readings else text.lower()
+        self._joined: str | None = None
+
+    @property
+    def is_json(self) -> bool:
+        """True for JSON of which each text is a part by itself."""
+        if self._is_json is None:
+            self._is_json = _read_json(self._text) is not None
+        return self._is_json
+
+    @property
+    def leaves(self) -> str:
+        """The texts in it, those inside of JSON apart, and what it says in other encodings."""
+        text = _MARK.join(filter(None, _LEAVES.findall(self._text))) if self.is_json else self._text
+        return text + self._readings
+
+    @property
+    def joined(self) -> str:
+        """The same as rows of pieces."""
+        if self._joined is None:
+            self._joined = _join(_split_pieces(self.leaves))
+        return self._joined
+
+    def may_name(self, destination: _Ways) -> bool:
+        """Return whether it may name a destination among other words; quick, and False only where it does not."""
+        if destination.number is not None:
+            return destination.number in _list_numbers(self.lower)
+        lower = self.lower
+        for word, alone in destination.words:
+            if word in lower and (self._readings or lower.count(word) != lower.count(alone) or not self.is_json):
+                return True
+        return False
+
+    def spells(self, anchor: str | float, destinations: Sequence[list[str] | float]) -> bool:
+        """Return whether it has all destinations near an anchor, a row of pieces or a number, and more words."""
+        text = self.joined if isinstance(anchor, str) else self.leaves
+        for begin, end in _find_spans(text, anchor):
+            left = max(begin - _NEARBY, text.rfind("\0", 0, begin + 1) + 1)
+            right = text.find("\0", end - 1)
+            nearby = text[left : min(end + _NEARBY, right if right >= 0 else len(text))]
+            is_longer = len(nearby.strip(' "\n')) > len(text[begin:end].strip())
+            if is_longer and all(_stands_in(each, nearby) for each in destinations):
+                return True
+        return False
+
+
+class _OutsideTexts:
+    """Finds the untrusted text that spells a call out."""
+
+    __slots__ = ("_places", "_texts")
+
+    def __init__(self) -> None:
+        self._texts: list[_OutsideText] = []
+        self._places = _Places()
+
+    def add(self, source: TextSource) -> None:
+        """Add a text."""
+        self._texts.append(_OutsideText(source))
+
+    def find_naming(self, destination: _Ways | None) -> Sequence[int]:
+        """Return the numbers of the texts that may name a destination; of all where there is none."""
+        everywhere = range(len(self._texts))
+        if destination is None:
+            return everywhere
+        return self._places.find(destination, partial(self._may_name, destination), everywhere)
+
+    def find_spelling(
+        self, naming: Sequence[int], ways: Sequence[_Ways], anchors: Sequence[str | float]
+    ) -> TextSource | None:
+        """Return a text in which all destinations stand near something else of the call, among more words.
+
+        Args:
+            naming: The numbers of the texts that may name the first destination.
+            ways: How each destination may be written.
+            anchors: The rows of pieces or the numbers of which one has to be there, too.
+        """
+        for disguise, *destinations in zip(_DISGUISES, *[each.ways for each in ways], strict=False):
+            for anchor in anchors:
+                hidden = disguise(anchor) if isinstance(anchor, str) else anchor
+                spells = partial(self._spells, hidden, destinations)
+                found = self._places.find((str(destinations), hidden), spells, naming)
+                if found:
+                    return self._texts[found[0]].source
         return None
+
+    def _may_name(self, destination: _Ways, number: int) -> bool:
+        return self._texts[number].may_name(destination)
+
+    def _spells(self, anchor: str | float, destinations: Sequence[list[str] | float], number: int) -> bool:
+        return self._texts[number].spells(anchor, destinations)
 
     def quote(self, value: str) -> tuple[TextSource, str] | None:
         """Return a text in which a value or a telling part of it stands, and the words around it; reads all texts."""
         forms = [form.lower() for form in _list_forms(value[:_LONGEST_VALUE])]
         parts = [part for form in forms for part in re.split(r"[@/?#\s]+", form) if len(part) > 3]
         for wanted in (*forms, *sorted(parts, key=len, reverse=True)):
-            for source in self.sources:
-                at = source.text.lower().find(wanted)
-                if at >= 0:
-                    around = source.text[max(0, at - _QUOTED) : at + len(wanted) + _QUOTED]
-                    return source, escape_in_text(shorten_to_line(around, 3 * _QUOTED))
+            for text in self._texts:
+                if wanted in text.lower:
+                    return _quote_leaf(text.source, wanted)
         return None
 
 
-def _take_samples(text: str) -> list[list[str]]:
-    """Return the pieces of a text, or those at the start, in the middle and at the end of a long one."""
-    if len(text) <= 2 * _SAMPLE:
-        return [_split_pieces(text)]
-    middle = len(text) // 2
-    cuts = (text[:_SAMPLE], text[middle : middle + _SAMPLE], text[-_SAMPLE:])
-    return [_split_pieces(cut)[1:-1] for cut in cuts]
+def _quote_leaf(source: TextSource, wanted: str) -> tuple[TextSource, str]:
+    """Return a text, or the text inside of its JSON that has some words, and the words around these."""
+    plain = _read_json(source.text)
+    leaves = [("", source.text)] if plain is None else [(path, str(leaf)) for path, leaf in walk_leaves(plain)]
+    path, text = next((each for each in leaves if wanted in each[1].lower()), ("", source.text))
+    at = text.lower().find(wanted)
+    around = text[max(0, at - _QUOTED) : at + len(wanted) + _QUOTED] if at >= 0 else text
+    found = TextSource(source.kind, source.tool_name, source.call_id, path, text)
+    return found, escape_in_text(shorten_to_line(around, 3 * _QUOTED))
 
 
-def _list_numbers(text: str) -> set[str]:
-    """Return the digits of the numbers in a text: "1 200" is 1200, 1 and 200."""
-    found: set[str] = set()
+def _stands_in(destination: list[str] | float, text: str) -> bool:
+    if isinstance(destination, list):
+        return any(row in text for row in destination)
+    return destination in _list_numbers(text)
+
+
+def _find_spans(text: str, anchor: str | float) -> Iterator[tuple[int, int]]:
+    if isinstance(anchor, str):
+        at = text.find(anchor)
+        while at >= 0:
+            yield at, at + len(anchor)
+            at = text.find(anchor, at + len(anchor) - 1)
+        return
     for match in _NUMBER.finditer(text):
-        parts = ["".join(str(int(digit)) for digit in part) for part in re.findall(r"\d+", match[0])]
-        found |= {"".join(parts).lstrip("0"), "".join(parts).strip("0"), *(part.lstrip("0") for part in parts)}
-    return {digits or "0" for digits in found}
+        if abs(anchor) in _read_number(match[0]):
+            yield match.span()
 
 
-def _write_digits(value: float) -> str:
-    if float(value).is_integer():
-        return str(abs(int(value)))
-    return "".join(re.findall(r"\d", str(abs(value)))).strip("0")
+def _list_rows(value: str) -> Iterator[str]:
+    """Yield the rows of pieces of which one has to stand in a text where a value does."""
+    for text in _list_forms(value[:_LONGEST_VALUE]):
+        if not text.isascii() and any(not each.isascii() and each.lower().isascii() for each in text):
+            continue  # letters that only look like those of ASCII
+        pieces = _split_pieces(text)
+        addresses = [piece for piece in pieces if "@" in piece[1:]]
+        if addresses and all(piece in addresses or piece.isalnum() for piece in pieces):
+            pieces = addresses if len(addresses) == 1 else []
+        if len(pieces) == 1:
+            yield from [f" {wanted} " for wanted in _list_wanted(pieces[0])]
+        elif pieces:
+            yield _join(pieces)
+
+
+def _read_account(value: str) -> re.Pattern[str] | None:
+    """Return what finds the number of an account, a card or a telephone, in groups or not; None for other values."""
+    signs = re.sub(r"[ ./-]", "", value)
+    if not 8 <= len(signs) <= _LONGEST_ACCOUNT or sum(map(str.isdigit, signs)) < 6 or not _GROUPED.fullmatch(value):
+        return None
+    # Whole: not the beginning or the end of a longer one.
+    return re.compile(
+        rf"(?<![\w+])(?<!\d[ ./-]){'[ ./-]?'.join(map(re.escape, signs))}(?!\w|[ ./-]\d)", re.IGNORECASE | re.ASCII
+    )
+
+
+def _read_json(text: str) -> Any:
+    """Return the value of a text that is a JSON object or array; None for others."""
+    if text[:1] in ("{", "[") and len(text) <= _LONGEST_JSON:
+        with suppress(ValueError, RecursionError):
+            return json.loads(text)
+    return None
+
+
+def _take_samples(text: str) -> list[list[str]]:
+    """Return the pieces of the halves of a text, or those at the start, in the middle and at the end of a long one."""
+    if len(text) > 2 * _SAMPLE:
+        middle = len(text) // 2
+        cuts = (text[:_SAMPLE], text[middle : middle + _SAMPLE], text[-_SAMPLE:])
+        return [_split_pieces(cut)[1:-1] for cut in cuts]
+    pieces = _split_pieces(text)
+    half = len(pieces) // 2
+    return [pieces[:half], pieces[half:]] if half > 2 else [pieces]
+
+
+def _list_numbers(text: str) -> set[float]:
+    """Return the numbers in a text, in every way to read them."""
+    return {value for match in _NUMBER.finditer(text) for value in _read_number(match[0])}
+
+
+def _read_number(text: str) -> set[float]:
+    """Return the numbers that digits with marks between them may be: "1 200" is 1200, 1 and 200."""
+    if len(text) > _LONGEST_ACCOUNT:
+        return set()
+    if text.isdigit():
+        return {int(text)}
+    parts, marks = re.findall(r"\d+", text), re.findall(r"\D", text)
+    groups, read = [len(part) == 3 for part in parts[1:]], set[float]()
+    if len(set(marks)) == 1 and all(groups):
+        read.add(int("".join(parts)))
+    if marks[-1] in ".," and marks[-1] not in marks[:-1] and len(set(marks)) <= 2 and all(groups[:-1]):
+        read.add(float(f"{''.join(parts[:-1])}.{parts[-1]}"))
+    return read if read and not set(marks) & {" ", ","} else read | {int(part) for part in parts}
 
 
 def has_boundary(character: str) -> bool:
@@ -310,9 +546,9 @@ class _OpenCall:
     outer: _OpenCall | None = None
     is_untrusted: bool = False
 
-    def label(self, ready: Ready[Any], text: str, trust: Trust) -> Trust:
+    def label(self, ready: Ready[Any], output: ToolOutput, trust: Trust) -> Trust:
         """Return the label of an output of the call, or of a call inside of it."""
-        if not self.trust.is_derived(ready, text, trust) and not self.is_untrusted:
+        if not self.is_untrusted and not self.trust.is_derived(ready, output, trust):
             return "trusted"
         if self.outer is not None:
             self.outer.is_untrusted = True
@@ -337,24 +573,26 @@ class RunTrust:
 
     Attributes:
         calls: The ids of the calls whose untrusted results the model has seen, in order.
+        found: The values of which a trusted text is known.
         decided: The decisions of people on destinations, by their digests.
         written: The destinations to which something untrusted may have been written.
     """
 
     __slots__ = (
-        "_found",
         "_is_tainted",
         "_known",
         "_last",
         "_list_messages",
         "_outside",
         "_parent",
-        "_pending",
-        "_pending_chars",
         "_taken",
         "_texts",
+        "_waiting",
+        "_waiting_chars",
+        "_ways",
         "calls",
         "decided",
+        "found",
         "written",
     )
 
@@ -363,10 +601,11 @@ class RunTrust:
     ) -> None:
         self._list_messages: Callable[[], Sequence[Message]] = list_messages or tuple
         self._parent = find_trust()
-        self._known, self._outside = TextIndex(), TextIndex()
-        self._found: dict[object, TextSource] = {}
-        self._pending: list[TextSource] = []
-        self._pending_chars = 0
+        self._known, self._outside = TextIndex(), _OutsideTexts()
+        self._waiting: list[Message | TextSource] = []
+        self._waiting_chars = 0
+        self.found: dict[object, TextSource] = {}
+        self._ways: dict[object, _Ways] = {}
         self._texts: set[tuple[str, str]] = set()
         self._taken = 0
         self._last: Message | None = None
@@ -376,18 +615,24 @@ class RunTrust:
         self.written: dict[str, None] = {} if self._parent is None else self._parent.written
         for each in registrations:
             if getattr(each.tool, "is_described_outside", False):
-                self._is_tainted = True
                 name = f"the description of {each.name}"
-                self._pending.append(TextSource("untrusted", name, "", "", each.definition.description))
+                self._add_source(TextSource("untrusted", name, "", "", each.definition.description))
 
     @property
     def is_tainted(self) -> bool:
         """True once the model has seen something untrusted; it never becomes False again."""
-        self._take_messages()
+        if not self._is_tainted:
+            self._take_messages()
         return self._is_tainted or (self._parent is not None and self._parent.is_tainted)
+
+    @property
+    def _was_tainted(self) -> bool:
+        """True where that was so when the last call was prepared."""
+        return self._is_tainted or (self._parent is not None and self._parent._was_tainted)
 
     def save(self) -> dict[str, Any]:
         """Return the facts that a restored run needs as well, as JSON values."""
+        self._take_messages()
         is_tainted = self.is_tainted
         return {
             "is_tainted": is_tainted,
@@ -409,112 +654,130 @@ class RunTrust:
     def _take_messages(self) -> None:
         """Take the messages that are new; all again where the transcript was shortened or edited."""
         messages = self._list_messages()
-        if self._taken > len(messages) or (self._taken and messages[self._taken - 1] is not self._last):
-            self._taken = 0
-        if self._taken < len(messages):
-            for message in messages[self._taken :]:
-                if not isinstance(message, AssistantMessage):
-                    self._take_message(message)
-                elif not self._is_tainted:
-                    self._is_tainted = any(map(_has_read_outside, message.content))
-            self._taken, self._last = len(messages), messages[-1]
+        count, taken = len(messages), self._taken
+        if taken > count or (taken and messages[taken - 1] is not self._last):
+            taken = 0
+        if taken < count:
+            for message in messages[taken:]:
+                self._take_message(message)
+            self._taken, self._last = count, messages[-1]
 
     def _take_message(self, message: Message) -> None:
-        text = message.text
-        key = (message.call_id if isinstance(message, ToolResult) else message.role, text)
-        if key in self._texts:
+        if isinstance(message, AssistantMessage):
+            self._is_tainted = self._is_tainted or any(map(_has_read_outside, message.content))
             return
-        self._texts.add(key)
-        tool_name, call_id = (message.tool_name, message.call_id) if isinstance(message, ToolResult) else ("", "")
-        if is_untrusted(message):
+        if message.trust == "untrusted":
             self._is_tainted = True
-            if call_id:
-                self.calls[call_id] = None
-            self._add_pending(TextSource("untrusted", tool_name, call_id, "", text))
-        elif isinstance(message, ToolResult):
-            if not message.is_error:  # an error may quote the call
-                self._add_pending(TextSource("trusted", tool_name, call_id, "", text))
-        elif message.role == "system" or self._parent is None or not self._parent.is_tainted:
-            self._add_pending(TextSource("user", text=text))
+            if isinstance(message, ToolResult):
+                self.calls[message.call_id] = None
+        self._waiting.append(message)
+        content = message.content
+        self._waiting_chars += len(content if isinstance(content, str) else message.text)
 
-    def _add_pending(self, source: TextSource) -> None:
-        self._pending.append(source)
-        self._pending_chars += len(source.text)
+    def _add_source(self, source: TextSource) -> None:
+        self._is_tainted = self._is_tainted or source.kind == "untrusted"
+        self._waiting.append(source)
+        self._waiting_chars += len(source.text)
 
     @property
     def is_behind(self) -> bool:
         """True where so much text is not indexed yet that it takes a thread."""
         self._take_messages()
-        return self._pending_chars > _LONG_PENDING
+        return self._waiting_chars > _LONG_PENDING
 
-    def index(self) -> None:
-        """Index the texts that were taken since the last time."""
+    def index(self) -> RunTrust:
+        """Index the texts that were taken since the last time, and return this."""
         self._take_messages()
-        if not self._pending:
-            return
-        pending, self._pending, self._pending_chars = self._pending, [], 0
-        for source in pending:
-            index = self._outside if source.kind == "untrusted" else self._known
-            for path, text in _split_text(source.text, is_outside=source.kind == "untrusted"):
-                index.add(TextSource(source.kind, source.tool_name, source.call_id, path, text))
+        if self._waiting:
+            waiting, self._waiting, self._waiting_chars = self._waiting, [], 0
+            for each in waiting:
+                source = each if isinstance(each, TextSource) else self._read_message(each)
+                if source is not None:
+                    (self._outside if source.kind == "untrusted" else self._known).add(source)
+        return self
+
+    def _read_message(self, message: Message) -> TextSource | None:
+        """Return the text of a message; None where it was there before, or may be the model's own words."""
+        tool_name, call_id = (message.tool_name, message.call_id) if isinstance(message, ToolResult) else ("", "")
+        key = (call_id or message.role, message.text)
+        if key in self._texts:
+            return None
+        self._texts.add(key)
+        if is_untrusted(message):
+            return _make_source("untrusted", tool_name, call_id, "", message.text)
+        if isinstance(message, ToolResult):  # an error may quote the call
+            return None if message.is_error else TextSource("trusted", tool_name, call_id, "", message.text)
+        is_task = message.role == "user" and self._parent is not None and self._parent.is_tainted
+        return None if is_task else TextSource("user", text=message.text)
 
     def find_known(self, value: object) -> TextSource | None:
         """Return a text of the user, the application or a trusted tool in which a value stands; None without one."""
-        found = self._found.get(value)
+        found = self.found.get(value)
         if found is not None:
             return found
-        self.index()
         if isinstance(value, str) and value.count("@") > 1:
             each = [self._find_one(part) for part in re.split(r"[,;]", value) if part.strip()]
             found = each[0] if each and all(each) else None
         else:
             found = self._find_one(value)
         if found is not None:
-            self._found[value] = found  # for good: no text leaves an index
+            self.found[value] = found  # for good: no text leaves an index
         return found
 
     def _find_one(self, value: object) -> TextSource | None:
-        found = self._known.find(value)
+        found = self.index()._known.find(value)
         return self._parent.find_known(value) if found is None and self._parent is not None else found
 
-    def find_spelling(self, destinations: Sequence[str], texts: Sequence[str]) -> TextSource | None:
+    def find_spelling(self, destinations: Sequence[Any], texts: Sequence[str]) -> TextSource | None:
         """Return an untrusted text that spells out a call: its destinations, and a text that nobody else wrote.
 
         Where a call has no text but its destinations, it is one that names these among other words.
         """
-        rows = [row for text in texts for row in _take_samples(text) if row and not self._has_row(row)]
-        if not texts and destinations:
-            rows = [_split_pieces(destinations[0])]
+        ways = [self._ways.get(each) or self._make_ways(each) for each in destinations]
+        anchors: list[str | float] | None = None
         trust: RunTrust | None = self
-        while trust is not None and rows:
-            trust.index()
-            found = trust._outside.find_spelling(destinations, rows)
-            if found is not None:
-                return found
+        while trust is not None:
+            outside = trust.index()._outside
+            naming = outside.find_naming(ways[0] if ways else None)
+            if naming:
+                anchors = self._list_anchors(ways, texts) if anchors is None else anchors
+                found = outside.find_spelling(naming, ways, anchors)
+                if found is not None:
+                    return found
             trust = trust._parent
         return None
 
-    def _has_row(self, row: Sequence[str]) -> bool:
+    def _make_ways(self, value: object) -> _Ways:
+        return self._ways.setdefault(value, _Ways(value))
+
+    def _list_anchors(self, destinations: Sequence[_Ways], texts: Sequence[str]) -> list[Any]:
+        """Return what of a call is looked for in untrusted texts: pieces of its texts that no trusted text has."""
+        if texts:
+            rows = [_join(sample) for text in texts for sample in _take_samples(text) if sample]
+            return [row for row in rows if not self._has_row(row)]
+        if not destinations:
+            return []
+        first = destinations[0]
+        return [*first.ways[0]] if first.number is None else [first.number]
+
+    def _has_row(self, row: str) -> bool:
         """Return whether pieces stand one after the other in a text that is trusted."""
-        if next(self._known.find_row(row), None) is not None:
+        if self.index()._known.has_row(row):
             return True
         return self._parent is not None and self._parent._has_row(row)
 
     def describe(self, parameter: str, value: object, spelled: TextSource | None = None) -> Origin:
         """Return where a value comes from, for a person; reads all untrusted texts."""
-        self.index()
-        text = str(value)
-        found, parent = self._outside.quote(text), self._parent
-        while found is None and parent is not None:
-            found, parent = parent._outside.quote(text), parent._parent
+        text, found = str(value), None
+        trust: RunTrust | None = self
+        while found is None and trust is not None:
+            found, trust = trust.index()._outside.quote(text), trust._parent
         shown = escape_in_text(text if len(text) <= 4 * _QUOTED else f"{text[: 4 * _QUOTED]}...")
         marks = ["hidden characters"] if any(map(is_hidden, text)) else []
         marks += ["letters of several alphabets that look alike"] if has_mixed_scripts(text) else []
         kind: Literal["untrusted", "dictated"] = "untrusted"
         if spelled is not None:
-            at = max(0, spelled.text.lower().find(text.lower()) - _QUOTED)
-            quote = escape_in_text(shorten_to_line(spelled.text[at:], 3 * _QUOTED))
-            source, kind = spelled, "dictated"
+            (source, quote), kind = _quote_leaf(spelled, text.lower()), "dictated"
         elif found is None:
             return Origin(parameter, shown, "none", marks=tuple(marks))
         else:
@@ -527,34 +790,41 @@ class RunTrust:
         """Note that a call of this run is under way in this context."""
         _open_call.set(_OpenCall(self, _open_call.get()))
 
-    def is_derived(self, ready: Ready[Any], text: str, trust: Trust) -> bool:
+    def is_derived(self, ready: Ready[Any], output: ToolOutput, trust: Trust) -> bool:
         """Return whether an output may say what came from outside: no tool makes that trusted.
 
         In a run that has seen something untrusted, that is so unless all that its call was given is known, and where
         it names what was written in such a run, or at any time by a tool whose outputs come from outside.
         """
-        is_outside, options = trust == "untrusted", ready.registration.options
-        writes = not options.effects.isdisjoint(("write", "run"))
-        if (is_outside and not writes) or not (is_outside or self.is_tainted):
-            return is_outside
+        is_outside = trust == "untrusted"
+        if not is_outside and not self._was_tainted:
+            return False
+        writes = not ready.registration.options.effects.isdisjoint(("write", "run"))
+        if is_outside and not writes:
+            return True
         leaves = [leaf for leaf in list_leaves(_read_given(ready)) if not isinstance(leaf, bool)]
         is_known = not is_outside and all(self.find_known(leaf) for leaf in leaves)
         if not is_known and writes:
-            found = list_destinations(ready.registration, walk_leaves(write_plain_arguments(ready)))
-            paths = [leaf for _, leaf in found if isinstance(leaf, str)]
-            # A command names files among other words, and so may any argument of a tool without labels.
-            is_mixed = "run" in options.effects or (is_outside and options.destinations is None)
-            names = map(_list_file_names, paths) if is_mixed else [[_fold_text(path)] for path in paths]
-            self.written.update({name: None for each in names for name in each})
+            self._note_written(ready, is_outside=is_outside)
         if not is_known or not self.written:
             return not is_known
-        given = " ".join([*[_fold_text(str(leaf)) for leaf in leaves], text.lower()])
+        given = " ".join([*[_fold_text(str(leaf)) for leaf in leaves], output.text.lower()])
         return any(each in given for each in self.written)
+
+    def _note_written(self, ready: Ready[Any], *, is_outside: bool) -> None:
+        """Note the places that a call may have written something untrusted to."""
+        options = ready.registration.options
+        plain = json.loads(ready.registration.arguments.dump_json(ready.arguments, reveal_secrets=True))
+        found = list_destinations(ready.registration, walk_leaves(plain))
+        paths = [leaf for _, leaf in found if isinstance(leaf, str)]
+        # A command names files among other words, and so may any argument of a tool without labels.
+        is_mixed = "run" in options.effects or (is_outside and options.destinations is None)
+        names = map(_list_file_names, paths) if is_mixed else [[_fold_text(path)] for path in paths]
+        self.written.update({name: None for each in names for name in each})
 
     def take_inner(self, ready: Ready[Any], text: str, trust: Trust) -> None:
         """Take the output of a call that was made inside of a call of this run."""
-        self._is_tainted = self._is_tainted or trust == "untrusted"
-        self._add_pending(TextSource(trust, ready.call.name, ready.call.id, "", text))
+        self._add_source(TextSource(trust, ready.call.name, ready.call.id, "", text))
 
 
 def label_output(ready: Ready[Any], output: ToolOutput, trust: Trust, *, is_inner: bool) -> Trust:
@@ -569,11 +839,10 @@ def label_output(ready: Ready[Any], output: ToolOutput, trust: Trust, *, is_inne
     opened = _open_call.get()
     if opened is None:
         return trust
-    text = output.text
-    trust = opened.label(ready, text, trust)
+    trust = opened.label(ready, output, trust)
     if is_inner:
         opened.is_untrusted = opened.is_untrusted or trust == "untrusted"
-        opened.trust.take_inner(ready, text, trust)
+        opened.trust.take_inner(ready, output.text, trust)
     return trust
 
 
@@ -592,40 +861,22 @@ def _fold_text(text: str) -> str:
     return " ".join(_split_pieces(text))
 
 
-def write_plain_arguments(ready: Ready[Any]) -> dict[str, Any]:
-    """Return the arguments of a call as JSON values, secrets as they are."""
-    plain: dict[str, Any] = json.loads(ready.registration.arguments.dump_json(ready.arguments, reveal_secrets=True))
-    return plain
-
-
 def _read_given(ready: Ready[Any]) -> Any:
     """Return the arguments of a call without the defaults that nobody gave."""
     try:
         return json.loads(ready.given)
     except (ValueError, RecursionError):
-        return write_plain_arguments(ready)
-
-
-def _split_text(text: str, *, is_outside: bool) -> Iterator[tuple[str, str]]:
-    """Yield the texts in a result by their paths: those inside of JSON, or the paragraphs of one from outside."""
-    if text[:1] in ("{", "[") and len(text) <= _LONGEST_JSON:
-        try:
-            plain = json.loads(text)
-        except (ValueError, RecursionError):
-            plain = None
-        if plain is not None:
-            leaves = ((path, str(leaf)) for path, leaf in walk_leaves(plain) if not isinstance(leaf, bool))
-            for number, (path, leaf) in enumerate(leaves):
-                if number >= _MOST_INNER:
-                    break
-                for part in _PARAGRAPHS.split(leaf) if is_outside else (leaf,):
-                    yield path, part
-            return
-    for part in _PARAGRAPHS.split(text) if is_outside else (text,):
-        yield "", part
+        return json.loads(ready.registration.arguments.dump_json(ready.arguments, reveal_secrets=True))
 
 
 # one call, as rules see it
+
+
+def _list_given(arguments: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return the leaves of the arguments of a call."""
+    if _LEAF_TYPES.issuperset(map(type, arguments.values())):
+        return [pair for pair in arguments.items() if pair[1] != ""]
+    return list(walk_leaves(arguments))
 
 
 def list_destinations(registration: Registration[Any], arguments: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
@@ -635,20 +886,17 @@ def list_destinations(registration: Registration[Any], arguments: Iterable[tuple
     that spends.
     """
     options = registration.options
-    names = options.destinations
-    return [
-        (path, leaf)
-        for path, leaf in arguments
-        if not isinstance(leaf, bool)
-        and (names is None or _is_under(path, names) or ("spend" in options.effects and isinstance(leaf, (int, float))))
-    ]
+    names, spends = options.destinations, "spend" in options.effects
+    return [(path, leaf) for path, leaf in arguments if _is_destination(path, leaf, names, spends=spends)]
 
 
-def _is_under(path: str, names: Sequence[str]) -> bool:
-    if path in names:
+def _is_destination(path: str, leaf: object, names: Sequence[str] | None, *, spends: bool) -> bool:
+    if leaf is True or leaf is False:
+        return False
+    if names is None or path in names or (spends and not isinstance(leaf, str)):
         return True
     bare = _INDEXES.sub("", path) if "[" in path else path
-    return any(bare == name or bare.startswith(f"{name}.") for name in names)
+    return (bare is not path or "." in path) and any(bare == name or bare.startswith(f"{name}.") for name in names)
 
 
 TrustCondition: TypeAlias = Literal["", "tainted", "unknown_destination"]
@@ -669,9 +917,14 @@ class CallTrust:
 
     Attributes:
         effects: The effects of the tool.
+        is_tainted: True where the model has seen something untrusted.
         has_destinations: False where the tool says that its effects go nowhere in particular.
         asked: The digests of what is asked about.
     """
+
+    __slots__ = (
+        "_read_arguments", "_registration", "_trust", "_unknown", "asked", "effects", "has_destinations", "is_tainted",
+    )  # fmt: skip
 
     def __init__(
         self, trust: RunTrust, registration: Registration[Any], read_arguments: Callable[[], Mapping[str, Any]]
@@ -680,14 +933,11 @@ class CallTrust:
         self._registration = registration
         self._read_arguments = read_arguments
         self._unknown: list[tuple[str, Any, TextSource | None]] | None = None
-        self.effects: frozenset[str] = registration.options.effects
-        self.has_destinations: bool = registration.options.destinations != ()
+        self.is_tainted: bool = trust.is_tainted
+        options = registration.options
+        self.effects: frozenset[str] = options.effects
+        self.has_destinations: bool = options.destinations != ()
         self.asked: list[str] = []
-
-    @cached_property
-    def is_tainted(self) -> bool:
-        """True where the model has seen something untrusted."""
-        return self._trust.is_tainted
 
     @property
     def unknown(self) -> list[tuple[str, Any, TextSource | None]]:
@@ -700,35 +950,47 @@ class CallTrust:
         return self._unknown
 
     def _find_unknown(self) -> list[tuple[str, Any, TextSource | None]]:
-        trust, is_declared = self._trust, self._registration.options.destinations is not None
-        is_tainted = self.is_tainted
-        if not is_declared and not is_tainted:
+        trust, options = self._trust, self._registration.options
+        names, spends = options.destinations, "spend" in options.effects
+        if names is None and not self.is_tainted:
             return []
-        leaves = list(walk_leaves(self._read_arguments()))
-        destinations = self._list_destinations(leaves)
-        unknown: list[tuple[str, Any, TextSource | None]] = [
-            (path, leaf, None) for path, leaf in destinations if not path or not trust.find_known(leaf)
-        ]
-        unknown += [(path, leaf, _SECRET) for path, leaf in leaves if self._is_secret(leaf)]
-        if unknown or not is_tainted:
+        unknown: list[tuple[str, Any, TextSource | None]] = []
+        destinations: list[tuple[str, Any]] = []
+        texts: list[str] = []
+        for path, leaf in _list_given(self._read_arguments()):
+            is_text = isinstance(leaf, str)
+            if _is_destination(path, leaf, names, spends=spends):
+                destinations.append((path, leaf))
+                if leaf not in trust.found and not self._is_known(path, leaf):
+                    unknown.append((path, leaf, None))
+            elif is_text:
+                texts.append(leaf)
+            if is_text and _MAY_BE_SECRET.search(leaf) and self._is_secret(leaf):
+                unknown.append((path, leaf, _SECRET))
+        if not destinations and names is None:  # the call itself, which nobody can have named
+            return [("", self._registration.name, None)]
+        if unknown or not self.is_tainted:
             return unknown
-        texts = [leaf for _, leaf in destinations if isinstance(leaf, str)]
-        rest = [leaf for _, leaf in leaves if isinstance(leaf, str) and leaf not in texts]
-        spelled = trust.find_spelling(texts, rest)
+        spelled = trust.find_spelling([leaf for _, leaf in destinations], texts)
         if spelled is None:
             return []
         path, leaf = destinations[0] if destinations else ("", self._registration.name)
         return [(path, leaf, spelled)]
+
+    def _is_known(self, path: str, leaf: object) -> bool:
+        """Return whether somebody who is trusted named a destination, or a person has approved it."""
+        if self._trust.find_known(leaf) is not None:
+            return True
+        decided = self._trust.decided
+        return bool(decided) and decided.get(_name_destination(path, leaf), False)
 
     def _list_destinations(self, leaves: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
         """Return the values that say where the effects go, by their paths; the call itself where it takes none."""
         found = list_destinations(self._registration, leaves)
         return found or ([("", self._registration.name)] if self._registration.options.destinations is None else [])
 
-    def _is_secret(self, leaf: object) -> bool:
+    def _is_secret(self, leaf: str) -> bool:
         """Return whether an argument has a text in the format of a key that stands in no message of the user."""
-        if not isinstance(leaf, str) or _MAY_BE_SECRET.search(leaf) is None:
-            return False
         from toolkit.redaction import strike_keys  # noqa: PLC0415 - its patterns take milliseconds
 
         if strike_keys(leaf) == leaf:
@@ -743,7 +1005,7 @@ class CallTrust:
             is_whole: True to ask about all destinations, known or not.
         """
         if is_whole or not self.unknown:
-            destinations = self._list_destinations(walk_leaves(self._read_arguments()))
+            destinations = self._list_destinations(_list_given(self._read_arguments()))
             self.asked = [_name_destination(path, leaf) for path, leaf in destinations]
         else:
             self.asked = [

@@ -1,7 +1,8 @@
-"""The output of a tool, and the one total function that turns any Python value into it."""
+"""The output of a tool, and the total function that converts any Python value to it."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import KW_ONLY, replace
 from functools import cache, partial
@@ -33,7 +34,7 @@ class ToolOutput:
         result_as_answer: End the loop with this as the answer. Ignored on an error: a failed tool is never the answer.
         child_loop_id: The id of the loop that ran inside the tool, for an agent.
         unserializable: The values that were converted to text because JSON can't carry them: a path and a type each.
-        trust: ``untrusted`` where this content came from outside; None is the label of the tool.
+        trust: ``untrusted`` for content from outside; None for the label of the tool.
     """
 
     content: str | tuple[ContentBlock, ...]
@@ -58,12 +59,12 @@ class ToolOutput:
 
     @property
     def is_nothing(self) -> bool:
-        """True where the tool returned None."""
+        """True if the tool returned None."""
         return self.content is _NOTHING
 
 
 def to_output(value: object) -> ToolOutput:
-    """Turn whatever a tool returned into a `ToolOutput`; never raises.
+    """Convert the value of a tool to a `ToolOutput`; never raises.
 
     A string is unchanged; None becomes a sentence; content blocks stay blocks; bytes become a file block; everything
     else becomes JSON by Pydantic's rules, with sets sorted and Decimal as a string; bytes are Base64 and NaN is null,
@@ -87,19 +88,19 @@ def to_output(value: object) -> ToolOutput:
 
 
 def is_nothing(content: object) -> bool:
-    """Return whether the content of an output stands for None, also where it was stored and read again."""
+    """Return whether the content of an output, possibly a stored one, stands for None."""
     return content == _NOTHING
 
 
 def is_content(hint: Any) -> bool:
-    """Return whether a return hint means content for a model, and not data."""
+    """Return whether a return hint is content for a model, and not data."""
     if hint in (ToolOutput, *_BLOCKS):
         return True
     return get_origin(hint) in _BLOCK_CONTAINERS and any(map(is_content, get_args(hint)))
 
 
 def plain_text(value: object) -> str | None:
-    """Return the text of a string, or of data that consists only of JSON's own types; else None."""
+    """Return the text of a string, or of data of JSON types only; else None."""
     kind = type(value)
     if kind is str:
         return replace_surrogates(cast("str", value))
@@ -115,21 +116,21 @@ def plain_text(value: object) -> str | None:
         else:
             if "null" not in text:
                 return text
-            is_plain = True  # but a null may be a number that is none
+            is_plain = True  # but null may stand for NaN
     if not is_plain and not _is_plain(value):
         return None
     try:
         text = _exact_dump()(value).decode()
     except (ValueError, TypeError, RecursionError):
         return None
-    if ("N" in text and "NaN" in text) or ("I" in text and "Infinity" in text):  # a letter is found sooner than a word
+    if ("N" in text and "NaN" in text) or ("I" in text and "Infinity" in text):  # a letter is found faster than a word
         return None
     return text
 
 
 @cache
 def _exact_dump() -> Callable[[Any], bytes]:
-    """Return a function that dumps values as JSON, and writes ``NaN`` and ``Infinity`` for numbers that JSON lacks."""
+    """Return a function that dumps values as JSON, with ``NaN`` and ``Infinity``."""
     from pydantic_core import to_json  # noqa: PLC0415 - slow to import where no tool is called
 
     return partial(to_json, inf_nan_mode="constants")
@@ -166,11 +167,9 @@ def copy_details(details: Any) -> Any:
     """Return a copy of plain data that may be changed; the application's own objects are not copied."""
     if type(details) not in (dict, list, set):
         return details
-    import copy  # noqa: PLC0415 - few outputs have details
-
     try:
         return copy.deepcopy(details)
-    except Exception:  # noqa: BLE001 - whatever a value of the application's own does when it is copied
+    except Exception:  # noqa: BLE001 - an object of the application may raise anything
         return details
 
 
@@ -249,9 +248,9 @@ def _write_value(value: object) -> ToolOutput:
 
 
 def _is_plain(value: object) -> bool:
-    """Return whether `value` is made of JSON's own types alone, and does not contain itself.
+    """Return whether `value` consists of JSON types only, and does not contain itself.
 
-    It looks at one whole level of nesting after the other, which needs no Python code for each value.
+    Whole levels of nesting are checked at once, without Python code for each value.
     """
     level: list[object] = get_referents(value)
     for _ in range(_MOST_LEVELS):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from operator import attrgetter
@@ -22,16 +23,16 @@ VendorTool: TypeAlias = Literal["shell", "patch", "editor", "memory", "computer"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolHints:
-    """Hints on a tool for a provider, beyond its schema; those for which its vendor has no place are left out.
+    """Hints on a tool for a provider, beyond its schema; those that a vendor does not support are ignored.
 
     Args:
-        examples: Valid arguments. Where there is no field for them they stand in the description.
-        callers: Its callers: ``model``, and ``code`` that the model has run at the vendor. Empty leaves it to the
-            vendor; where there is no such code the model calls it.
-        eager_arguments: True where its arguments are streamed as they are written, before they are known to be valid.
-        cache_breakpoint: True where the prompt up to this tool is marked for the vendor's cache.
-        shows_output_schema: True where the model is shown `ToolDefinition.output_schema`.
-        deferred: True where the model has to search for it before it sees it.
+        examples: Valid arguments. They are part of the description if the vendor has no field for them.
+        callers: Its callers: ``model``, and ``code`` that the model runs at the vendor. Empty leaves it to the vendor;
+            without such code, the model calls it.
+        eager_arguments: True to stream its arguments as they are written, before they are known to be valid.
+        cache_breakpoint: True to mark the prompt up to this tool for the vendor's cache.
+        shows_output_schema: True to show the model `ToolDefinition.output_schema`.
+        deferred: True if the model has to search for the tool.
         native_as: The kind of vendor tool that it implements. A vendor that has such a tool offers that one, whose
             calls arrive as calls of this tool; others offer this tool as it is.
     """
@@ -47,12 +48,12 @@ class ToolHints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Freeform:
-    """A tool whose only argument is a text that the model writes as it is, with no JSON around it.
+    """A tool whose only argument is a text that the model writes without JSON.
 
     Args:
-        parameter: The name of the argument; empty takes the only one that the tool has.
-        syntax: ``text`` for any, else what `grammar` is written in.
-        grammar: The grammar that the text must follow, in Lark's or a regular expression.
+        parameter: The name of the argument; empty for the only one of the tool.
+        syntax: ``text`` for any text, else the syntax of `grammar`.
+        grammar: The grammar of the text: a grammar of Lark, or a regular expression.
     """
 
     parameter: str = ""
@@ -69,9 +70,9 @@ class ToolDefinition:
         description: The purpose of the tool, and its result.
         parameters: A JSON Schema of type object.
         output_schema: A JSON Schema of its result, if that is structured.
-        strict: True where providers that can should hold the model to `parameters` exactly; None leaves it to them.
-        hints: The hints for a provider beyond that.
-        freeform: Set where the only argument is a text; a provider without such tools takes `parameters`.
+        strict: True to hold the model to `parameters` exactly, if the provider can; None leaves it to the provider.
+        hints: Further hints for a provider.
+        freeform: Set if the only argument is a text; a provider without such tools uses `parameters`.
     """
 
     name: str
@@ -84,12 +85,12 @@ class ToolDefinition:
 
     @property
     def is_deferred(self) -> bool:
-        """True where the model has to search for the tool before it sees it."""
+        """True if the model has to search for the tool."""
         return self.hints is not None and self.hints.deferred
 
 
 def describe_with_hints(definition: ToolDefinition) -> str:
-    """Return the description for a vendor that has no field for examples and grammars: with those in words."""
+    """Return the description with examples and grammars, for a vendor without fields for them."""
     text = definition.description
     if definition.freeform is not None and definition.freeform.grammar:
         form = definition.freeform
@@ -108,7 +109,7 @@ def copy_definition(definition: ToolDefinition) -> ToolDefinition:
 
 
 def without_descriptions(definition: ToolDefinition) -> ToolDefinition:
-    """Return the definition without the words that describe the tool and its parameters."""
+    """Return the definition without descriptions of the tool and its parameters."""
     output_schema = None if definition.output_schema is None else _leave_words_out(definition.output_schema)
     parameters = _leave_words_out(definition.parameters)
     return replace(definition, description="", parameters=parameters, output_schema=output_schema)
@@ -121,11 +122,10 @@ def _leave_words_out(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def openai_strict(definition: ToolDefinition) -> ToolDefinition:
-    """Return the definition with the variant of its schema that OpenAI's strict mode accepts.
+    """Return the definition with its schema for OpenAI's strict mode.
 
-    Every property becomes required, optional ones become nullable, and keywords that the mode does not know
-    are left out; a null for such a property is read as absent. The registry still validates against
-    the whole schema.
+    Every property becomes required, optional ones become nullable, and unsupported keywords are left out; null for such
+    a property means that it is absent. The registry still validates by the whole schema.
 
     Raises:
         SchemaError: No such variant is equivalent; the message names the place and the reason.
@@ -141,7 +141,7 @@ StopReason: TypeAlias = Literal["end_turn", "tool_use", "max_tokens", "stop_sequ
 SAMPLING_OPTIONS = frozenset(
     {"frequency_penalty", "logit_bias", "logprobs", "min_p", "presence_penalty", "top_k", "top_p"}
 )
-"""Settings that vendors name alike and a request passes through as its `options`."""
+"""Settings with common names, which a request passes on in its `options`."""
 
 
 def _make_nothing() -> dict[str, Any]:
@@ -162,7 +162,7 @@ class ResponseFormat:
 
 
 Support: TypeAlias = Literal["native", "emulated", "unused", "refused"]
-"""The way in which a provider takes something: by its vendor's means, by ours, not and in silence, not and in words."""
+"""How a provider supports something: by its vendor, by our emulation, by ignoring it, or not at all (an error)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,25 +175,25 @@ class Capabilities:
         one_call_at_a_time: `ChatRequest.parallel_tool_calls` of False.
         strict_tools: Arguments that are held to their schema.
         answer_schemas: Answers that are held to a schema.
-        images: Images of the user.
-        sound: Sound of the user.
-        files: Files of the user that are no text.
+        images: Images from the user.
+        sound: Sound from the user.
+        files: Files from the user that are not text.
         media_in_results: Images in the results of tools.
-        reasoning_back: Reasoning that goes back with the transcript.
+        reasoning_back: Reasoning that is sent back with the transcript.
         cache_marks: `ToolHints.cache_breakpoint`.
         examples: `ToolHints.examples`.
         output_schemas: `ToolHints.shows_output_schema`.
         eager_arguments: `ToolHints.eager_arguments`.
         code_callers: Calls by code that the model has run at the vendor.
-        freeform_tools: Tools that take a text as it is.
-        shell_tool: A tool with ``native_as="shell"``; emulated means that it is offered as any other.
+        freeform_tools: Tools with a text as their argument.
+        shell_tool: A tool with ``native_as="shell"``; emulated means that it is offered like any other.
         patch_tool: A tool with ``native_as="patch"``.
         editor_tool: A tool with ``native_as="editor"``.
         memory_tool: A tool with ``native_as="memory"``.
         computer_tool: A tool with ``native_as="computer"``.
         browser_tool: A tool with ``native_as="browser"``.
         deferred_tools: Tools that the model searches for.
-        tool_changes: Tools that change in mid-conversation without a loss of the vendor's cache.
+        tool_changes: Tools that change during a conversation without a loss of the vendor's cache.
         compaction: Long transcripts that are shortened: natively by `compact_on_server`, else by a compaction of ours.
         background: Answers that the vendor makes while nobody is connected.
         source: The page of the vendor's documentation.
@@ -230,11 +230,11 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class EarlierTools:
-    """Tools that were offered before others were, in one conversation.
+    """The tools that were offered earlier in a conversation.
 
     Args:
         tools: The tools.
-        until: The number of messages that the transcript had when others were first offered.
+        until: The length of the transcript when other tools were first offered.
     """
 
     tools: Sequence[ToolDefinition]
@@ -246,21 +246,21 @@ class ChatRequest:
     """The content of one request to a model.
 
     Args:
-        messages: The transcript. It may be a live list: read it during the call, store no reference to it.
-        tools: The tools that the model may call. For a loop None means the registry's.
+        messages: The transcript. It may be a live list: read it during the call, and store no reference to it.
+        tools: The tools that the model may call. For a loop, None means those of the registry.
         tool_choice: ``auto``, ``none``, ``required``, or the name of the one tool to call.
         parallel_tool_calls: None leaves it to the provider.
         temperature: None leaves it to the provider.
-        max_tokens: The most that the answer may have.
-        seed: For providers that can repeat themselves.
+        max_tokens: The most tokens of the answer.
+        seed: The seed, for providers that support one.
         stop: Texts at which to stop.
-        response_format: The form that the answer must have.
-        reasoning_effort: How much to think, for models that do.
+        response_format: The required format of the answer.
+        reasoning_effort: The effort of reasoning, for models that reason.
         timeout: Seconds for this request; None leaves it to the client.
-        options: Provider-specific fields, passed through as they are.
-        earlier_tools: The tools of earlier requests of the conversation, the oldest first, where they differ from
-            `tools`. A vendor that takes changes of tools in mid-conversation is sent the changes, so that its cache
-            of the prompt holds; for others it is ignored.
+        options: Provider-specific fields, which are passed on unchanged.
+        earlier_tools: The tools of earlier requests of the conversation, the oldest first, if they differ from `tools`.
+            A vendor that supports changes of tools is sent the changes, so that its cache of the prompt remains valid;
+            others ignore it.
     """
 
     messages: Sequence[Message]
@@ -288,10 +288,10 @@ class Usage:
     Args:
         input_tokens: All tokens that the model read.
         output_tokens: All tokens that the model wrote.
-        reasoning_tokens: Of the output, those that it thought.
-        cache_read_tokens: Of the input, those that came from a cache.
-        cache_write_tokens: Of the input, those that were written to a cache.
-        cost: In dollars, as the provider names it, or as `toolkit.providers.PricedProvider` fills it in.
+        reasoning_tokens: The part of the output that was reasoning.
+        cache_read_tokens: The part of the input that came from a cache.
+        cache_write_tokens: The part of the input that was written to a cache.
+        cost: In dollars, from the provider or from `toolkit.providers.PricedProvider`.
         details: The counts of items with separate prices, by names such as ``input_audio_tokens``,
             ``output_image_tokens``, ``cache_write_1h_tokens`` (parts of the sums above) and ``web_searches``.
     """
@@ -318,7 +318,7 @@ class Usage:
         return Usage.total((self, other))
 
     def __sub__(self, other: Usage) -> Usage:
-        """Return what remains of a sum without an earlier one."""
+        """Return the difference between a sum and an earlier one."""
         optional = {
             name: None if more is None else more - (getattr(other, name) or 0)
             for name, more in zip(_OPTIONAL, _read_optional(self), strict=False)
@@ -336,32 +336,30 @@ class Usage:
     def total(usages: Iterable[Usage]) -> Usage:
         """Return the sum."""
         input_tokens = output_tokens = 0
-        sums: dict[str, Any] = {}
-        details: dict[str, int] = {}
         has_unknown_cost = False
+        others: list[Usage] = []  # with more than these two
         for usage in usages:
             input_tokens += usage.input_tokens
             output_tokens += usage.output_tokens
-            if usage.cost is None and (usage.input_tokens or usage.output_tokens):
-                has_unknown_cost = True
-            is_uncached = usage.cache_read_tokens is usage.cache_write_tokens is None
-            has_no_more = usage.reasoning_tokens is None and usage.cost is None and usage.details is None
-            if is_uncached and has_no_more:
-                continue
-            for name in _OPTIONAL:
-                more = getattr(usage, name)
-                if more is not None:
-                    sums[name] = sums.get(name, 0) + more
-            for name, more in (usage.details or {}).items():
-                details[name] = details.get(name, 0) + more
-        if has_unknown_cost and sums:
-            sums["cost"] = None
-        if not sums and not details:
+            has_unknown_cost = has_unknown_cost or usage.has_unknown_cost
+            if usage.details is not None or _read_optional(usage) != _NO_OPTIONAL:
+                others.append(usage)
+        if not others:
             return _make_usage(input_tokens=input_tokens, output_tokens=output_tokens)
-        return Usage(input_tokens=input_tokens, output_tokens=output_tokens, **sums, details=details or None)
+        sums: dict[str, Any] = {}
+        for name, values in zip(_OPTIONAL, zip(*map(_read_optional, others), strict=True), strict=True):
+            known = [value for value in values if value is not None]
+            sums[name] = sum(known) if known else None
+        if has_unknown_cost:
+            sums["cost"] = None
+        details = Counter[str]()
+        for usage in others:
+            details.update(usage.details or {})
+        return Usage(input_tokens=input_tokens, output_tokens=output_tokens, **sums, details=dict(details) or None)
 
 
 _OPTIONAL = ("reasoning_tokens", "cache_read_tokens", "cache_write_tokens", "cost")
+_NO_OPTIONAL = (None, None, None, None)
 _read_optional = attrgetter(*_OPTIONAL)
 _make_usage = maker_of(Usage)
 
@@ -372,8 +370,8 @@ class UnansweredItem:
 
     Args:
         kind: The provider's name for such items, such as ``computer_call``.
-        id: The id by which an answer names it.
-        name: The tool that it asks for, where it names one.
+        id: The id for an answer.
+        name: The tool that it asks for, if any.
     """
 
     kind: str
@@ -393,7 +391,7 @@ class ChatResponse:
         request_id: The provider's name for the request.
         metadata: Everything else that the provider sent, unchanged.
         unanswered: The items other than calls that require an answer; the message contains them sealed.
-        provider: The name of the provider that answered, where a `FallbackProvider` has chosen it; else empty.
+        provider: The name of the provider that answered, if a `FallbackProvider` has chosen it; else empty.
 
     Raises:
         ConfigurationError: `stop_reason` is none of `StopReason`.
@@ -438,7 +436,7 @@ class ChatResponse:
 
 
 def _is_whole(arguments: str, *, is_last: bool) -> bool:
-    """Return whether arguments are complete; the model itself ended every block that is not the last."""
+    """Return whether arguments are complete; the model has ended every block but the last."""
     if not is_last:
         return arguments.strip() not in ("", "null")
     from pydantic_core import from_json  # noqa: PLC0415 - slow to import, and few replies are cut off
@@ -454,7 +452,7 @@ def callable_tools(request: ChatRequest) -> tuple[ToolDefinition, ...]:
     """Return the tools that a request lets a model call now.
 
     Raises:
-        ConfigurationError: `tool_choice` asks for a tool that is not there.
+        ConfigurationError: `tool_choice` names an unknown tool.
     """
     tools = tuple(request.tools or ())
     match request.tool_choice:

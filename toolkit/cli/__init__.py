@@ -1,5 +1,5 @@
-"""The command `toolkit`: tools from anywhere listed, checked, called, talked with and served, on a terminal or without.
+"""The command `toolkit`: lists, checks, calls and serves tools, and chats with models that have them.
 
-`application` declares the interface and imports Click alone, so that ``--help`` is quick; what a command does is in the
-modules beside it, which are imported when it runs.
+`application` declares the commands and imports only Click, so that ``--help`` is quick; the modules beside it do the
+work and are imported when a command runs.
 """

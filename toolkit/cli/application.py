@@ -1,11 +1,12 @@
-"""The interface: each command with its arguments and options, and the command line as a whole, parsed and run.
+"""The commands with their arguments and options; the command line, parsed and run.
 
-Click alone is imported here, so that ``--help`` is quick; a command imports the module that does its work when it runs.
+Only Click is imported here, so that ``--help`` is quick: a command's work is imported when it runs.
 """
 
 from __future__ import annotations
 
 import ast
+import importlib
 import json
 import logging
 import os
@@ -16,7 +17,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias
 
 import click
 from click.shell_completion import CompletionItem
@@ -39,7 +40,7 @@ SOURCE is one word that says where tools come from:
 \b
 Exit codes: 0 done, 1 failed, 2 wrong command, source or arguments,
 3 not approved, 130 ended by Ctrl-C, 143 by a signal."""
-_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Decorator: TypeAlias = Callable[[Callable[..., int]], Callable[..., int]]
 _OFFERED_KINDS = ("openapi:", "mcp:", "plugin:", "coding")
 _CODING_TOOLS = ("bash", "read_file", "write_file", "edit_file", "list_files", "search")
 _DECORATORS = ("tool", "tool_with_ctx")
@@ -54,6 +55,37 @@ _url_option = click.option(
     "--model-url", "url", default="", metavar="URL", help="The address of a server that is compatible with it."
 )
 _yes_option = click.option("--yes", "-y", "is_approved", is_flag=True, help="Approve all calls without asking.")
+_context_option = click.option(
+    "--ctx",
+    "context",
+    default="",
+    metavar="MODULE:NAME",
+    help="The function that makes the context of the tools, as in app:make_context or app.py:make_context: it has no "
+    "parameters, and is sync, async or a context manager.",
+)
+_place_option = click.option(
+    "--log",
+    default="runs",
+    show_default=True,
+    envvar="TOOLKIT_DATABASE",
+    show_envvar=True,
+    metavar="PLACE",
+    help="Where the runs are: a folder, an SQLite file, or the URL of a database of durable runs.",
+)
+_run_argument = click.argument("run", default="", metavar="[RUN]")
+_encryption_option = click.option(
+    "--encryption", metavar="NAME", default="", help="An `Encryption` of durable runs, as in app:encryption."
+)
+_OUTPUT_OPTIONS = (
+    click.option(
+        "--output",
+        "-o",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        help="The form of standard output: text for people, or JSON for programs.",
+    ),
+    click.option("--traceback", is_flag=True, expose_value=False, help="Show the traceback of an error, too."),
+)
 _SOURCE_OPTIONS = (
     click.option(
         "--timeout",
@@ -61,14 +93,10 @@ _SOURCE_OPTIONS = (
         default=30.0,
         show_default=True,
         metavar="SECONDS",
-        help="How long a source may take to open, and an OpenAPI server to answer.",
+        help="The time limit to open a source or make the context, and of an OpenAPI server.",
     ),
     click.option(
-        "--env",
-        "variables",
-        multiple=True,
-        metavar="NAME",
-        help="Give a program this variable of the environment; may be repeated.",
+        "--env", "variables", multiple=True, metavar="NAME", help="Pass this environment variable on; may be repeated."
     ),
     click.option(
         "--token-env",
@@ -86,27 +114,7 @@ _SOURCE_OPTIONS = (
         metavar="FILE",
         help="Leave out tools of servers and plugins that differ from what this file pins; see `toolkit pin`.",
     ),
-)
-_context_option = click.option(
-    "--ctx",
-    "context",
-    default="",
-    metavar="MODULE:NAME",
-    help="What makes the context that tools need: a function without parameters, sync, async or a context manager, as "
-    "in app:make_context or app.py:make_context.",
-)
-_place_option = click.option(
-    "--log",
-    default="runs",
-    show_default=True,
-    envvar="TOOLKIT_DATABASE",
-    show_envvar=True,
-    metavar="PLACE",
-    help="Where the runs are: a folder, an SQLite file, or the URL of a database of durable runs.",
-)
-_run_argument = click.argument("run", default="", metavar="[RUN]")
-_encryption_option = click.option(
-    "--encryption", metavar="NAME", default="", help="An `Encryption` of durable runs, as in app:encryption."
+    *_OUTPUT_OPTIONS,
 )
 
 
@@ -156,7 +164,7 @@ class _NoteHandler(logging.Handler):
         self.setFormatter(logging.Formatter("%(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        # The result of a tool that crashed says the same.
+        # A traceback is of a tool that crashed, whose result has the same message.
         if record.name.partition(".")[0] in _SILENT or (record.exc_info and not self._with_tracebacks):
             return
         from toolkit.foreign_text import strip_hidden
@@ -165,31 +173,8 @@ class _NoteHandler(logging.Handler):
         click.secho(text if self._with_tracebacks else " ".join(text.split()), err=True, dim=True)
 
 
-def _output_options(function: _Function) -> _Function:
-    """Give a command the options for its output and its errors."""
-    traceback = click.option(
-        "--traceback", is_flag=True, expose_value=False, help="Show the traceback of an error, too."
-    )
-    output = click.option(
-        "--output",
-        "-o",
-        type=click.Choice(["text", "json"]),
-        default="text",
-        help="The form of standard output: text for people, or JSON for programs.",
-    )
-    return output(traceback(function))
-
-
-def _source_options(function: _Function) -> _Function:
-    """Give a command the options with which sources are opened, and those for its output."""
-    function = _output_options(function)
-    for option in reversed(_SOURCE_OPTIONS):
-        function = option(function)
-    return function
-
-
 def _complete_source(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001 - as Click calls it
-    """Return the kinds of sources and the files that the word may become."""
+    """Return the kinds of sources and the files that complete the word."""
     kinds = [CompletionItem(kind) for kind in _OFFERED_KINDS if kind.startswith(incomplete)]
     kind, colon, rest = incomplete.partition(":")
     if colon and kind == "openapi":
@@ -198,7 +183,7 @@ def _complete_source(ctx: click.Context, parameter: click.Parameter, incomplete:
 
 
 def _complete_tool(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001 - as Click calls it
-    """Return the names of tools that are cheaply known: those of a Python file, which is read and not run."""
+    """Return the names of tools that need no import: those of a Python file, which is parsed and not run."""
     source = str(ctx.params.get("source") or "")
     is_coding = source.partition(":")[0] == "coding"
     names = _CODING_TOOLS if is_coding else _find_decorated(source.partition(".py")[0] + ".py")
@@ -218,7 +203,7 @@ def _find_decorated(file: str) -> list[str]:
 
 
 def _read_tool_names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
-    """Return the name of the tool that a function becomes, or nothing."""
+    """Return the name of the tool that a function is decorated as, in a list; an empty list if it is none."""
     for decorator in function.decorator_list:
         call = decorator if isinstance(decorator, ast.Call) else None
         called = call.func if call is not None else decorator
@@ -230,7 +215,7 @@ def _read_tool_names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[s
 
 
 class _Time(click.ParamType[float]):
-    """A time as seconds since 1970: ISO 8601, or how long ago it was."""
+    """A time in seconds since 1970, given as ISO 8601 or as a duration before now."""
 
     name = "time"
 
@@ -245,7 +230,7 @@ class _Time(click.ParamType[float]):
 
 
 def _read_metadata(ctx: click.Context, parameter: click.Parameter, pairs: Sequence[str]) -> dict[str, Any]:
-    """Return pairs of a name and a JSON value, or a text where it is none."""
+    """Return the pairs as a dict; a value that is no JSON is a text."""
     found: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -277,395 +262,353 @@ _FILTER_OPTIONS = (
 )
 
 
-def _filter_options(function: _Function) -> _Function:
-    """Give a command the filters of durable runs."""
-    for option in reversed(_FILTER_OPTIONS):
-        function = option(function)
-    return function
-
-
 _source_argument = click.argument("source", shell_complete=_complete_source)
 _sources_argument = click.argument(
     "sources", nargs=-1, required=True, metavar="SOURCE...", shell_complete=_complete_source
 )
-_tool_argument = click.argument("name", shell_complete=_complete_tool)
 
 
 @click.group(context_settings=_CONTEXT, epilog=_EPILOG)
 @click.version_option(package_name="toolkit-sdk", message="toolkit %(version)s", help="Show the version.")
 def command_line() -> None:
-    """Tools for language models, from anywhere: list, check, call, talk with and serve them."""
-
-
-@command_line.command("tools")
-@_source_argument
-@click.argument("name", required=False)
-@_source_options
-def list_command(**options: Any) -> int:
-    """List the tools of SOURCE, or show the schema of one."""
-    from toolkit.cli.tool_commands import list_tools
-
-    return list_tools(**options)
-
-
-@command_line.command("lint")
-@_source_argument
-@_source_options
-def lint_command(**options: Any) -> int:
-    """Report what is legal about the tools of SOURCE and still makes models fail.
-
-    In a package, all modules are checked. The exit code is 1 if there is anything to report.
-    """
-    from toolkit.cli.tool_commands import lint_tools
-
-    return lint_tools(**options)
-
-
-@command_line.command("pin")
-@_sources_argument
-@click.option("--accept", is_flag=True, help="Pin what has changed, too.")
-@_source_options
-def pin_command(**options: Any) -> int:
-    """Pin the tools of each SOURCE, an MCP server or a plugin, and show what has changed since.
-
-    The file is toolkit.lock unless --lock names another. The exit code is 1 if something has changed and is not
-    accepted.
-    """
-    from toolkit.cli.tool_commands import pin_tools
-
-    return pin_tools(**options)
-
-
-@command_line.command("call")
-@_source_argument
-@_tool_argument
-@click.argument("pairs", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--json", "text", metavar="OBJECT", help="All arguments as a JSON object; '-' reads standard input.")
-@_yes_option
-@_log_option
-@_context_option
-@_source_options
-def call_command(**options: Any) -> int:
-    """Call the tool NAME of SOURCE.
-
-    A VALUE is text where the tool takes text, else JSON; a KEY that is repeated makes a list.
-    """
-    from toolkit.cli.tool_commands import call_once
-
-    return call_once(**options)
-
-
-@command_line.command("serve")
-@_sources_argument
-@click.option(
-    "--mcp", "transport", type=click.Choice(["stdio", "http"]), default="stdio", show_default=True, help="How."
-)
-@click.option(
-    "--host",
-    default="127.0.0.1",
-    show_default=True,
-    help="Where to listen; other than loopback requires --bearer-env and --allow-host.",
-)
-@click.option("--port", type=_PORT, default=8000, show_default=True, help="0 takes a free one.")
-@click.option(
-    "--bearer-env",
-    "bearer_variable",
-    default="",
-    metavar="NAME",
-    help="The variable that holds the token which clients must have.",
-)
-@click.option(
-    "--allow-host",
-    "allowed_hosts",
-    multiple=True,
-    metavar="NAME",
-    help="A name, besides loopback, under which it is reached; may be repeated.",
-)
-@click.option(
-    "--acp", "model", default="", metavar="MODEL", help="Be an editor's agent, with this model and the tools."
-)
-@click.option("--sessions", type=_FILE_PATH, help="With --acp: the database of sessions, which editors load again.")
-@_context_option
-@_source_options
-def serve_command(host: str, port: int, **options: Any) -> int:
-    """Serve the tools of each SOURCE as an MCP server, or with --acp as the agent of an editor."""
-    from toolkit.cli.tool_commands import serve_tools
-
-    return serve_tools(address=(host, port), **options)
-
-
-@command_line.command("chat")
-@_sources_argument
-@click.option(
-    "--model",
-    "-m",
-    required=True,
-    envvar="TOOLKIT_CHAT_MODEL",
-    show_envvar=True,
-    help="Such as openai:gpt-5-mini, anthropic:..., google:..., local: (offline, without a key), or FILE.py:NAME.",
-)
-@_url_option
-@click.option("--prompt", "-p", default="", help="Ask this one question, and end.")
-@click.option("--system", "instructions", default="", metavar="TEXT", help="Instructions for the model.")
-@click.option(
-    "--ask",
-    "asking",
-    type=click.Choice(["auto", "needed", "writes", "all"]),
-    default="auto",
-    help="The calls that you are asked about: those whose tools require it (needed), also those of tools that do not "
-    "only read (writes), or all. auto is 'needed' for your own Python, and 'writes' for tools from elsewhere.",
-)
-@_yes_option
-@click.option("--continue", "transcript", type=_FILE_PATH, help="Continue from a file that /save wrote.")
-@click.option("--record", "cassette", type=_FILE_PATH, help="Record the exchanges with the model, for `runs replay`.")
-@click.option("--web", "is_web", is_flag=True, help="Serve a page to chat on, on loopback, and print its link.")
-@click.option("--port", type=_PORT, default=0, help="Where --web listens; 0 takes a free port.")
-@_log_option
-@_context_option
-@_source_options
-def chat_command(**options: Any) -> int:
-    """Talk with a model that has the tools of each SOURCE.
-
-    Without a terminal, the one question comes from --prompt or standard input, and what needs approval is refused.
-    """
-    from toolkit.cli.chatting import chat_with_model
-
-    return chat_with_model(**options)
-
-
-@command_line.command("eval")
-@_sources_argument
-@click.option("--tasks", type=_FILE_PATH, required=True, metavar="FILE.yaml", help="The tasks.")
-@click.option("--model", "-m", "models", multiple=True, required=True, help="The model; may be repeated.")
-@_url_option
-@click.option(
-    "--way",
-    "ways",
-    multiple=True,
-    type=click.Choice(["native", "text", "guided"]),
-    help="How it is asked: by its own tool calls, by calls written as text, or guided by small steps; may be repeated. "
-    "Without it a model is asked as `toolkit chat` asks it.",
-)
-@click.option("--against", default="", metavar="NAME", help="The model or way that the others are compared with.")
-@click.option("--per-class", type=click.IntRange(1), help="Only the first tasks of each class, that many.")
-@click.option(
-    "--results", type=_FILE_PATH, metavar="FILE.jsonl", help="Store outcomes there, and run only what is missing."
-)
-@click.option(
-    "--run-tools",
-    "runs_tools",
-    is_flag=True,
-    help="Run the tools; otherwise each call is answered with what the task says it returns.",
-)
-@click.option("--max-tokens", type=click.IntRange(1), default=256, show_default=True, help="The most of a reply.")
-@click.option("--max-turns", type=click.IntRange(1), default=5, show_default=True, help="The most turns of a task.")
-@click.option(
-    "--task-timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    default=120.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="The longest that a task may take.",
-)
-@click.option("--own-temperature", is_flag=True, help="Leave temperature and seed to the model: some accept no others.")
-@_context_option
-@_source_options
-def eval_command(
-    runs_tools: bool, max_tokens: int, max_turns: int, task_timeout: float, own_temperature: bool, **options: Any
-) -> int:
-    """Measure how well models call the tools of each SOURCE.
-
-    Each task is run with each model in each way. The figures have intervals, and differences are paired by task. With
-    --results an interrupted run continues where it stopped.
-    """
-    from toolkit.cli.chatting import evaluate_tools
-
-    trial = {"runs_tools": runs_tools, "max_tokens": max_tokens, "max_turns": max_turns, "timeout": task_timeout}
-    fixed = {"temperature": None, "seed": None} if own_temperature else {"temperature": 0, "seed": 1}
-    return evaluate_tools(trial={**trial, **fixed}, **options)
-
-
-@command_line.command("doctor")
-@click.option("--model", "-m", "models", multiple=True, help="Ask this model for a word, too; may be repeated.")
-@_url_option
-@click.option("--probe", "is_probing", is_flag=True, help="Try with each --model in which ways it can call tools.")
-@_output_options
-def doctor_command(**options: Any) -> int:
-    """Check which extras, keys, programs and engines work, and how models are best asked for calls."""
-    from toolkit.cli.tool_commands import examine_installation
-
-    return examine_installation(**options)
-
-
-@command_line.command("demo")
-@_output_options
-def demo_command(output: Any) -> int:
-    """Have a model on this machine call functions: offline, without a key."""
-    from toolkit.cli.demo import run_demo
-    from toolkit.cli.screen import Screen
-
-    return run_demo(Screen(output).document if output == "json" else None)
-
-
-@command_line.command("worker")
-@click.argument("words", nargs=-1, required=True, metavar="LOOP...")
-@click.option(
-    "--database",
-    required=True,
-    envvar="TOOLKIT_DATABASE",
-    metavar="URL",
-    help="Where the runs are: sqlite:///runs.db, or postgresql://... for many machines. Also TOOLKIT_DATABASE.",
-)
-@click.option(
-    "--concurrency", type=click.IntRange(1), default=100, show_default=True, help="Runs of each loop that move at once."
-)
-@click.option(
-    "--lease",
-    type=click.FloatRange(min=0.1),
-    default=10.0,
-    show_default=True,
-    help="Seconds without a sign after which a worker counts as dead.",
-)
-@click.option(
-    "--grace", type=_SECONDS, default=10.0, show_default=True, help="Seconds that runs have to come to rest at the end."
-)
-@click.option("--keep-days", type=_SECONDS, default=None, help="Delete runs that ended so many days ago.")
-@_encryption_option
-@_output_options
-def worker_command(**options: Any) -> int:
-    """Move durable runs of each LOOP until SIGTERM or Ctrl-C.
-
-    LOOP is what durable_loop returned, as in app:support or app.py:support; app alone means all in it.
-    """
-    from toolkit.cli.run_commands import run_worker
-
-    return run_worker(**options)
+    """List, check, call and serve tools for language models, and chat with a model that has them."""
 
 
 @command_line.group("runs")
 def runs_group() -> None:
-    """List, show, view, export and replay logged runs; decide on, cancel, retry and delete durable ones.
+    """Show logged runs, and manage durable ones.
 
-    RUN is the beginning of the id of a run; without it, the newest is meant.
+    RUN is the beginning of the id of a run; the default is the newest one.
     """
 
 
-@runs_group.command("list")
-@_place_option
-@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many, the newest first.")
-@click.option("--after", metavar="RUN", help="Only those behind this durable run, the last one of the page before.")
-@_filter_options
-@_encryption_option
-@_output_options
-def list_runs_command(**options: Any) -> int:
-    """List the runs, the newest first; durable runs also by filters, and how many are in each state."""
-    from toolkit.cli.run_commands import list_runs
+def _add_command(name: str, work: str, text: str, *parts: _Decorator, **fixed: Any) -> None:
+    """Add a command.
 
-    return list_runs(**options)
+    Args:
+        name: Its name; of one of the group ``runs``, behind that word.
+        work: The function that does its work, as module:function; it is imported when the command runs.
+        text: Its help.
+        parts: Its arguments and options, in the order of its help.
+        fixed: Further arguments of the function.
+    """
+    module, _, function = work.partition(":")
 
+    def run(**options: Any) -> int:
+        code: int = getattr(importlib.import_module(f"toolkit.cli.{module}"), function)(**fixed, **options)
+        return code
 
-@runs_group.command("show")
-@_run_argument
-@_place_option
-@_encryption_option
-@_output_options
-def show_run_command(**options: Any) -> int:
-    """Show the steps of a run."""
-    from toolkit.cli.run_commands import show_run
-
-    return show_run(**options)
+    for part in reversed(parts):
+        run = part(run)
+    group = runs_group if name.startswith("runs ") else command_line
+    group.command(name.removeprefix("runs "), help=text)(run)
 
 
-@runs_group.command("export")
-@_run_argument
-@_place_option
-@click.option(
-    "--as",
-    "form",
-    type=click.Choice(["lines", "markdown", "test"]),
-    default="lines",
-    show_default=True,
-    help="JSON lines, a page to read, or a test that plays the run again.",
+_add_command(
+    "tools",
+    "tool_commands:list_tools",
+    "List the tools of SOURCE, or show one of them.",
+    _source_argument,
+    click.argument("name", required=False),
+    *_SOURCE_OPTIONS,
 )
-@_output_options
-def export_run_command(**options: Any) -> int:
-    """Write a run to standard output, for other programs, people or pytest."""
-    from toolkit.cli.run_commands import write_export
+_add_command(
+    "lint",
+    "tool_commands:lint_tools",
+    """Report problems of the tools of SOURCE.
 
-    return write_export(**options)
+    They are legal, and still make models fail. In a package, all modules are checked. The exit code is 1 if there are
+    any.""",
+    _source_argument,
+    *_SOURCE_OPTIONS,
+)
+_add_command(
+    "pin",
+    "tool_commands:pin_tools",
+    """Pin the tools of SOURCE, show changes.
+
+    SOURCE is an MCP server or a plugin. The file is toolkit.lock unless --lock names another. The exit code is 1 if
+    something has changed since the tools were pinned and is not accepted.""",
+    _sources_argument,
+    click.option("--accept", is_flag=True, help="Pin what has changed, too."),
+    *_SOURCE_OPTIONS,
+)
+_add_command(
+    "call",
+    "tool_commands:call_once",
+    """Call the tool NAME of SOURCE.
+
+    A VALUE is text where the tool takes text, else JSON; a KEY that is repeated makes a list.""",
+    _source_argument,
+    click.argument("name", shell_complete=_complete_tool),
+    click.argument("pairs", nargs=-1, metavar="[KEY=VALUE]..."),
+    click.option("--json", "text", metavar="OBJECT", help="All arguments as a JSON object; '-' reads standard input."),
+    _yes_option,
+    _log_option,
+    _context_option,
+    *_SOURCE_OPTIONS,
+)
+_add_command(
+    "serve",
+    "tool_commands:serve_tools",
+    "Serve the tools of SOURCE, by MCP or ACP.\n\nAs an MCP server, or with --acp as the agent of an editor.",
+    _sources_argument,
+    click.option(
+        "--mcp", "transport", type=click.Choice(["stdio", "http"]), default="stdio", show_default=True, help="How."
+    ),
+    click.option(
+        "--host",
+        default="127.0.0.1",
+        show_default=True,
+        help="Where to listen; other than loopback requires --bearer-env and --allow-host.",
+    ),
+    click.option("--port", type=_PORT, default=8000, show_default=True, help="0 takes a free one."),
+    click.option(
+        "--bearer-env",
+        "bearer_variable",
+        default="",
+        metavar="NAME",
+        help="The variable that holds the token which clients must send.",
+    ),
+    click.option(
+        "--allow-host",
+        "allowed_hosts",
+        multiple=True,
+        metavar="NAME",
+        help="A host name of the server besides loopback; may be repeated.",
+    ),
+    click.option(
+        "--acp", "model", default="", metavar="MODEL", help="Be an editor's agent, with this model and the tools."
+    ),
+    click.option("--sessions", type=_FILE_PATH, help="With --acp: the database of sessions, which editors load again."),
+    _context_option,
+    *_SOURCE_OPTIONS,
+)
+_add_command(
+    "chat",
+    "chatting:chat_with_model",
+    """Chat with a model that has the tools.
+
+    Without a terminal, the one question comes from --prompt or standard input, and what needs approval is refused.""",
+    _sources_argument,
+    click.option(
+        "--model",
+        "-m",
+        required=True,
+        envvar="TOOLKIT_CHAT_MODEL",
+        show_envvar=True,
+        help="Such as openai:gpt-5-mini, anthropic:..., google:..., local: (offline, without a key), or FILE.py:NAME.",
+    ),
+    _url_option,
+    click.option("--prompt", "-p", default="", help="Ask this one question, and end."),
+    click.option("--system", "instructions", default="", metavar="TEXT", help="Instructions for the model."),
+    click.option(
+        "--ask",
+        "asking",
+        type=click.Choice(["auto", "needed", "writes", "all"]),
+        default="auto",
+        help="The calls that you are asked about: those whose tools require it (needed), also those of tools that do "
+        "not only read (writes), or all. auto is 'needed' for your own Python, and 'writes' for tools from elsewhere.",
+    ),
+    _yes_option,
+    click.option("--continue", "transcript", type=_FILE_PATH, help="Continue from a file that /save wrote."),
+    click.option("--record", "cassette", type=_FILE_PATH, help="Record the exchanges with the model, for runs replay."),
+    click.option("--web", "is_web", is_flag=True, help="Serve a page to chat on, on loopback, and print its link."),
+    click.option("--port", type=_PORT, default=0, help="Where --web listens; 0 takes a free port."),
+    _log_option,
+    _context_option,
+    *_SOURCE_OPTIONS,
+)
+_add_command(
+    "eval",
+    "chatting:evaluate_tools",
+    """Measure how well models call the tools.
+
+    Each task is run with each model in each way. The figures have intervals, and differences are paired by task. With
+    --results an interrupted run continues where it stopped.""",
+    _sources_argument,
+    click.option("--tasks", type=_FILE_PATH, required=True, metavar="FILE.yaml", help="The tasks."),
+    click.option("--model", "-m", "models", multiple=True, required=True, help="The model; may be repeated."),
+    _url_option,
+    click.option(
+        "--way",
+        "ways",
+        multiple=True,
+        type=click.Choice(["native", "text", "guided"]),
+        help="How it is asked: by its own tool calls, by calls written as text, or guided by small steps; may be "
+        "repeated. Without it a model is asked as `toolkit chat` asks it.",
+    ),
+    click.option("--against", default="", metavar="NAME", help="The model or way that the others are compared with."),
+    click.option("--per-class", type=click.IntRange(1), help="Only the first tasks of each class, that many."),
+    click.option(
+        "--results", type=_FILE_PATH, metavar="FILE.jsonl", help="Store outcomes there, and run only what is missing."
+    ),
+    click.option(
+        "--run-tools",
+        "runs_tools",
+        is_flag=True,
+        help="Run the tools; otherwise each call is answered with what the task says it returns.",
+    ),
+    click.option("--max-tokens", type=click.IntRange(1), default=256, show_default=True, help="The most of a reply."),
+    click.option("--max-turns", type=click.IntRange(1), default=5, show_default=True, help="The most turns of a task."),
+    click.option(
+        "--task-timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        default=120.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="The longest that a task may take.",
+    ),
+    click.option(
+        "--own-temperature", is_flag=True, help="Leave temperature and seed to the model: some accept no others."
+    ),
+    _context_option,
+    *_SOURCE_OPTIONS,
+)
+_add_command(
+    "doctor",
+    "tool_commands:examine_installation",
+    "Check extras, keys, programs and models.\n\nOf models it also says how they are best asked for calls.",
+    click.option("--model", "-m", "models", multiple=True, help="Ask this model for a word, too; may be repeated."),
+    _url_option,
+    click.option("--probe", "is_probing", is_flag=True, help="Try with each --model in which ways it can call tools."),
+    *_OUTPUT_OPTIONS,
+)
+_add_command(
+    "demo",
+    "demo:run_demo",
+    "Let a local model call functions.\n\nIt runs offline, on this machine, without a key.",
+    *_OUTPUT_OPTIONS,
+)
+_add_command(
+    "worker",
+    "run_commands:run_worker",
+    """Execute durable runs of each LOOP.
+
+    It runs until SIGTERM or Ctrl-C. LOOP is what durable_loop returned, as in app:support or app.py:support; app alone
+    means all in it.""",
+    click.argument("words", nargs=-1, required=True, metavar="LOOP..."),
+    click.option(
+        "--database",
+        required=True,
+        envvar="TOOLKIT_DATABASE",
+        show_envvar=True,
+        metavar="URL",
+        help="Where the runs are: sqlite:///runs.db, or postgresql://... for many machines.",
+    ),
+    click.option(
+        "--concurrency", type=click.IntRange(1), default=100, show_default=True, help="Concurrent runs of each loop."
+    ),
+    click.option(
+        "--lease",
+        type=click.FloatRange(min=0.1),
+        default=10.0,
+        show_default=True,
+        help="Seconds without a heartbeat after which a worker counts as dead.",
+    ),
+    click.option(
+        "--grace", type=_SECONDS, default=10.0, show_default=True, help="Seconds for runs to come to rest at the end."
+    ),
+    click.option("--keep-days", type=_SECONDS, help="Delete runs that ended so many days ago."),
+    _encryption_option,
+    *_OUTPUT_OPTIONS,
+)
 
 
-@runs_group.command("view")
-@_place_option
-@click.option("--port", type=_PORT, default=0, help="Where to listen on loopback; 0 takes a free port.")
-@_output_options
-def view_runs_command(**options: Any) -> int:
-    """Show the runs on a page in the browser, also while they go on; nothing leaves this machine."""
-    from toolkit.cli.run_commands import view_runs
-
-    return view_runs(**options)
-
-
-@runs_group.command("decide")
-@click.argument("run")
-@click.argument("call_id", metavar="CALL")
-@click.argument("answer", type=click.Choice(["approve", "deny", "modify", "abort"]))
-@click.option("--reason", default="", help="For the model, where it is denied or aborted.")
-@click.option("--arguments", default="", metavar="JSON", help="The new arguments, for `modify`.")
-@_place_option
-@_encryption_option
-@_yes_option
-@_output_options
-def decide_command(**options: Any) -> int:
-    """Decide on a CALL of a durable RUN that waits; its arguments are shown first."""
-    from toolkit.cli.run_commands import decide_call
-
-    return decide_call(**options)
-
-
-def _add_change(change: str, help_text: str, *, has_reason: bool = False) -> None:
-    """Add a command that changes durable runs, named or filtered."""
-
-    def command(**options: Any) -> int:
-        from toolkit.cli.run_commands import change_runs
-
-        return change_runs(change, **options)
-
-    for option in (_output_options, _yes_option, _encryption_option, _place_option, _filter_options):
-        command = option(command)
-    if has_reason:
-        command = click.option("--reason", default="", help="For their transcripts.")(command)
-    command = click.argument("run_ids", nargs=-1, metavar="[RUN]...")(command)
-    runs_group.command(change, help=help_text)(command)
-
-
-_add_change("cancel", "Cancel durable runs: those named, or all of the filters that have not ended.", has_reason=True)
-_add_change("retry", "Retry durable runs that failed or were cancelled: those named, or all of the filters.")
-_add_change("delete", "Delete durable runs at rest: those named, or all of the filters that have ended.")
-
-
-@runs_group.command("migrate")
-@_place_option
-@_encryption_option
-@_output_options
-def migrate_command(**options: Any) -> int:
-    """Migrate the tables of durable runs to this release, as its first worker does."""
-    from toolkit.cli.run_commands import migrate_tables
-
-    return migrate_tables(**options)
-
-
-@runs_group.command("replay")
-@click.argument("cassette", type=_FILE_PATH)
-@click.option("--tools", "sources", multiple=True, metavar="SOURCE", help="Ask again, with these tools.")
-@_yes_option
-@_source_options
-def replay_command(**options: Any) -> int:
+_add_command(
+    "runs list",
+    "run_commands:list_runs",
+    "List the runs, the newest first.\n\nOf durable runs those of the filters, and how many are in each state.",
+    _place_option,
+    click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many."),
+    click.option("--after", metavar="RUN", help="Only durable runs behind this one, the last of the page before."),
+    *_FILTER_OPTIONS,
+    _encryption_option,
+    *_OUTPUT_OPTIONS,
+)
+_add_command(
+    "runs show",
+    "run_commands:show_run",
+    "Show the steps of a run.",
+    _run_argument,
+    _place_option,
+    _encryption_option,
+    *_OUTPUT_OPTIONS,
+)
+_add_command(
+    "runs export",
+    "run_commands:write_export",
+    "Write a run to standard output.\n\nFor other programs, people or pytest.",
+    _run_argument,
+    _place_option,
+    click.option(
+        "--as",
+        "form",
+        type=click.Choice(["lines", "markdown", "test"]),
+        default="lines",
+        show_default=True,
+        help="JSON lines, a page to read, or a test that replays the run.",
+    ),
+    *_OUTPUT_OPTIONS,
+)
+_add_command(
+    "runs view",
+    "run_commands:view_runs",
+    "Show the runs on a page in the browser.\n\nActive ones, too; nothing leaves this machine.",
+    _place_option,
+    click.option("--port", type=_PORT, default=0, help="Where to listen on loopback; 0 takes a free port."),
+    *_OUTPUT_OPTIONS,
+)
+_add_command(
+    "runs decide",
+    "run_commands:decide_call",
+    "Decide on a CALL of a durable RUN.\n\nIts arguments are shown first.",
+    click.argument("run"),
+    click.argument("call_id", metavar="CALL"),
+    click.argument("answer", type=click.Choice(["approve", "deny", "modify", "abort"])),
+    click.option("--reason", default="", help="For the model, where it is denied or aborted."),
+    click.option("--arguments", default="", metavar="JSON", help="The new arguments, for `modify`."),
+    _place_option,
+    _encryption_option,
+    _yes_option,
+    *_OUTPUT_OPTIONS,
+)
+_reason_option = click.option("--reason", default="", help="For their transcripts.")
+for _change, _text, _more in (
+    ("cancel", "Cancel durable runs.\n\nThose named, or all of the filters that have not ended.", (_reason_option,)),
+    ("retry", "Retry durable runs.\n\nThose named, or all of the filters, that failed or were cancelled.", ()),
+    ("delete", "Delete durable runs.\n\nThose named, which are at rest, or all of the filters that have ended.", ()),
+):
+    _add_command(
+        f"runs {_change}",
+        "run_commands:change_runs",
+        _text,
+        click.argument("run_ids", nargs=-1, metavar="[RUN]..."),
+        *_more,
+        *_FILTER_OPTIONS,
+        _place_option,
+        _encryption_option,
+        _yes_option,
+        *_OUTPUT_OPTIONS,
+        change=_change,
+    )
+_add_command(
+    "runs migrate",
+    "run_commands:migrate_tables",
+    "Migrate the tables of durable runs.\n\nTo this release, as its first worker does.",
+    _place_option,
+    _encryption_option,
+    *_OUTPUT_OPTIONS,
+)
+_add_command(
+    "runs replay",
+    "chatting:replay_cassette",
     """Show what `chat --record` recorded in CASSETTE.
 
     With --tools the same questions are asked again, offline: the recorded model answers, the tools run for real, and
-    the exit code is 1 if the run differs.
-    """
-    from toolkit.cli.chatting import replay_cassette
-
-    return replay_cassette(**options)
+    the exit code is 1 if the run differs.""",
+    click.argument("cassette", type=_FILE_PATH),
+    click.option("--tools", "sources", multiple=True, metavar="SOURCE", help="Ask again, with these tools."),
+    _yes_option,
+    *_SOURCE_OPTIONS,
+)

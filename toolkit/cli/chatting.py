@@ -1,11 +1,11 @@
-"""The commands that ask models: ``chat``, ``runs replay`` and ``eval``."""
+"""The commands that use models: ``chat``, ``runs replay`` and ``eval``."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager, redirect_stdout
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -84,9 +84,9 @@ _THREAD = "chat"
 _LONGEST_LINE_SHOWN = 400
 _SLASH_COMMANDS = {
     "/tools": "list the tools",
-    "/usage": "show what the conversation cost so far",
+    "/usage": "show the tokens and cost so far",
     "/save FILE": "write the transcript to a file, which --continue reads",
-    "/undo": "forget the last question and all that followed it",
+    "/undo": "remove the last question and everything after it",
     "/help": "show this",
     "/quit": "end, as Ctrl-D does",
 }
@@ -109,7 +109,7 @@ def chat_with_model(
     output: OutputFormat,
     **settings: Any,
 ) -> int:
-    """Talk to a model that has the tools of all sources; return 0 if each question was answered."""
+    """Chat with a model that has the tools of all sources; return 0 if each question was answered."""
     if is_web and prompt:
         raise CommandError("--prompt asks in the terminal, and --web on a page: give one of them", ExitCode.MISUSED)
     screen, terminal = Screen(output), Terminal()
@@ -150,7 +150,7 @@ async def _serve_page(
     port: int,
     on_ready: Callable[[str], None],
 ) -> int:
-    """Serve a page with one conversation, which begins with earlier messages, until Ctrl-C."""
+    """Serve a page with one conversation, which continues earlier messages, until Ctrl-C."""
     from toolkit.ui.streams import InterfaceStreams, serve_chat  # an extra
 
     async with Conversations(MemoryStore()) as conversations:
@@ -183,7 +183,7 @@ def _read_transcript(path: Path) -> list[Message]:
 
 
 class _Session:
-    """Reads questions until there are no more, and the commands that begin with a slash."""
+    """Reads questions and slash commands until the input ends."""
 
     def __init__(self, conversation: _Conversation, screen: Screen, terminal: Terminal) -> None:
         self._conversation, self._screen, self._terminal = conversation, screen, terminal
@@ -263,7 +263,7 @@ class _Session:
 
 
 class _Conversation:
-    """The conversation of a terminal, and its next turn, which is shown as it happens.
+    """A conversation in a terminal, whose turns are shown as they happen.
 
     Attributes:
         is_interrupted: True if Ctrl-C ended the last turn.
@@ -295,13 +295,13 @@ class _Conversation:
         await _begin_with(self._conversations, messages)
 
     async def read_messages(self) -> Sequence[Message]:
-        """Return the transcript: valid, also after a turn that was ended or has failed."""
+        """Return the transcript, which is valid also after a turn that was cancelled or has failed."""
         return (await self._conversations.get(_THREAD)).messages
 
     async def ask(self, question: str) -> bool:
         """Run a turn, and return True if it ended with the model's answer.
 
-        Ctrl-C ends it. However it ends, the question stays, with what was answered and done.
+        Ctrl-C ends it. However it ends, the question stays in the transcript, with the answer and calls so far.
         """
         problem = ""
         async with self._conversations.turn(_THREAD, ctx=self._ctx) as turn:
@@ -329,7 +329,7 @@ class _Conversation:
         return not ending
 
     async def undo(self) -> bool:
-        """Forget the last question and all that followed it; return False if there is none."""
+        """Remove the last question and everything after it; return False if there is none."""
         messages = await self.read_messages()
         questions = [index for index, message in enumerate(messages) if isinstance(message, UserMessage)]
         if questions:
@@ -337,7 +337,7 @@ class _Conversation:
         return bool(questions)
 
     def describe_usage(self) -> str:
-        """Return the usage of all turns in words, those that were undone included."""
+        """Describe the usage of all turns, undone ones included."""
         usage = self._usage
         if usage is None:
             return "nothing was asked yet"
@@ -380,12 +380,12 @@ class _Conversation:
 
 
 def _describe_ending(reason: TerminationReason) -> str:
-    """Return how a turn ended, in words; "" for an answer."""
+    """Describe how a turn ended; "" for an answer."""
     match reason:
         case Complete():
             return ""
         case Cancelled() | Aborted():
-            return "the turn was ended; the conversation goes on"
+            return "the turn was ended; the conversation continues"
         case MaxIterations(limit):
             return f"stopped after {limit} turns with tools: say 'go on' if it should"
         case UsageLimit(limit):
@@ -401,7 +401,7 @@ def _shorten_line(text: str) -> str:
 def replay_cassette(
     cassette: Path, sources: Sequence[str], output: OutputFormat, *, is_approved: bool, **settings: Any
 ) -> int:
-    """Write what was recorded, or ask it again with the tools of sources; return 1 if the run differs."""
+    """Write a recording, or ask its questions again with the tools of sources; return 1 if the run differs."""
     screen, exchanges = Screen(output), read_exchanges(cassette)
     if not sources:
         _write_exchanges(screen, exchanges)
@@ -493,19 +493,18 @@ def evaluate_tools(
     against: str,
     per_class: int | None,
     results: Path | None,
-    trial: dict[str, Any],
     output: OutputFormat,
-    **settings: Any,
+    **options: Any,
 ) -> int:
-    """Run what is missing and write the figures, after Ctrl-C those so far; return 1 if a model was given up."""
+    """Run the missing trials and write the figures, also after Ctrl-C; return 1 if a model was given up."""
     screen = Screen(output)
+    how, settings = _read_trial_settings(**options)
     loaded = load_tasks(tasks)
     loaded = loaded.sample(per_class) if per_class else loaded
     shown, outcomes = Steps(), list[CandidateTrials]()
     candidates = _make_candidates(models, ways, url, SourceSettings(**settings).timeout, shown)
     base = find_candidate(candidates, against)
     stored = TrialFile(results)
-    how = TrialSettings(**trial)
 
     def show_progress(candidate: Candidate, done: int, total: int) -> None:
         shown.begin(candidate.label, total=total)
@@ -537,13 +536,21 @@ def evaluate_tools(
     return code
 
 
+def _read_trial_settings(
+    *, runs_tools: bool, max_tokens: int, max_turns: int, task_timeout: float, own_temperature: bool, **others: Any
+) -> tuple[TrialSettings, dict[str, Any]]:
+    """Return the settings of a trial, and the other options."""
+    how = TrialSettings(runs_tools=runs_tools, max_tokens=max_tokens, max_turns=max_turns, timeout=task_timeout)
+    return (replace(how, temperature=None, seed=None) if own_temperature else how), others
+
+
 def _make_candidates(
     models: Sequence[str], ways: Sequence[str], url: str, timeout: float, steps: Steps
 ) -> list[Candidate]:
     """Return each model in each way; Python modules that hold models are imported here."""
     candidates: list[Candidate] = []
     for model in dict.fromkeys(models):
-        # A local model has guided steps of its own.
+        # A local provider has its own guided mode.
         is_local = model.partition(":")[0].strip().lower() == "local"
         native = read_model(model, url, timeout, **({"calling": "native"} if is_local and ways else {}))
         for way in dict.fromkeys(ways or ("",)):
@@ -562,13 +569,13 @@ async def _open_way(provider: Provider, way: str, steps: Steps) -> AsyncGenerato
 
 
 def _shorten_model(name: str) -> str:
-    """Return a name without the folders of a file, which would fill each table."""
+    """Return a name without the folders of a file, which would be too long for tables."""
     prefix, colon, rest = name.partition(":")
     return f"{prefix}{colon}{Path(rest).stem}" if rest.endswith(".gguf") else name
 
 
 def _write_figures(screen: Screen, outcomes: Sequence[CandidateTrials], base: Candidate, kinds: Sequence[str]) -> None:
-    """Write the figures of the candidates that were begun, if there are any."""
+    """Write the figures of the candidates that have begun, if any."""
     done = [outcome for outcome in outcomes if outcome.trials or outcome.problem]
     if not done:
         return

@@ -1,11 +1,11 @@
-"""The demonstration: a model on this machine is asked three questions, and needs a tool for each.
+"""The demonstration: a model on this machine answers three questions, with a tool for each.
 
 ``python -m toolkit demo`` runs it. `examples/quickstart.py` is the same without the printing of steps and the checks.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -32,7 +32,7 @@ _SCREEN_WIDTH = 79
 
 
 class _ShowText(Protocol):
-    """Shows a text, in no more than so many lines of the screen."""
+    """Shows a text, in at most so many lines of the screen."""
 
     def __call__(self, text: str, *, lines: int = 2) -> None: ...
 
@@ -143,16 +143,17 @@ class _StepWitness:
         )
 
 
-def run_demo(write_report: Callable[[dict[str, Any]], None] | None = None) -> int:
+def run_demo(output: Literal["text", "json"] = "text") -> int:
     """Run the demonstration; return 0 where all three questions were answered rightly.
 
     Args:
-        write_report: Receives all steps, as JSON values, at the end; without it each step is printed.
+        output: ``text`` prints each step as it happens, ``json`` all of them in a document at the end.
     """
-    show = _print_text if write_report is None else _show_nothing
-    report = anyio.run(_ask_questions, show)
-    if write_report is not None:
-        write_report(report)
+    report = anyio.run(_ask_questions, _print_text if output == "text" else _show_nothing)
+    if output == "json":
+        from toolkit.cli.screen import Screen
+
+        Screen("json").document(report)
     return int(report["exit_code"])
 
 
@@ -169,7 +170,7 @@ async def _ask_questions(show: _ShowText) -> dict[str, Any]:
 
 
 async def _ask_question(provider: Provider, question: _Question, show: _ShowText) -> dict[str, Any]:
-    """Return the question, the calls, the answer, and True as ``is_right`` where it is the one that is expected."""
+    """Return the question, the calls, the answer, and ``is_right``."""
     began, answer, failure = perf_counter(), "", None
     witness = _StepWitness(show)
     show(f"\nuser     {question.text}")
@@ -189,7 +190,7 @@ async def _ask_question(provider: Provider, question: _Question, show: _ShowText
 
 @asynccontextmanager
 async def _open_model(show: _ShowText) -> AsyncGenerator[tuple[Provider, str]]:
-    """Yield a real model if there is one, else a script, and its name; show which."""
+    """Yield a real model if there is one, else a script, and its name."""
     began = perf_counter()
     try:
         from toolkit.providers.local import LocalProvider
@@ -202,7 +203,7 @@ async def _open_model(show: _ShowText) -> AsyncGenerator[tuple[Provider, str]]:
         yield _make_script(), "scripted"
         return
     async with local:
-        show(f"SmolLM2 135M, offline, in a process of its own, ready in {perf_counter() - began:.1f} s.")
+        show(f"SmolLM2 135M, offline, in a child process, ready in {perf_counter() - began:.1f} s.")
         yield local, "local:"
 
 
@@ -215,10 +216,10 @@ def _make_script() -> Provider:
 
 
 def _show_nothing(text: str, *, lines: int = 2) -> None:
-    """Leave the screen to a report."""
+    """Show nothing, since a report follows."""
 
 
 def _print_text(text: str, *, lines: int = 2) -> None:
-    """Print at once, in no more than so many lines of the screen."""
+    """Print a text at once, in at most so many lines of the screen."""
     room = _SCREEN_WIDTH * lines
     print(text if len(text) <= room else text[: room - 3] + "...", flush=True)

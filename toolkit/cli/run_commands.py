@@ -1,4 +1,4 @@
-"""The commands ``runs`` and ``worker``: logged runs shown and exported, and durable runs moved on."""
+"""The commands ``runs`` and ``worker``: show and export logged runs, manage and execute durable ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from toolkit.loop.middleware import Middleware
 from toolkit.run_log import ExportForm, RunLog, RunStep, RunSummary, Timeline, export_run
 
 _SHORT_ID = 8
-_NEWEST = 50  # a folder of runs records their times in whole seconds: of as many, the newest is looked for
+_NEWEST = 50  # a folder of runs has their times in whole seconds, so the newest is one of these
 _BAD = ("failed", "error", "refused", "unreadable", "cut off", "unended")
 _STYLES: dict[str, Style] = {"ended": "good", "done": "good", **dict.fromkeys(_BAD, "bad")}
 _IMPORT_SECONDS = 60.0
@@ -30,7 +30,7 @@ _Kind = TypeVar("_Kind")
 
 @contextmanager
 def log_runs(place: Path | None) -> Generator[tuple[Middleware[Any], ...]]:
-    """Give the middleware that logs runs there, if a place is given; everything is written when the block ends.
+    """Yield the middleware that logs runs to a place, if one is given; the log is flushed when the block ends.
 
     Raises:
         ConfigurationError: It is a file that is no run log.
@@ -64,7 +64,7 @@ def list_runs(log: str, limit: int, output: OutputFormat, encryption: str, after
 
 
 def show_run(run: str, log: str, output: OutputFormat, encryption: str = "") -> int:
-    """Write the steps of a run, each indented below its parent; of a durable run its state and calls, too."""
+    """Write the steps of a run, indented below their parents; of a durable run also its state and calls."""
     screen, opened = Screen(output), _open_log(log, encryption)
     status = _read_durable_status(log, run, encryption)
     if status is not None and not status.last_seq:  # nothing of it was logged yet
@@ -114,7 +114,7 @@ def view_runs(log: str, port: int, output: OutputFormat) -> int:
 
 
 def show_link(screen: Screen, url: str) -> None:
-    """Show the link of a page that is served here."""
+    """Write the link of a page."""
     screen.say(url)
     if screen.is_json:
         screen.document({"url": url}, is_line=True)
@@ -139,7 +139,7 @@ def _list_durable_runs(
 
 
 def _read_durable_status(url: str, run: str, encryption: str) -> Any:
-    """Return the status of a durable run; None where the log is no database of them, or none is named in full."""
+    """Return the status of a durable run; None if the log is no database of them, or the id is not complete."""
     if "://" not in url or not run:
         return None
     from toolkit.durable import DurableRunNotFoundError  # an extra
@@ -155,7 +155,7 @@ def _read_durable_status(url: str, run: str, encryption: str) -> Any:
 
 
 def _show_status(status: Any, screen: Screen) -> int:
-    """Write the state of a durable run, and the calls that are to be decided on."""
+    """Write the state of a durable run, and the calls that await decisions."""
     if screen.is_json:
         screen.document({"run": None, "steps": [], "status": asdict(status)})
         return ExitCode.DONE
@@ -185,7 +185,7 @@ def decide_call(
     *,
     is_approved: bool,
 ) -> int:
-    """Decide on a call of a durable run, once its arguments were shown and confirmed."""
+    """Decide on a call of a durable run, after its arguments were shown and confirmed."""
     screen, terminal = Screen(output), Terminal()
     decision = _make_decision(answer, reason, arguments)
 
@@ -237,53 +237,33 @@ def change_runs(
     reason: str = "",
     **filters: Any,
 ) -> int:
-    """Cancel, retry or delete durable runs: those that are named, or all that fit the filters."""
+    """Cancel, retry or delete durable runs: the named ones, or all that match the filters."""
     screen, terminal = Screen(output), Terminal()
+    arguments = (reason or None,) if change == "cancel" else ()
     if bool(run_ids) == any(filters.values()):
         raise CommandError(f"name the runs to {change}, or filters such as --state failed, not both", ExitCode.MISUSED)
 
     async def main() -> int:
         async with _open_durable_runs(_check_url(log), encryption) as runs:
             if run_ids:
-                count = await _change_each(runs, change, run_ids, reason)
+                for run_id in run_ids:
+                    run = await runs.get(run_id)
+                    await (runs.delete(run_id) if change == "delete" else getattr(run, change)(*arguments))
+                count = len(run_ids)
             else:
                 found = await runs.count(**filters)
                 screen.note(f"{change} of these: " + ", ".join(f"{number} {state}" for state, number in found.items()))
                 if not await _ask_consent(terminal, is_approved=is_approved):
                     return ExitCode.NOT_APPROVED
-                count = await _change_all(runs, change, reason, filters)
+                count = await getattr(runs, f"{change}_all")(*arguments, **filters)
         screen.document({change: count}) if screen.is_json else screen.say(f"{change}: {count} runs")
         return ExitCode.DONE
 
     return terminal.run(main)
 
 
-async def _change_each(runs: Any, change: str, run_ids: Sequence[str], reason: str) -> int:
-    for run_id in run_ids:
-        run = await runs.get(run_id)
-        match change:
-            case "cancel":
-                await run.cancel(reason or None)
-            case "retry":
-                await run.retry()
-            case _:
-                await runs.delete(run_id)
-    return len(run_ids)
-
-
-async def _change_all(runs: Any, change: str, reason: str, filters: dict[str, Any]) -> int:
-    match change:
-        case "cancel":
-            count: int = await runs.cancel_all(reason or None, **filters)
-        case "retry":
-            count = await runs.retry_all(**filters)
-        case _:
-            count = await runs.delete_all(**filters)
-    return count
-
-
 def migrate_tables(log: str, encryption: str, output: OutputFormat) -> int:
-    """Migrate the tables of durable runs, and fill in what an earlier release left out."""
+    """Migrate the tables of durable runs, and fill in the columns that an earlier release left out."""
     from toolkit.durable.operations import RunSearch  # an extra
     from toolkit.durable.storage import TABLES_VERSION, Storage
 
@@ -300,7 +280,7 @@ def migrate_tables(log: str, encryption: str, output: OutputFormat) -> int:
 
 
 async def _ask_consent(terminal: Terminal, *, is_approved: bool) -> bool:
-    """Return whether the person agrees; without one only --yes does."""
+    """Return True if the person agrees; without one, only --yes does."""
     if is_approved:
         return True
     if not terminal.is_interactive:
@@ -382,7 +362,7 @@ def _write_step(screen: Screen, step: RunStep, began: float) -> None:
 def run_worker(
     words: Sequence[str], database: str, encryption: str, keep_days: float | None, output: OutputFormat, **options: Any
 ) -> int:
-    """Move durable runs until a signal comes; `options` are further arguments of `DurableWorker`."""
+    """Execute durable runs until a signal; `options` are further arguments of `DurableWorker`."""
     from toolkit.durable import DurableLoop, DurableWorker  # an extra
 
     loops: list[DurableLoop[Any, Any]] = []
@@ -395,10 +375,10 @@ def run_worker(
 
     async def main() -> int:
         async with DurableWorker(loops, database, encryption=key, keep_seconds=keep_seconds, **options) as worker:
-            screen.say(f"worker {worker.executor} moves runs of {', '.join(names)}")
+            screen.say(f"worker {worker.executor} executes runs of {', '.join(names)}")
             if screen.is_json:
                 screen.document({"worker": worker.executor, "loops": names}, is_line=True)
-            screen.note("SIGTERM or Ctrl-C ends it: runs that move come to rest, or go on at another worker")
+            screen.note("SIGTERM or Ctrl-C ends it: active runs come to rest, or continue at another worker")
             await anyio.sleep_forever()
         return ExitCode.DONE
 

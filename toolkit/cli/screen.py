@@ -1,8 +1,8 @@
-"""A command and its terminal: output for people or programs, questions to a person, signals, and how a command ends.
+"""The terminal of a command: output for people or programs, questions, signals, errors and exit codes.
 
-No character that a terminal would obey is ever written. Questions are asked on the main thread; the event loop runs on
-a thread beside it. So Ctrl-C is noticed at once whatever a tool does, a question never blocks a server's session, and
-everything that was started is ended in order.
+Terminal control characters are never written. Questions are asked on the main thread; the event loop runs on another
+one. So Ctrl-C works at once whatever a tool does, a question never blocks a server's session, and everything that was
+started is closed in order.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class ExitCode(IntEnum):
 
 
 class CommandError(Exception):
-    """The command can't go on.
+    """The command can't continue.
 
     Args:
         message: The problem, and what would be right; shown as one line.
@@ -78,7 +78,7 @@ class CommandError(Exception):
 
 
 def report_error(error: Exception, program: str, given: Sequence[str]) -> ExitCode:
-    """Write an error as one line, and return the exit code; the traceback of a mistake of this program, too.
+    """Write an error as one line, and return the exit code; add the traceback of an unexpected one.
 
     With JSON output the line is a document on standard output.
 
@@ -113,7 +113,7 @@ def report_error(error: Exception, program: str, given: Sequence[str]) -> ExitCo
 
 
 def _find_given_values(given: Sequence[str]) -> list[str]:
-    """Return the values of the variables that the command line names: a program that was given one may repeat it."""
+    """Return the values of the environment variables that the command line names: an error may contain one."""
     names = [value for option, value in _pair_options(given) if option in _VARIABLE_OPTIONS]
     return [os.environ[name] for name in names if name in os.environ]
 
@@ -129,7 +129,7 @@ def _pair_options(given: Sequence[str]) -> list[tuple[str, str]]:
 
 
 class Screen:
-    """Standard output for what was asked for, standard error for everything else.
+    """Writes results to standard output, and everything else to standard error.
 
     All text passes `strip_hidden`: texts of models, tools and servers can move no cursor and set no title.
 
@@ -192,7 +192,7 @@ class Screen:
 
 
 class Steps:
-    """The steps of long work, on standard error: a bar on a terminal, a line for each step elsewhere.
+    """Shows the progress of long work on standard error: a bar on a terminal, a line for each step elsewhere.
 
     ::
 
@@ -223,7 +223,7 @@ class Steps:
         """Begin a step, which replaces the one before.
 
         Args:
-            text: The step, in words of this program: never text of a server or a model.
+            text: The step; never text of a server or a model.
             total: How many pieces it has; None if unknown.
         """
         if not self._is_shown or text == self._text:
@@ -277,11 +277,11 @@ _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 
 
 class WasInterruptedError(Exception):
-    """Ctrl-C was pressed while something was asked."""
+    """Ctrl-C was pressed at a question."""
 
 
 class Terminal:
-    """Runs a command's event loop, asks questions for it, and handles signals.
+    """Runs the event loop of a command, asks questions for it, and handles signals.
 
     Ctrl-C ends the command, or does what `on_interrupt` says; a second one that comes after five seconds, in which the
     command did not end, ends the process by force. SIGTERM and SIGHUP always end the command.
@@ -320,7 +320,7 @@ class Terminal:
         return outcome
 
     async def ask(self, question: str) -> str:
-        """Return the line that the person types after a question, without the spaces around it.
+        """Ask a question, and return the line that the person types, stripped.
 
         Raises:
             WasInterruptedError: Ctrl-C was pressed meanwhile.
@@ -393,7 +393,7 @@ class Terminal:
         elif self._signalled is None:
             self._end_command(ExitCode.INTERRUPTED)
         elif time.monotonic() - self._signalled_at > _SECONDS_TO_END:
-            os.write(2, b"\ntoolkit: ended by force: what it started may still run\n")
+            os.write(2, b"\ntoolkit: ended by force: child processes may still run\n")
             os._exit(self._signalled)
         if self._is_asking:
             raise KeyboardInterrupt
@@ -406,7 +406,7 @@ class Terminal:
 
 
 class Approver:
-    """Decides on calls; a tool that was always allowed is not asked about again.
+    """Decides on calls; after "always", a tool is not asked about again.
 
     Args:
         screen: Shows the calls.
@@ -435,7 +435,7 @@ class Approver:
         self.has_refused = False
 
     async def decide(self, request: ApprovalRequest) -> Approval:
-        """Decide for the person, or ask."""
+        """Return a decision, asking the person if needed."""
         reason = self._find_reason(request)
         if self._approves_all or not reason or request.tool_name in self._allowed:
             return Approve()
@@ -449,7 +449,7 @@ class Approver:
         return decision
 
     async def put_off(self, request: ApprovalRequest) -> Approval:
-        """Decide for the person, or leave the decision to the page that shows the call."""
+        """Return a decision, deferred to the page that shows the call if a person is needed."""
         return Approve() if self._approves_all or not self._find_reason(request) else Defer()
 
     async def _ask_person(self, request: ApprovalRequest, reason: str) -> Approval:
@@ -477,7 +477,7 @@ class Approver:
                 return Deny(f"The user did not approve this call: {answer}")
 
     def _find_reason(self, request: ApprovalRequest) -> str:
-        """Return why a call is asked about, or ""."""
+        """Return the reason to ask about a call, or ""."""
         if request.reason or self._asking == "needed":
             return request.reason
         if self._asking == "all":

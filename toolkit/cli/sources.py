@@ -1,9 +1,10 @@
-"""Words of the command line that name something: tools, models and modules of Python are found and opened here."""
+"""Finds and opens the tools, models, contexts and Python modules that the command line names."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import math
 import os
 import re
 import shlex
@@ -21,18 +22,20 @@ from contextlib import (
     redirect_stdout,
     suppress,
 )
+from dataclasses import replace
 from functools import partial
 from inspect import isroutine
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Any, TypeGuard, cast
+from typing import Any, TypeGuard, cast, get_origin
 
+import anyio
 import click
 
 from toolkit.calls.context import open_context
 from toolkit.calls.registration import Tool
 from toolkit.chat import Provider
-from toolkit.cli.screen import CommandError, ExitCode, Steps, Terminal
+from toolkit.cli.screen import CommandError, ExitCode, Screen, Steps, Terminal
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
 from toolkit.foreign_text import escape_in_text, strip_hidden
@@ -64,8 +67,8 @@ class SourceSettings:
         token_variable: The name of the variable with the token for a server at a URL; empty for none.
         base_url: The address of the operations of an OpenAPI document, if it is not the one in the document.
         lock: The file that pins the tools of servers and plugins; empty for none.
-        approve_change: Asks about a tool that differs from what is pinned; None refuses it.
-        context: The word that names what makes the context of the tools; empty for none.
+        approve_change: Decides on a tool that differs from its pin; None refuses it.
+        context: The name of the function that makes the context of the tools; empty for none.
     """
 
     timeout: float = 30.0
@@ -77,11 +80,11 @@ class SourceSettings:
     context: str = ""
 
     def make_pins(self) -> ToolPins | None:
-        """Return what pins the tools, or None."""
+        """Return the pins of the tools, or None."""
         return ToolPins(self.lock, approve=self.approve_change) if self.lock else None
 
     def read_variables(self) -> dict[str, str]:
-        """Return the variables that programs are given, with their values."""
+        """Return the environment variables for programs, with their values."""
         return {name: read_variable(name, "--env") for name in self.variables}
 
     def read_token(self) -> str | None:
@@ -95,7 +98,7 @@ class OpenedTools:
 
     Args:
         registry: All of them.
-        own: The names of those in the user's own Python, which declare themselves what needs approval.
+        own: The names of those in the user's own Python, which declare by themselves whether they need approval.
         label: The names of the sources, without secrets.
         steps: Shows further long work.
         ctx: The context of the tools; None without ``--ctx``.
@@ -110,7 +113,7 @@ class OpenedTools:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Source:
-    """A source that can be opened; `step` names the work of opening it, where that takes time."""
+    """A source that can be opened; `step` describes the work of opening it, if that takes time."""
 
     label: str
     opening: AbstractAsyncContextManager[Any]
@@ -128,7 +131,7 @@ def run_with_tools(
     terminal: Terminal | None = None,
     is_shown: bool = True,
 ) -> int:
-    """Open the sources that words name, do a command's work with their tools, and return its exit code.
+    """Open sources, do the work of a command with their tools, and return its exit code.
 
     Modules of Python are imported first, on the main thread. Where names of tools collide, those of a later source get
     its label as a prefix.
@@ -166,10 +169,58 @@ def run_with_tools(
                 steps.end()
                 assert registry is not None
                 label = "+".join([source.label for source in sources])
-                ctx = None if make_context is None else await _open_context(make_context, read.context, opened)
-                return await work(OpenedTools(registry=registry, own=own, label=label, steps=steps, ctx=ctx))
+                found = OpenedTools(registry=registry, own=own, label=label, steps=steps)
+                if make_context is None:
+                    return await work(found)
+                return await _work_in_context(make_context, read, found, work)
 
     return (terminal or Terminal()).run(main)
+
+
+async def _work_in_context(
+    make: Callable[[], object],
+    settings: SourceSettings,
+    tools: OpenedTools,
+    work: Callable[[OpenedTools], Awaitable[int]],
+) -> int:
+    """Do the work with the context that a function makes, and close the context.
+
+    Raises:
+        CommandError: It can't be made, or not in time.
+    """
+    code: int | None = None
+    # The scope includes the work, because an open context manager may have entered scopes inside it.
+    with anyio.move_on_after(settings.timeout) as opening:
+        try:
+            async with AsyncExitStack() as stack:
+                ctx = await _open_context(make, settings.context, stack)
+                opening.deadline = math.inf
+                code = await work(replace(tools, ctx=ctx))
+        except Exception as error:
+            if code is None:
+                raise
+            note = f"--ctx {settings.context} did not close its context: {type(error).__name__}: {error}"
+            Screen().note(note, "bad")
+            return code or ExitCode.FAILED
+        return code
+    raise CommandError(
+        f"--ctx {settings.context} made no context within {settings.timeout:g} s: --timeout gives it more time"
+    )
+
+
+async def _open_context(make: Callable[[], object], word: str, stack: AsyncExitStack) -> Any:
+    """Return the context.
+
+    Raises:
+        CommandError: It can't be made.
+    """
+    try:
+        ctx = await open_context(make(), stack)
+    except Exception as error:
+        raise CommandError(f"--ctx {word} made no context: {type(error).__name__}: {error}") from error
+    if ctx is None:
+        raise CommandError(f"--ctx {word} made no context: it returned None")
+    return ctx
 
 
 def _read_context(settings: SourceSettings, modules: Mapping[str, ModuleType]) -> Callable[[], object] | None:
@@ -203,20 +254,8 @@ def _read_context(settings: SourceSettings, modules: Mapping[str, ModuleType]) -
     return cast("Callable[[], object]", function)
 
 
-async def _open_context(make: Callable[[], object], word: str, stack: AsyncExitStack) -> Any:
-    """Return the context, which is left when the command ends.
-
-    Raises:
-        CommandError: It can't be made.
-    """
-    try:
-        return await open_context(make(), stack)
-    except Exception as error:
-        raise CommandError(f"--ctx {word} made no context: {type(error).__name__}: {error}") from error
-
-
 def leave_out_unusable(tools: OpenedTools, note: Callable[[str], None]) -> ToolRegistry[Any]:
-    """Return the tools that have the context which they need, and note the names of the others."""
+    """Return the tools without those that lack their context, whose names are noted."""
     registry = tools.registry
     if tools.ctx is not None:
         return registry
@@ -336,7 +375,7 @@ def _split_command(command: str, kind: str) -> list[str]:
 
 
 def read_model(name: str, url: str, timeout: float, **options: Any) -> Provider:
-    """Return the provider of a name such as ``openai:gpt-5-mini``, or what ``file.py:NAME`` holds or returns.
+    """Return the provider of a name such as ``openai:gpt-5-mini``, or the value or result of ``file.py:NAME``.
 
     Args:
         name: The model.
@@ -372,7 +411,7 @@ def read_model(name: str, url: str, timeout: float, **options: Any) -> Provider:
 
 @asynccontextmanager
 async def open_model(provider: Provider, steps: Steps) -> AsyncGenerator[Provider]:
-    """Start what has to be started, and close the provider after the block."""
+    """Start the provider if needed, and close it after the block."""
     async with AsyncExitStack() as opened:
         inner: Any = getattr(provider, "provider", provider)
         if hasattr(inner, "start"):
@@ -384,9 +423,9 @@ async def open_model(provider: Provider, steps: Steps) -> AsyncGenerator[Provide
 
 
 def import_module(word: str, timeout: float) -> ModuleType:
-    """Return the module of a file that ends in ``.py``, which finds its neighbours as a script does, or of a name.
+    """Return the module of a name, or of a file that ends in ``.py`` and can import from its folder as a script can.
 
-    A name is found from the working folder too.
+    Names are also found in the working folder.
 
     Raises:
         CommandError: There is none, it raises, or takes longer than `timeout` seconds.
@@ -425,7 +464,7 @@ def find_member(module: ModuleType, name: str, source: str) -> Any:
 
 
 def gather_registries(module: ModuleType) -> dict[str, ToolRegistry[Any]]:
-    """Return the registries of a module by name, each once; where it has none, one of its tools, under no name."""
+    """Return the registries of a module by name, each once; if it has none, its tools as one, under no name."""
     members = {key: value for key, value in vars(module).items() if not key.startswith("_")}
     found: dict[str, ToolRegistry[Any]] = {}
     for key, value in members.items():
@@ -473,7 +512,8 @@ def _gather_named(found: object, source: str) -> ToolRegistry[Any]:
 
 
 def _is_tool(value: object) -> bool:
-    return not isinstance(value, type | ModuleType) and isinstance(value, Tool)
+    is_class = isinstance(value, type | ModuleType) or get_origin(value) is not None  # an alias shows its class
+    return not is_class and isinstance(value, Tool)
 
 
 def _is_registry(value: object) -> TypeGuard[ToolRegistry[Any]]:
@@ -511,12 +551,12 @@ def _is_found_as(name: str, path: Path) -> bool:
 
 
 class _TooSlowError(BaseException):
-    """No `Exception`, which the module could catch."""
+    """Not an `Exception`, which the module could catch."""
 
 
 @contextmanager
 def _bound_import(what: str, timeout: float) -> Generator[None]:
-    """Import within a time, with what the module prints on standard error, and show a failure of it once."""
+    """Limit the time of an import, redirect its output to standard error, and report its failure once."""
     try:
         with redirect_stdout(sys.stderr), _set_alarm(timeout):
             yield
@@ -542,7 +582,7 @@ def _bound_import(what: str, timeout: float) -> Generator[None]:
 
 @contextmanager
 def _set_alarm(timeout: float) -> Generator[None]:
-    """Raise in the block when it takes too long, where the system has alarms and this is the main thread."""
+    """Raise in the block when it takes too long, if the system has alarms and this is the main thread."""
     if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -560,7 +600,7 @@ def _set_alarm(timeout: float) -> Generator[None]:
 
 
 def _show_traceback(error: Exception) -> None:
-    """Write the traceback of a module's own failure to standard error, without the frames of what imported it."""
+    """Write the traceback of a module's failure to standard error, without the frames of the importer."""
     written = traceback.TracebackException.from_exception(error)
     frames = [frame for frame in written.stack if not any(part in frame.filename for part in _MACHINERY)]
     written.stack = traceback.StackSummary.from_list(frames)

@@ -1,4 +1,4 @@
-"""The commands ``tools``, ``lint``, ``call``, ``serve`` and ``doctor``, which shows no key."""
+"""The commands ``tools``, ``lint``, ``pin``, ``call``, ``serve`` and ``doctor``."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def list_tools(source: str, name: str | None, output: OutputFormat, **settings: 
 
 
 def show_tools(screen: Screen, registry: ToolRegistry[Any]) -> None:
-    """Write the tools for a person; if that is no terminal, one a line: its name, a tab, and its summary."""
+    """Write the tools for a person; without a terminal, one per line: its name, a tab, and its summary."""
     for registration in registry.registrations.values():
         summary = (registration.definition.description.strip() or "(no description)").split("\n")[0]
         if not screen.is_terminal:
@@ -94,7 +94,7 @@ def show_tools(screen: Screen, registry: ToolRegistry[Any]) -> None:
 
 
 def count_tools(count: int) -> str:
-    """Return a number of tools in words."""
+    """Return a text such as "2 tools"."""
     return f"{count:,} tool{'' if count == 1 else 's'}"
 
 
@@ -131,7 +131,7 @@ def _write_tool(screen: Screen, registration: Registration[Any]) -> None:
 
 
 def _write_signature(registration: Registration[Any]) -> str:
-    """Return the parameters of a tool in brackets; the optional ones have a question mark."""
+    """Return the parameters of a tool in brackets; optional ones have a question mark."""
     parameters = registration.definition.parameters
     required = set(parameters.get("required", ()))
     names = [name if name in required else f"{name}?" for name in parameters.get("properties", {})]
@@ -139,7 +139,7 @@ def _write_signature(registration: Registration[Any]) -> str:
 
 
 def _write_marks(registration: Registration[Any]) -> str:
-    """Return the tags of a tool, and what it needs."""
+    """Return the tags of a tool, and whether it needs approval or a context."""
     marks = sorted(registration.options.tags)
     marks += ["needs approval"] if registration.options.requires_approval else []
     marks += ["needs a context"] if registration.needs_context is not None else []
@@ -147,7 +147,7 @@ def _write_marks(registration: Registration[Any]) -> str:
 
 
 def lint_tools(source: str, output: OutputFormat, **settings: Any) -> int:
-    """Write the findings, and return 1 where there are any, or a module of a package fails."""
+    """Write the findings; return 1 if there are any, or a module of a package fails."""
     screen = Screen(output)
     if source.replace(".", "").isidentifier() and not source.endswith((".py", ".yaml", ".yml")) and source != "coding":
         timeout = SourceSettings(**settings).timeout
@@ -167,8 +167,12 @@ def lint_tools(source: str, output: OutputFormat, **settings: Any) -> int:
 
 
 def pin_tools(sources: Sequence[str], output: OutputFormat, *, accept: bool, lock: str, **settings: Any) -> int:
-    """Pin the tools of sources, write what has changed, and return 1 where it is not accepted."""
+    """Pin the tools of sources and write the changes; return 1 if these are not accepted."""
     screen = Screen(output)
+    others = [source for source in sources if source.partition(":")[0] not in ("mcp", "plugin")]
+    if others:
+        shown = escape_in_text(others[0])
+        raise CommandError(f"{shown} can't be pinned: pins are for MCP servers and plugins", ExitCode.MISUSED)
     changes: list[PinnedChange] = []
 
     def decide(change: PinnedChange) -> bool:
@@ -194,7 +198,7 @@ def pin_tools(sources: Sequence[str], output: OutputFormat, *, accept: bool, loc
 
 
 def _lint_package(screen: Screen, package: ModuleType, timeout: float) -> int:
-    """Check the tools of all modules of a package, those of each together; a tool counts where it is met first."""
+    """Check the tools of all modules of a package; a tool counts in the first module that has it."""
     findings: _Findings = []
     failures: dict[str, None] = {}
     met: set[int] = set()
@@ -281,7 +285,7 @@ def call_once(
 
 
 class _OneCall:
-    """Runs a call as a run of its own, in which the command line is the model."""
+    """Runs a call as a run in which the command line plays the model."""
 
     def __init__(self, screen: Screen, approver: Approver) -> None:
         self._screen, self._approver = screen, approver
@@ -395,7 +399,8 @@ def _read_typed_value(text: str, types: frozenset[str]) -> Any:
 def serve_tools(
     sources: Sequence[str],
     transport: Literal["stdio", "http"],
-    address: tuple[str, int],
+    host: str,
+    port: int,
     *,
     bearer_variable: str,
     allowed_hosts: Sequence[str],
@@ -420,9 +425,8 @@ def serve_tools(
             await _serve_editor(provider, registry, tools, sessions)
         elif transport == "http":
             token = read_variable(bearer_variable, "--bearer-env") if bearer_variable else None
-            await _serve_http(
-                registry, tools.ctx, screen, address, name=tools.label, auth=token, allowed_hosts=allowed_hosts
-            )
+            options: dict[str, Any] = {"name": tools.label, "auth": token, "allowed_hosts": allowed_hosts}
+            await _serve_http(registry, tools.ctx, screen, host=host, port=port, **options)
         else:
             from toolkit.serving.mcp import serve_mcp
 
@@ -444,9 +448,15 @@ async def _serve_editor(
 
 
 async def _serve_http(
-    registry: ToolRegistry[Any], ctx: Any, screen: Screen, address: tuple[str, int], **options: Any
+    registry: ToolRegistry[Any], ctx: Any, screen: Screen, host: str, port: int, **options: Any
 ) -> None:
     from toolkit.serving.mcp import serve_mcp_http
+    from toolkit.serving.mcp.web import LOOPBACK
+
+    if host not in LOOPBACK and not (options["auth"] and options["allowed_hosts"]):
+        raise CommandError(
+            f"--host {host} lets the network call the tools: it needs --bearer-env and --allow-host", ExitCode.MISUSED
+        )
 
     class Announcement(TaskStatus[str]):
         def started(self, value: str | None = None) -> None:
@@ -455,7 +465,6 @@ async def _serve_http(
                 screen.document({"url": value, "tools": len(registry)}, is_line=True)
             screen.note(f"serving {count_tools(len(registry))} over MCP; Ctrl-C ends it")
 
-    host, port = address
     try:
         await serve_mcp_http(registry, ctx, host=host, port=port, task_status=Announcement(), **options)
     except OSError as error:
@@ -477,7 +486,7 @@ _PACKAGE = "toolkit-sdk"
 _REQUIREMENT = re.compile(
     r"(?P<name>[\w.-]+)(?:\[[\w,.-]*\])?(?:>=(?P<least>[\d.]+))?.*extra == ['\"](?P<extra>[\w-]+)['\"]"
 )
-# The module whose import shows that the packages of an extra work here.
+# The module whose import shows that the packages of an extra work.
 _MODULES = {
     "anthropic": "toolkit.providers.anthropic",
     "cli": "rich.console",
@@ -514,7 +523,7 @@ class _Check:
 
 
 def examine_installation(models: tuple[str, ...], url: str, output: OutputFormat, *, is_probing: bool) -> int:
-    """Report what is installed, and return 1 if some of it does not work."""
+    """Check the installation; return 1 if a part that is installed does not work."""
     screen, checks = Screen(output), list[_Check]()
 
     def add(check: _Check) -> None:
@@ -558,7 +567,7 @@ def _check_place() -> Iterator[_Check]:
 
 
 def _list_extras() -> dict[str, list[tuple[str, str]]]:
-    """Return the packages that each extra needs, with the oldest version of each."""
+    """Return the packages of each extra, with the minimum version of each."""
     extras: dict[str, list[tuple[str, str]]] = {}
     for line in requires(_PACKAGE) or ():
         found = _REQUIREMENT.match(line)
@@ -608,7 +617,7 @@ def _check_surroundings() -> Iterator[_Check]:
 
 
 async def _check_model(name: str, url: str, *, is_wanted: bool) -> _Check:
-    """Ask a model for a word; the local one may be missing where nobody asked for it."""
+    """Ask a model for a word; the local one may be missing unless it was named."""
 
     async def ask() -> tuple[_State, str]:
         began = time.perf_counter()
@@ -624,7 +633,7 @@ async def _check_model(name: str, url: str, *, is_wanted: bool) -> _Check:
 
 
 async def _probe_model(name: str, url: str) -> tuple[_State, str]:
-    """Ask a model for a call in each way."""
+    """Ask a model for a call, in each way."""
     async with open_model(read_model(name, url, _ANSWER_TIME), Steps(is_shown=False)) as provider:
         probe = await probe_calling(provider, model=name)
     ways = {"native": probe.native, "text": probe.text, "guided": probe.guided}
@@ -644,7 +653,7 @@ async def _run_check(kind: str, name: str, examine: Callable[[], Awaitable[tuple
 
 
 def describe_advice(name: str) -> str:
-    """Return in a line how a model is best asked for calls, by its name or the metadata of its GGUF file.
+    """Describe in a line how a model is best asked for calls, by its name or the metadata of its GGUF file.
 
     Args:
         name: As in ``openai:qwen3:8b`` or ``local:model.gguf``.

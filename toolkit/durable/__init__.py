@@ -7,7 +7,6 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from toolkit.durable.contents import Encryption
 from toolkit.durable.journals import JournaledRun, SqliteJournal
 from toolkit.durable.loops import DurableLoop, LoopQueue, RunPlace, StartRate, durable_loop
 from toolkit.errors import (
@@ -20,6 +19,7 @@ from toolkit.errors import (
     naming_extra,
 )
 from toolkit.loop.journal import EntryWork, Journal, JournalEntry, JournalValue
+from toolkit.stored_text import Encryption
 
 if TYPE_CHECKING:
     from toolkit.durable.client import DurablePending, DurableRun, DurableRuns, DurableStatus

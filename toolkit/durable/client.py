@@ -1,4 +1,4 @@
-"""The client of durable runs: begins and finds them, sends messages and decisions; no loop runs here."""
+"""The client of durable runs: it starts and finds runs, and sends messages and decisions. Workers run the loops."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ import anyio
 from anyio import to_thread
 
 from toolkit.calls.approval import Approval
-from toolkit.chat import AssistantMessage, Message, UserMessage, validate_transcript
+from toolkit.chat import AssistantMessage, Message, UserMessage
 from toolkit.chat.messages import messages_to_plain
 from toolkit.dataclass import dataclass
-from toolkit.durable.contents import Encryption, check_json, check_number, check_storable_text
+from toolkit.durable.contents import check_json, check_number, check_storable_text
 from toolkit.durable.event_reader import DurableEvent, EventWatch, RunFollower, read_lines
 from toolkit.durable.loops import DurableLoop
 from toolkit.durable.operations import RunFilters, RunSearch, to_epoch_seconds
@@ -33,6 +33,7 @@ from toolkit.durable.rests import (
     read_answer,
     seal_item,
     write_decision,
+    write_message,
     write_prompt,
 )
 from toolkit.durable.rows import RunRow, RunRows, RunSchedule, decision_key
@@ -49,6 +50,7 @@ from toolkit.loop.outcome import Out, ToolLoopResult
 from toolkit.redaction import Scrubber
 from toolkit.run_log.entries import read_line
 from toolkit.settings import check_setting
+from toolkit.stored_text import Encryption
 from toolkit.trace_context import inject_trace_context
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@-]{0,199}")
@@ -60,6 +62,7 @@ _SLOW_SECONDS = 0.25
 _SLOWER = 1.3
 _PATIENCE = 70
 _UNSEEN_SECONDS = 10.0
+_ROW_FACTS = ("run_id", "loop", "tenant", "created", "updated", "attempts", "last_seq", "metadata", "begins")
 _SCHEDULE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
@@ -72,8 +75,8 @@ class DurableRuns:
             run = await runs.start(support, "Where is order 17?", run_id="ticket-17")
             result = await run.result()
 
-    It moves no run: workers do (`DurableWorker`, ``toolkit worker``). Any number of processes may have one, also
-    without a worker being there. Works on asyncio and trio.
+    Workers execute the runs (`DurableWorker`, ``toolkit worker``). Any number of processes may have a client, also
+    while no worker is running. It works on asyncio and trio.
 
     Args:
         url: The database: ``sqlite:///runs.db`` for the processes of one machine, ``postgresql://...`` for many.
@@ -91,10 +94,10 @@ class DurableRuns:
         self._opened: Storage | None = None
 
     async def __aenter__(self) -> DurableRuns:
-        """Open the database; its tables are made where there are none.
+        """Open the database, and create its tables if there are none.
 
         Raises:
-            ConfigurationError: The URL is none of a database that can be used.
+            ConfigurationError: The URL is not that of a supported database.
             DatabaseUnavailableError: The database can't be reached.
         """
         self._opened = await to_thread.run_sync(Storage, self._url, self._encryption)
@@ -123,16 +126,16 @@ class DurableRuns:
         metadata: Mapping[str, Any] | None = None,
         at: datetime | None = None,
     ) -> DurableRun[Out]:
-        """Begin a run, or return the one that has the id already, whatever its prompt.
+        """Start a run, or return the one that has the id already, whatever its prompt.
 
         Args:
-            loop: The loop, as the workers know it by its name.
-            prompt: A question, or a transcript to go on from.
-            run_id: The id, such as the application's ``ticket-17``; None makes one up.
-            tenant: The customer or team that it is for; runs of different tenants take turns.
-            priority: Runs of a lower number begin first, of those of one tenant; 0 is the first.
+            loop: The loop; workers find theirs by its name.
+            prompt: A question, or a transcript to continue.
+            run_id: The id, such as the application's ``ticket-17``; None generates one.
+            tenant: The customer or team; runs of different tenants take turns.
+            priority: Among the runs of a tenant those with lower numbers start first; 0 is the lowest.
             metadata: JSON, from which the worker makes the context.
-            at: When it begins, with its time zone; None begins at once. It is ``queued`` until then.
+            at: The time of the start, with a time zone; None starts at once. The run is ``queued`` until then.
 
         Raises:
             DurableError: The id is that of a run of another loop, or the prompt is no transcript.
@@ -155,12 +158,6 @@ class DurableRuns:
             tenant=tenant,
             priority=priority,
             metadata=metadata or {},
-            state="queued",
-            segment=1,
-            attempts=0,
-            last_seq=0,
-            created=0.0,
-            updated=0.0,
             begins=None if at is None else to_epoch_seconds(at),
         )
         found = await self._ask_database(lambda: self._rows.start(row, begin))
@@ -181,18 +178,18 @@ class DurableRuns:
         priority: int = 0,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        """Begin a run each time that a schedule is due, whichever worker is there; one of this name is replaced.
+        """Start a run each time that a schedule is due, at any worker; a schedule of this name is replaced.
 
-        The run of a time is named by both, as in ``nightly-20261123T030000Z``, and begins once. Workers look for new
-        schedules twice a minute, and begin up to ten seconds late so that not all begin at once.
+        The id of a run has the name and the time, as in ``nightly-20261123T030000Z``, and the run starts once. Workers
+        look for new schedules twice a minute, and start runs up to ten seconds late so that not all start at once.
 
         Args:
             loop: The loop.
             prompt: As for `start`.
-            name: Names the schedule: letters, digits, ``_``, ``.`` and ``-``.
-            cron: When, as in ``0 3 * * *``; a sixth field in front has the seconds.
-            timezone: The time zone that it is meant in, as in ``Europe/Berlin``.
-            catches_up: True begins the runs of times at which no worker was there, when one comes.
+            name: The name of the schedule: letters, digits, ``_``, ``.`` and ``-``.
+            cron: The times, as in ``0 3 * * *``; a sixth field in front has the seconds.
+            timezone: The time zone of the times, as in ``Europe/Berlin``.
+            catches_up: True also starts the runs that were due while no worker was running.
             tenant: As for `start`.
             priority: As for `start`.
             metadata: As for `start`.
@@ -237,7 +234,7 @@ class DurableRuns:
 
         Args:
             run_id: Its id.
-            loop: Its loop, whose type its answer has then; without one an answer is what `json.loads` gives.
+            loop: Its loop, which gives its answer a type; without one an answer is what `json.loads` returns.
 
         Raises:
             DurableRunNotFoundError: There is none of this id.
@@ -254,9 +251,9 @@ class DurableRuns:
         """Return the states of runs, the newest first.
 
         Args:
-            limit: How many at most.
-            after: The id of the last run of the page before.
-            filters: The runs that are meant; see `RunFilters`.
+            limit: The maximum number.
+            after: The id of the last run of the previous page.
+            filters: Select runs; see `RunFilters`.
 
         Raises:
             ConfigurationError: A filter can't be applied.
@@ -271,7 +268,7 @@ class DurableRuns:
         """Return the number of runs in each state.
 
         Args:
-            filters: The runs that are meant; all where there are none.
+            filters: Select runs; without filters all are counted.
 
         Raises:
             ConfigurationError: A filter can't be applied.
@@ -282,10 +279,10 @@ class DurableRuns:
         """Resume all runs that failed, as `DurableRun.retry` does; with ``state="cancelled"`` those that were.
 
         Args:
-            filters: The runs that are meant; at least one filter.
+            filters: Select runs; at least one is required.
 
         Returns:
-            How many are resumed; not those that somebody else resumes.
+            The number of runs that this call resumes.
 
         Raises:
             ConfigurationError: There is no filter, or one can't be applied.
@@ -301,10 +298,10 @@ class DurableRuns:
 
         Args:
             reason: The reason, for their transcripts.
-            filters: The runs that are meant; at least one filter.
+            filters: Select runs; at least one is required.
 
         Returns:
-            How many are being cancelled.
+            The number of runs that are being cancelled.
 
         Raises:
             ConfigurationError: There is no filter, or one can't be applied.
@@ -318,10 +315,10 @@ class DurableRuns:
         They are deleted in slices of 500: if this is interrupted, each run is there whole or not at all.
 
         Args:
-            filters: The runs that are meant; at least one filter.
+            filters: Select runs; at least one is required.
 
         Returns:
-            How many were deleted.
+            The number of deleted runs.
 
         Raises:
             ConfigurationError: There is no filter, or one can't be applied.
@@ -355,7 +352,17 @@ class DurableRuns:
     async def fork(
         self, run_id: str, *, turn: int, prompt: str | Sequence[Message] = (), new_run_id: str | None = None
     ) -> DurableRun[Any]:
-        """Begin a run from the transcript of another one as it was after a turn; see `DurableRun.fork`."""
+        """Begin a run from the transcript of another one as it was after a turn.
+
+        Args:
+            run_id: The run, which is at rest; it stays as it is.
+            turn: The turn of the model, from 1, after whose results the transcript is cut.
+            prompt: A question or messages to append.
+            new_run_id: The id of the new run; None makes one up.
+
+        Raises:
+            DurableError: The run has not come to rest, or has no such turn, or the new id is taken.
+        """
         row = await self._ask_database(lambda: self._rows.read(run_id))
         rest = await self._ask_database(lambda: self._rows.read_rest(row))
         if rest is None:
@@ -364,7 +371,7 @@ class DurableRuns:
         begin += [UserMessage(prompt)] if isinstance(prompt, str) else list(prompt)
         forked = replace(row, run_id=_check_run_id(new_run_id or uuid.uuid4().hex))
         plain = {"prompt": messages_to_plain(begin), "trace": {}, "forked": {"run_id": run_id, "turn": turn}}
-        await self._ask_database(lambda: self._rows.start(forked, plain))
+        await self._ask_database(lambda: self._rows.start(forked, plain, is_new=True))
         return DurableRun(self._open_storage, self._watch, forked.run_id, signing_key=self._signing_key)
 
     async def delete(self, run_id: str) -> None:
@@ -396,21 +403,13 @@ def _check_run_id(run_id: str) -> str:
 
 
 def _check_meant(filters: RunFilters) -> None:
-    """Check that a change of many runs says which.
-
-    Raises:
-        ConfigurationError: It does not.
-    """
+    """Check that a change of many runs says which."""
     if all(value is None for value in filters.values()):
-        raise ConfigurationError("this would change all runs: name those that are meant, as in state='failed'")
+        raise ConfigurationError("this would change all runs: give a filter, as in state='failed'")
 
 
 def _cut_after_turn(messages: Sequence[Message], turn: int, run_id: str) -> list[Message]:
-    """Return a transcript up to the end of a turn.
-
-    Raises:
-        DurableError: There is no such turn in it.
-    """
+    """Return a transcript up to the end of a turn."""
     check_setting("turn", turn, int, least=1)
     starts = [index for index, message in enumerate(messages) if isinstance(message, AssistantMessage)]
     if turn > len(starts):
@@ -423,10 +422,10 @@ def _cut_after_turn(messages: Sequence[Message], turn: int, run_id: str) -> list
 
 @dataclass(frozen=True, slots=True)
 class DurablePending(PendingApproval):
-    """A call of a durable run that awaits a decision, or whose decision the run has not gone on with yet.
+    """A call of a durable run that awaits a decision, or whose decision is stored and not applied yet.
 
     Args:
-        decided: ``approve``, ``deny``, ``modify`` or ``abort`` where somebody has decided on it already; else empty.
+        decided: ``approve``, ``deny``, ``modify`` or ``abort`` where a decision is stored; else empty.
     """
 
     decided: str = ""
@@ -469,22 +468,9 @@ class DurableStatus:
     @classmethod
     def of_row(cls, row: RunRow, rest: Rest | None = None, pending: Sequence[DurablePending] = ()) -> DurableStatus:
         """Return the status of a row and a rest."""
-        state: Any = row.state if rest is None else rest.state
-        return cls(
-            run_id=row.run_id,
-            loop=row.loop,
-            tenant=row.tenant,
-            state=state,
-            created=row.created,
-            updated=row.updated,
-            attempts=row.attempts,
-            last_seq=row.last_seq,
-            ending=row.ending if rest is None else rest.ending,
-            error=row.error if rest is None else rest.error,
-            pending=pending,
-            metadata=row.metadata,
-            begins=row.begins,
-        )
+        facts = {name: getattr(row, name) for name in _ROW_FACTS}
+        last: Any = row if rest is None else rest
+        return cls(**facts, state=last.state, ending=last.ending, error=last.error, pending=pending)
 
     @property
     def is_at_rest(self) -> bool:
@@ -497,10 +483,10 @@ class DurableRun(Generic[Out]):
 
     Args:
         storage: The database.
-        watch: Looks for new events.
+        watch: Finds new events.
         run_id: The run.
-        loop: Its loop; None where the caller did not name it.
-        signing_key: Signs what is sent to it where the loop is not known.
+        loop: Its loop; None if the caller did not give it.
+        signing_key: Signs decisions and messages if the loop is not known.
     """
 
     def __init__(
@@ -537,16 +523,16 @@ class DurableRun(Generic[Out]):
         return DurableStatus.of_row(row, rest, pending)
 
     async def result(self, timeout: float | None = None) -> ToolLoopResult[Out]:
-        """Wait until the run is at rest, and return the loop's result, also where it awaits decisions.
+        """Wait until the run is at rest, and return the loop's result, also if it awaits decisions.
 
-        A database that goes away meanwhile is waited for.
+        An unavailable database is waited for.
 
         Args:
-            timeout: Seconds to wait at most; None sets no limit.
+            timeout: The maximum wait in seconds; None sets no limit.
 
         Raises:
-            DurableError: The run failed, the message says why; or its answer is not of its loop's type.
-            TimeoutError: It is not at rest in time; the message says whether a worker is there.
+            DurableError: The run failed, as the message explains; or its answer is not of its loop's type.
+            TimeoutError: It is not at rest in time; the message tells whether a worker is running.
         """
         try:
             with anyio.fail_after(timeout):
@@ -584,19 +570,19 @@ class DurableRun(Generic[Out]):
         )
 
     def events(self, after: int = 0, *, until: Literal["rest", "end"] = "rest") -> AsyncIterator[DurableEvent]:
-        """Return the events behind a number, then each new one; from any process, as often as wanted.
+        """Return the events after a number, then each new one; in any process, any number of times.
 
         ::
 
             async for each in run.events(after=last_seen):
                 last_seen = each.seq
 
-        The iterator may be left at any time; with the number of the last event that was seen the next one misses
-        nothing and sees nothing twice. Text comes in pieces of some 50 ms. A database that goes away is waited for.
+        You may stop reading at any time; another iterator that is given the number of the last event has each later
+        event once. Text arrives in pieces of some 50 ms. An unavailable database is waited for.
 
         Args:
-            after: The number of the last event that is known; 0 begins with the first.
-            until: ``rest`` ends with the last event of a run at rest; ``end`` goes on where it awaits decisions.
+            after: The number of the last known event; 0 begins with the first.
+            until: ``rest`` ends with the last event of a run at rest; ``end`` continues while it awaits decisions.
         """
         check_setting("after", after, int, least=0)
         check_number("the number to read events after", after)
@@ -604,17 +590,17 @@ class DurableRun(Generic[Out]):
         return RunFollower(self._storage, self._watch, self.id, after, until)
 
     async def decide(self, call_id: str, decision: Approval | bool | str, *, binding: str) -> None:
-        """Decide on a call that the run awaits a decision on; the run goes on at the next worker.
+        """Decide on a call that awaits a decision; a worker resumes the run.
 
-        While a run goes on with the decision on one call, that on another one is stored, and taken at the next rest.
+        While the run continues after a decision on one call, a decision on another one is stored for the next rest.
 
         Args:
             call_id: The call.
-            decision: As an approval hook would answer.
-            binding: The `PendingApproval.binding` that was decided on: the decision is for exactly those arguments.
+            decision: As an approval hook would return it.
+            binding: The `PendingApproval.binding` of the call: the decision is valid for exactly those arguments.
 
         Raises:
-            DecisionRefusedError: It was decided before, no decision is awaited, or the call has changed.
+            DecisionRefusedError: There is a decision already, none is awaited, or the call has changed.
             ConfigurationError: The run's loop has a `signing_key`, and neither the loop nor the key is known here.
         """
         plain = write_decision(decision)
@@ -654,35 +640,36 @@ class DurableRun(Generic[Out]):
         return f"the run is {rest.state}, and awaits no decision on this call"
 
     async def steer(self, message: str | Message) -> None:
-        """Interrupt: the model reads it before anything else is done; a run at rest goes on with it.
+        """Interrupt the run: the model reads the message before any further call runs; a run that has ended is resumed.
+
+        A run that awaits decisions reads it after them, and then skips the calls that were decided on.
 
         Raises:
-            TranscriptError: It can't stand alone, such as a result without its call.
-            ConfigurationError: As for `decide`.
+            TranscriptError: It is no message of its own, such as a result without its call.
+            ConfigurationError: It is empty; or as for `decide`.
         """
         await self._put_message("steer", message)
 
     async def say(self, message: str | Message) -> None:
-        """Add something: the model reads it when it would end, or now where the run has ended.
+        """Add a message: the model reads it before the run would end; a run that has ended is resumed.
 
-        Where the run awaits decisions the model reads it after those.
+        A run that awaits decisions reads it after them.
 
         Raises:
-            TranscriptError: It can't stand alone.
-            ConfigurationError: As for `decide`.
+            TranscriptError: As for `steer`.
+            ConfigurationError: As for `steer`.
         """
         await self._put_message("say", message)
 
     async def _put_message(self, kind: str, message: str | Message) -> None:
-        sent = UserMessage(message) if isinstance(message, str) else message
-        validate_transcript([sent])
-        body = {"message": messages_to_plain([sent])[0]}
+        body = {"message": write_message(message)}
         await self._storage.ask(lambda: self._put_item(kind, body))
 
     async def cancel(self, reason: str | None = None) -> None:
         """Cancel the run: running calls are cancelled within a second, and the transcript is closed.
 
-        A run that has ended stays as it is. Where no worker is there it ends when one comes.
+        A run that has ended is not changed. Without a worker it is cancelled when one starts. Messages that were sent
+        before do not resume it; the model reads them if a later message, or `retry`, does.
 
         Raises:
             ConfigurationError: As for `decide`.
@@ -691,10 +678,10 @@ class DurableRun(Generic[Out]):
         await self._storage.ask(lambda: self._put_item("cancel", {"reason": reason}))
 
     async def retry(self) -> None:
-        """Resume a run that failed or was cancelled from where it came to.
+        """Resume a run that failed or was cancelled where it ended.
 
         Raises:
-            DurableError: It did neither.
+            DurableError: It neither failed nor was cancelled.
         """
         await self._storage.ask(self._put_retry)
 
@@ -724,9 +711,9 @@ class DurableRun(Generic[Out]):
         return seal_item(self._signing_key, self.id, kind, key, body)
 
     async def export(self) -> dict[str, Any]:
-        """Return the run as plain JSON: its state, its transcript, and its events.
+        """Return the run as plain JSON for people: its state, its transcript and its events.
 
-        It is for people: secrets are struck out of it, as out of a run log. `result` has the exact transcript.
+        Secrets are removed as in a run log. `result` has the exact transcript.
         """
         return await self._storage.ask(self._export_run)
 
@@ -748,7 +735,7 @@ class DurableRun(Generic[Out]):
         }
 
     def _read_run(self) -> tuple[RunRow, Rest | None]:
-        """Return the run and its rest, which the engine stores some milliseconds after its last event."""
+        """Return the run and its rest, which the engine stores some milliseconds after the last event."""
         patience = _PATIENCE
         while True:
             row = self._rows.read(self.id)

@@ -1,4 +1,4 @@
-"""The texts that a durable run stores: JSON, checked for the limits of databases, encrypted if functions are given.
+"""The values that a durable run stores: JSON, checked for the limits of databases.
 
 A large content is a row of its own, stored once beside the values that have it.
 """
@@ -6,36 +6,22 @@ A large content is a row of its own, stored once beside the values that have it.
 from __future__ import annotations
 
 import hashlib
-import json
-import re
-from base64 import b64decode, b64encode
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
-from toolkit.dataclass import dataclass
-from toolkit.errors import ConfigurationError, DurableError, JournalError, UnstorableValueError
+from toolkit.errors import JournalError, UnstorableValueError
 from toolkit.foreign_text import replace_surrogates
 from toolkit.json_text import write_json
-from toolkit.settings import check_fields
+from toolkit.stored_text import StoredText
 
 MOST_CHARACTERS = 16_000
 """A longer text inside of a value is a content of its own."""
 
 BESIDE = "$beside"
-"""The one member of an object that stands for a value with contents beside it."""
+"""The only key of an object that replaces a value with contents beside it."""
 
 _CONTENT = "$content"
-"""The one member of an object that stands for a text, whose digest it has; or for the user's object with that key."""
-_SEALED = "e1:"
-"""Stands before a text that is encrypted with a key without an id; no JSON text begins so."""
-_SEALED_BY = "e2:"
-"""Stands before the id of a key, and a text that is encrypted with it."""
-_PLAIN = " "
-"""Stands before a message that is not encrypted, and may begin as those do that are."""
-_KEY_ID = re.compile(r"[A-Za-z0-9_.-]{0,64}")
-_SUMMED = "c1:"
-"""Stands before a text with its check sum, which shows that a row was edited."""
-_SUM_BYTES = 8
+"""The only key of an object that replaces a text, with its digest; or the user's object with that key."""
 _MOST_CHARACTERS = 500
 _MOST_NUMBER = 2**31 - 1
 _PLAIN_TYPES = (str, int, float, bool, type(None))
@@ -44,12 +30,12 @@ ContentRow: TypeAlias = Mapping[str, str]
 
 
 def set_aside(value: Any, text: str, run_id: str) -> tuple[Any, dict[str, str]]:
-    """Return a value without its large texts, and these by their digests; a small value as it is.
+    """Return a value without its large texts, and these by their digests; a small value unchanged.
 
     Args:
         value: JSON.
         text: The same, written.
-        run_id: The run, of which the digests are: those of two runs are not the same.
+        run_id: The run; the digests of two runs differ.
     """
     is_escaped = has_contents(value)
     if len(text) <= MOST_CHARACTERS and not is_escaped:
@@ -57,7 +43,7 @@ def set_aside(value: Any, text: str, run_id: str) -> tuple[Any, dict[str, str]]:
     contents: dict[str, str] = {}
     try:
         small = _replace_texts(value, run_id, contents)
-    except RecursionError:  # deeper than can be walked: stored whole
+    except RecursionError:  # too deep to be walked: stored whole
         return value, {}
     return ({BESIDE: small}, contents) if contents or is_escaped else (value, {})
 
@@ -105,13 +91,13 @@ def _walk_digests(value: Any) -> Iterator[str]:
 
 
 def _unescape_members(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the members of an object, also of the user's that has our key."""
+    """Return the members of an object, also of the user's object with our key."""
     members: Mapping[str, Any] = value.get(_CONTENT, value)
     return members
 
 
 def put_back(value: Any, find: Callable[[str], str]) -> Any:
-    """Return the value that `set_aside` was given.
+    """Return the value that was passed to `set_aside`.
 
     Args:
         value: A stored value.
@@ -141,9 +127,6 @@ def check_content(digest: str, content: object, run_id: str, run: str) -> str:
         content: The text that stands for it; None where there is none.
         run_id: The run that the digest is of.
         run: The run, as the application names it.
-
-    Raises:
-        JournalError: It is missing or was changed.
     """
     if content is None:
         raise JournalError(f"the log of the run '{run}' was cut: the content {digest[:16]} that it has is missing")
@@ -156,155 +139,8 @@ def _digest_content(run_id: str, content: str) -> str:
     return hashlib.sha256(f"{run_id}\n{content}".encode()).hexdigest()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Encryption:
-    """The functions that encrypt stored values.
-
-    ::
-
-        fernet = Fernet(key)
-        encryption = Encryption(encrypt=fernet.encrypt, decrypt=fernet.decrypt, key_id="2026-11")
-
-    Prompts, replies, arguments, results, snapshots, events, errors and metadata are encrypted. The ids, loops, tenants,
-    states, endings and times of runs are not: they are what a database looks runs up by.
-
-    To change the key, give the new one another `key_id` and the old ones in `older`: each stored value names its key.
-    First give all workers and clients the new key as an older one, then make it the one that encrypts.
-
-    Args:
-        encrypt: Returns bytes that only `decrypt` can read.
-        decrypt: Returns what `encrypt` was given; raises for all else.
-        key_id: Stands with each stored value: up to 64 letters, digits, ``_``, ``.`` and ``-``. Empty names none.
-        older: Those with other keys, whose values are read and which encrypt nothing.
-        searchable: The parts of metadata that stay readable, since `DurableRuns.list` finds runs by them.
-    """
-
-    encrypt: Callable[[bytes], bytes]
-    decrypt: Callable[[bytes], bytes]
-    key_id: str = ""
-    older: Sequence[Encryption] = ()
-    searchable: Collection[str] = ()
-
-    def __post_init__(self) -> None:
-        check_fields(self, "encryption.{}")
-        if not _KEY_ID.fullmatch(self.key_id):
-            raise ConfigurationError(
-                f"encryption.key_id is {self.key_id!r}: give at most 64 letters, digits, '_', '.' or '-'"
-            )
-        known = [self.key_id, *(each.key_id for each in self.older)]
-        twice = next((key_id for key_id in known if known.count(key_id) > 1), None)
-        if twice is not None:
-            raise ConfigurationError(f"two keys have the id {twice!r}: a stored value names one of them")
-
-
-class StoredText:
-    """Writes values as the text that is stored, and reads them.
-
-    Args:
-        encryption: None stores plain JSON.
-    """
-
-    def __init__(self, encryption: Encryption | None) -> None:
-        self._encryption = encryption
-        keys = () if encryption is None else (encryption, *encryption.older)
-        self._keys: Mapping[str, Encryption] = {each.key_id: each for each in keys}
-
-    @property
-    def is_encrypted(self) -> bool:
-        """True where what is stored can't be searched."""
-        return self._encryption is not None
-
-    def is_searchable(self, name: str) -> bool:
-        """Return whether runs may be found by a part of their metadata."""
-        return self._encryption is None or name in self._encryption.searchable
-
-    def write(self, value: object) -> str:
-        """Return a value as it is stored.
-
-        Raises:
-            TypeError: It is no JSON.
-            ValueError: The same.
-        """
-        return self.write_text(write_json(value))
-
-    def write_text(self, text: str) -> str:
-        """Return a value that is written as JSON as it is stored."""
-        return f"{_SUMMED}{_sum_up(text)}:{text}" if self._encryption is None else self.seal(text)
-
-    def read(self, text: str) -> Any:
-        """Return the value of a stored text.
-
-        Raises:
-            DurableError: It can't be read: it is encrypted and there are no functions for it, or with another key, or
-                it was changed.
-        """
-        try:
-            if not text.startswith(_SUMMED):
-                return json.loads(self.open(text))
-            known, _, value = text.removeprefix(_SUMMED).partition(":")
-            if known != _sum_up(value):
-                raise DurableError("a stored value was changed: its check sum does not fit")
-            return json.loads(value)
-        except ValueError as error:
-            raise DurableError("a stored value can't be read: it was changed, or encrypted with another key") from error
-
-    def seal(self, text: str) -> str:
-        """Return a text as it is stored."""
-        if self._encryption is None:
-            return text
-        key_id = self._encryption.key_id
-        head = f"{_SEALED_BY}{key_id}:" if key_id else _SEALED
-        return head + b64encode(self._encryption.encrypt(text.encode())).decode()
-
-    def open(self, text: str) -> str:
-        """Return the text that was stored as this one.
-
-        Raises:
-            DurableError: As for `read`.
-        """
-        if text.startswith(_SEALED_BY):
-            key_id, _, sealed = text.removeprefix(_SEALED_BY).partition(":")
-        elif text.startswith(_SEALED):
-            key_id, sealed = "", text.removeprefix(_SEALED)
-        else:
-            return text
-        if self._encryption is None:
-            raise DurableError("the durable runs in this database are encrypted: give the encryption that wrote them")
-        key = self._keys.get(key_id)
-        if key is None:
-            named = f"the key {key_id!r}" if key_id else "a key without an id"
-            raise DurableError(f"a stored value is encrypted with {named}: give that encryption in `older`")
-        try:
-            return key.decrypt(b64decode(sealed)).decode()
-        except Exception as error:
-            raise DurableError(
-                f"a stored value can't be decrypted: {type(error).__name__}; is it the right key?"
-            ) from error
-
-    def seal_error(self, text: str) -> str:
-        """Return the message of an error as it is stored, to be searched where it is not encrypted."""
-        text = text.replace("\x00", "\ufffd")  # which Postgres does not take
-        return self.seal(text) if self.is_encrypted and text else _PLAIN + text
-
-    def open_error(self, text: str) -> str:
-        """Return the message that was stored as this text.
-
-        Raises:
-            DurableError: As for `read`.
-        """
-        return text.removeprefix(_PLAIN) if text.startswith(_PLAIN) else self.open(text)
-
-
-def _sum_up(text: str) -> str:
-    return hashlib.blake2b(text.encode(), digest_size=_SUM_BYTES).hexdigest()
-
-
 def check_storable_text(place: str, text: str) -> None:
-    """Check that a text can stand in a column that rows are looked up by.
-
-    Raises:
-        UnstorableValueError: It can't.
-    """
+    """Check that a text can stand in a column that rows are looked up by."""
     if "\x00" in text:
         raise UnstorableValueError(place, "it has a NUL character, which no database takes: leave that out")
     if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
@@ -316,21 +152,13 @@ def check_storable_text(place: str, text: str) -> None:
 
 
 def check_number(place: str, number: int) -> None:
-    """Check that a number can stand in a column.
-
-    Raises:
-        UnstorableValueError: It can't.
-    """
+    """Check that a number can stand in a column."""
     if not -_MOST_NUMBER <= number <= _MOST_NUMBER:
         raise UnstorableValueError(place, f"it is {number}: give one of at most {_MOST_NUMBER:,}")
 
 
 def check_json(place: str, value: object) -> None:
-    """Check that a value is JSON, part for part.
-
-    Raises:
-        UnstorableValueError: A part is not; the place says which.
-    """
+    """Check that a value is JSON, part for part."""
     try:
         found = _find_no_json(value, place)
     except RecursionError:
@@ -368,22 +196,13 @@ def split_value(
         run_id: The run.
         value: JSON.
         text: The same, written; None writes it.
-
-    Raises:
-        TypeError: It is no JSON.
-        ValueError: The same.
     """
     small, beside = set_aside(value, write_json(value) if text is None else text, run_id)
     return small, [{"run_id": run_id, "digest": key, "value": stored.write(beside[key])} for key in beside]
 
 
 def write_value(stored: StoredText, run_id: str, value: Any) -> tuple[str, Sequence[ContentRow]]:
-    """Return a value as it is stored, and the rows of its large contents.
-
-    Raises:
-        TypeError: It is no JSON.
-        ValueError: The same.
-    """
+    """Return a value as it is stored, and the rows of its large contents."""
     text = write_json(value)
     small, rows = split_value(stored, run_id, value, text)
     return stored.write_text(text if small is value else write_json(small)), rows

@@ -1,6 +1,6 @@
-"""Reads the events of runs: one after the other as they are written, or as the store of run logs.
+"""Reads the events of runs as they are written, or as the store of run logs.
 
-Followers of all runs in a process share one thread, `EventWatch`, that looks for new events by one query at a time.
+The followers of all runs in a process share one thread, `EventWatch`, which finds new events by one query at a time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from toolkit.dataclass import dataclass
-from toolkit.durable.contents import Encryption
 from toolkit.durable.rests import RESTING
 from toolkit.durable.rows import RunRows
 from toolkit.durable.storage import DatabaseThread, Storage, events, restore_lines, runs
@@ -30,6 +29,7 @@ from toolkit.run_log.entries import RECORDS, read_line
 from toolkit.run_log.log import RunLog
 from toolkit.run_log.stores import StoredLine, StoredRun
 from toolkit.runtime.backend import loop_waker
+from toolkit.stored_text import Encryption
 
 _logger = logging.getLogger("toolkit.durable")
 _CHUNK = 500
@@ -51,8 +51,8 @@ class DurableEvent:
     Args:
         seq: Its number in the run, from 1, with no event twice; some numbers are those of records that are no events.
         turn: The turn of the run's own loop in which it was emitted; 0 before the first.
-        attempt: The process that emitted it. Where that changes in the middle of a turn, the text of the turn's reply
-            so far does not count: the model is asked again.
+        attempt: The process that emitted it. If that changes during a turn, the text of the turn's reply so far is
+            void: the model is asked again.
         event: The event.
     """
 
@@ -80,7 +80,7 @@ class EventLine:
 
 
 def read_lines(storage: Storage, run_id: str, after: int) -> Iterator[EventLine]:
-    """Yield the lines of a run behind a number, read in chunks; blocks."""
+    """Yield the lines of a run after a number, read in chunks; blocks."""
     chosen = sa.select(events.c.seq, events.c.turn, events.c.attempt, events.c.line).where(events.c.run_id == run_id)
     has_more = True
     while has_more:
@@ -94,7 +94,7 @@ def read_lines(storage: Storage, run_id: str, after: int) -> Iterator[EventLine]
 
 
 class RunFollower(AsyncIterator[DurableEvent]):
-    """Waits for the events of one run; nothing has to be closed.
+    """Waits for the events of one run; it needs no closing.
 
     Args:
         storage: The database.
@@ -130,7 +130,7 @@ class RunFollower(AsyncIterator[DurableEvent]):
         return self._found.popleft()
 
     def _read_on(self) -> bool:
-        """Read new events; return whether there are none, the run is at rest, and all were read."""
+        """Read new events; return whether the run is at rest and all were read."""
         self._read_new()
         if self._found:
             return False
@@ -164,11 +164,7 @@ class _WaitingReader:
 
 
 class EventWatch:
-    """Looks for new events, in a thread, while readers wait.
-
-    Args:
-        engine: The database.
-    """
+    """Finds new events in a thread while readers wait."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
@@ -179,12 +175,12 @@ class EventWatch:
         self._is_over = False
 
     async def wait_for_news(self, run_id: str, after: int, state: str) -> None:
-        """Return when a run has new events or another state, is gone, or the database is away.
+        """Return when a run has new events or another state, was deleted, or the database is unavailable.
 
         Args:
             run_id: The run.
-            after: The number of the last event that is known.
-            state: The state of the run that is known.
+            after: The number of the last known event.
+            state: The last known state of the run.
         """
         if self._is_over:
             await anyio.sleep(_SLOW_SECONDS)
@@ -206,7 +202,7 @@ class EventWatch:
                 self._readers.pop(number, None)
 
     def stop(self) -> None:
-        """End the thread, and wake the readers."""
+        """Stop the thread, and wake the readers."""
         with self._lock:
             self._is_over = True
             for each in self._readers.values():
@@ -215,7 +211,7 @@ class EventWatch:
             self._thread.stop()
 
     def _look_for_news(self) -> float | None:
-        """Look at the runs whose readers are due; return the seconds until the next one is."""
+        """Check the runs whose readers are due; return the seconds until the next one is."""
         now = time.monotonic()
         with self._lock:
             due = [each for each in self._readers.values() if each.next_look <= now]
@@ -249,32 +245,24 @@ class EventWatch:
 
 
 class DurableStore:
-    """A `RunStore` that only reads: workers write.
-
-    Args:
-        storage: The database.
-    """
+    """A read-only `RunStore`: workers write."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
     def append(self, run_id: str, lines: bytes) -> None:  # noqa: ARG002 - as the protocol has it
-        """Refuse to write.
-
-        Raises:
-            DurableError: Always.
-        """
+        """Refuse to write."""
         raise DurableError("the log of a durable run is written by its worker alone")
 
     def touch(self, run_ids: Iterable[str]) -> None:
-        """Do nothing: a durable run is never cut off, another worker resumes it."""
+        """Do nothing: a durable run is never cut off, since another worker resumes it."""
 
     def close_run(self, run_id: str) -> None:
         """Do nothing."""
 
-    def list_runs(self) -> list[StoredRun]:
+    def list_runs(self, limit: int | None = None) -> list[StoredRun]:
         """Return the runs that have events, newest first."""
-        return self._select_runs(_LISTED.order_by(runs.c.created.desc()))
+        return self._select_runs(_LISTED.order_by(runs.c.created.desc()).limit(limit))
 
     def find_run(self, run_id: str) -> StoredRun | None:
         """Return one run as it is now."""
@@ -294,15 +282,11 @@ class DurableStore:
         return b"".join(line.encode() + b"\n" for line in lines)
 
     def add_answer(self, run_id: str, line: bytes) -> None:  # noqa: ARG002 - as the protocol has it
-        """Refuse to write.
-
-        Raises:
-            DurableError: Always.
-        """
+        """Refuse to write."""
         raise DurableError("decide on the calls of a durable run by `await run.decide(...)`")
 
     def read_answers(self, run_id: str) -> list[bytes]:  # noqa: ARG002 - as the protocol has it
-        """Return nothing: decisions are no answers to questions."""
+        """Return nothing: decisions are stored elsewhere."""
         return []
 
     def _select_runs(self, query: sa.Select[*tuple[Any, ...]]) -> list[StoredRun]:
@@ -323,10 +307,7 @@ class DurableStore:
 def open_durable_log(url: str, encryption: Encryption | None = None) -> RunLog:
     """Return the durable runs of a database as run logs; blocks.
 
-    The connections are closed with the last reference to it, since a run log has nothing to close.
-
-    Raises:
-        DatabaseUnavailableError: The database can't be reached.
+    The connections are closed when the log is collected, since a run log has no `close`.
     """
     storage = Storage(url, encryption)
     store = DurableStore(storage)

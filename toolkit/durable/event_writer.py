@@ -1,7 +1,7 @@
 """Writes the events of runs as rows that other processes read.
 
-`AttemptEvents` decides when an event may be written, `_RowMaker` makes rows of it, and `EventWriter` is the thread that
-writes the rows of all runs of a worker, several runs in one transaction: emitting an event never waits for a disk.
+`AttemptEvents` decides when an event may be written, `_RowMaker` makes its row, and `EventWriter` is the thread that
+writes the rows of all runs of a worker in common transactions: emitting an event never waits for the database.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from toolkit.calls.registration import Registration
 from toolkit.calls.run import CallReturned, CallSuspended, write_waiting
 from toolkit.chat import ArgumentsDelta, ReasoningDelta, TextDelta, ToolCall
 from toolkit.dataclass import dataclass
-from toolkit.durable.contents import ContentRow, StoredText, split_value
+from toolkit.durable.contents import ContentRow, split_value
 from toolkit.durable.storage import DatabaseThread, Storage, events, runs, store_contents
 from toolkit.events import write_event
 from toolkit.loop.approvals import describe_call_end, describe_refusal
@@ -33,6 +33,7 @@ from toolkit.loop.feeds import CallDecided, ModelReplied, load_feed, write_denie
 from toolkit.loop.journal import storable_id
 from toolkit.run_log.entries import EntryCleaner, LogItem, LogRecord, ReplyText, dump_item, make_header, write_line
 from toolkit.sql_database import database_now
+from toolkit.stored_text import StoredText
 
 _EventRow: TypeAlias = dict[str, Any]
 _NO_TOOLS: Mapping[str, Registration[Any]] = {}
@@ -57,16 +58,16 @@ class _QueuedItem:
 class AttemptEvents:
     """The events of one attempt, from the loop that emits them to the thread that writes them.
 
-    An event with the content of a log entry, a reply or the end of a call, is written once that entry is stored, and
-    later events wait for it. An attempt that ends before has written nothing of it. The next attempt emits the events
-    of entries that it finds in the log and not among the rows, so that each recorded end of a call is written once.
+    An event with the content of a log entry (a reply, the end of a call) is written after that entry is stored, and
+    later events wait for it. The next attempt emits the events of stored entries that have no event row yet, so that
+    each recorded end of a call is written once.
 
     Args:
         run_id: The run.
         segment: The segment.
         attempt: The token of the attempt.
         last_seq: The number of the run's last event that is written.
-        emitted: The entries whose events earlier attempts have written, by their keys.
+        emitted: The keys of the entries whose events earlier attempts have written.
         only_ends: True writes replies, ends of calls and of runs, and nothing else.
         text: How values are stored.
         wake: Called when there is something to write.
@@ -109,23 +110,19 @@ class AttemptEvents:
     # from the loop
 
     def put(self, item: LogItem) -> None:
-        """Take an event or a record, from any thread."""
+        """Add an event or a record, from any thread."""
         is_own = item.loop_id == self.loop_id
         if isinstance(item, IterationStart) and is_own:
             self._turn = item.iteration
-        if self._only_ends and not isinstance(item, _ENDS):
+        if self._is_left_out(item):
             return
-        if isinstance(item, ApprovalRequested) and not item.reason:
-            return  # an approver that is asked about every call lets it pass
-        if isinstance(item, ArgumentsDelta) or (isinstance(item, _DELTAS) and len(self._queue) > _MOST_WAITING):
-            return  # they come whole with the reply
         if isinstance(item, (Done, Failed)) and is_own:
             self._end = _QueuedItem(item, self._turn, self._end_key)
             return
         entry = self._find_entry(item)
+        if entry in self._emitted:
+            return
         if entry is not None:
-            if entry in self._emitted:
-                return
             self._emitted.add(entry)
             if isinstance(item, ToolCallRefused):  # it waits for no entry, only for the reply before it
                 self._stored.add(entry)
@@ -134,8 +131,19 @@ class AttemptEvents:
         self._queue.append(_QueuedItem(item, self._turn, entry))
         self._wake()
 
+    def _is_left_out(self, item: LogItem) -> bool:
+        match item:
+            case ApprovalRequested(reason=""):
+                return True  # an approver that is asked about every call lets it pass
+            case ArgumentsDelta():
+                return True  # they come whole with the reply
+            case TextDelta() | ReasoningDelta() if len(self._queue) > _MOST_WAITING:
+                return True
+            case _:
+                return self._only_ends and not isinstance(item, _ENDS)
+
     def _find_entry(self, item: LogItem) -> str | None:
-        """Return the key of the entry that has the content of an event; None where no log has it."""
+        """Return the key of the entry with the content of an event; None if there is none."""
         match item:
             case ResponseReceived(iteration=iteration):
                 name = f"turn {iteration}"
@@ -154,11 +162,11 @@ class AttemptEvents:
     # from the logs
 
     def open_log(self, log: str) -> None:
-        """Register the log of a loop inside of a call, whose name is the loop's id."""
+        """Register the log of a loop inside a call; its name is the loop's id."""
         self._key_heads[log] = f"{log}: "
 
     def note_stored(self, name: str, log: str = "") -> None:
-        """Release the event of an entry that is stored now, in the run's own log or that of a loop inside of it."""
+        """Release the event of an entry that was stored, in the run's own log or that of a loop inside it."""
         self._stored.add(self._key_of(name, log) or name)
         self._wake()
 
@@ -169,7 +177,7 @@ class AttemptEvents:
         log: str = "",
         registrations: Mapping[str, Registration[Any]] = _NO_TOOLS,
     ) -> None:
-        """Emit the event of an entry of an earlier attempt, where that attempt ended before it was written."""
+        """Emit the event of an entry of an earlier attempt that ended before it wrote the event."""
         kind, _, key = name.partition(" ")
         if kind == "turn" and not log:
             self._turn = int(key)
@@ -191,7 +199,7 @@ class AttemptEvents:
 
     @property
     def is_waiting(self) -> bool:
-        """True where there is something to write."""
+        """True if there is something to write."""
         return bool(self._queue or self._rows.rows or self.has_text)
 
     @property
@@ -202,31 +210,31 @@ class AttemptEvents:
 
     @property
     def has_text(self) -> bool:
-        """True where text of a reply has come since `cut_text` was called last."""
+        """True if text of a reply was added since the last call of `cut_text`."""
         return self._rows.has_text
 
     def cut_text(self) -> bool:
-        """Make events of the text that has come since the last time; return whether there was any."""
+        """Make events of the text since the last call; return whether there was any."""
         with self._lock:
             self._make_rows()
             return self._rows.cut_text(self._turn)
 
     def read_rows(self) -> tuple[list[_EventRow], list[ContentRow]]:
-        """Return the rows to be written now with their large contents, again and again until they are confirmed."""
+        """Return the rows to be written, with their large contents, until they are confirmed."""
         with self._lock:
             self._make_rows()
             self._read = time.monotonic()
             return list(self._rows.rows), list(self._rows.contents)
 
     def confirm(self, count: int) -> None:
-        """Forget the first rows: they are written."""
+        """Remove the first rows, which were written."""
         with self._lock:
             del self._rows.rows[:count]
             self._rows.contents.clear()
             self._since = self._read if self.is_waiting else None
 
     def release_end(self) -> None:
-        """Release the end of the run, to be written together with its state, so that readers find both or neither.
+        """Release the end of the run, which is written in one transaction with its state.
 
         Events of entries that were never stored are dropped.
         """
@@ -250,7 +258,7 @@ class AttemptEvents:
 
 
 class _RowMaker:
-    """Makes the rows of a run's events: numbered, without secrets, the texts of replies in pieces.
+    """Makes the rows of a run's events, numbered and without secrets, and of the texts of replies in pieces.
 
     Attributes:
         rows: The rows that are not confirmed yet.
@@ -293,7 +301,7 @@ class _RowMaker:
         self._add_row(self._cleaner.clean(dump_item(item, self._cleaner)), turn, entry)
 
     def _end_replies(self, item: LogItem, turn: int) -> None:
-        """Make rows of the remaining text of a complete reply; that of one that failed doesn't count."""
+        """Make rows of the remaining text of a complete reply, and drop that of a failed one."""
         if isinstance(item, LogRecord):
             return
         for loop_id, kind in [key for key in self._replies if key[0] == item.loop_id]:
@@ -334,9 +342,6 @@ class _RowMaker:
 class EventWriter:
     """Writes the rows of events.
 
-    Args:
-        storage: The database.
-
     Attributes:
         thread: Writes, and writes all waiting events when it is stopped.
     """
@@ -364,9 +369,6 @@ class EventWriter:
             attempt: The attempt.
             values: The columns of the run's row.
             also: Writes more in the same transaction.
-
-        Raises:
-            Exception: The database is away.
         """
         with self._lock:
             attempt.release_end()
@@ -390,11 +392,7 @@ class EventWriter:
         return max(0.0, self._next_text - time.monotonic()) if has_text else None
 
     def _write_waiting(self, waiting: list[AttemptEvents]) -> None:
-        """Write the events of all attempts together, or of each by itself if the database refuses that.
-
-        Raises:
-            SQLAlchemyError: The database is away, or refuses the events of one of them.
-        """
+        """Write the events of all attempts together, or of each by itself if the database refuses that."""
         try:
             self._write_rows(waiting, {})
         except SQLAlchemyError:

@@ -1,7 +1,7 @@
-"""Logs that replay their stored entries and store new ones; and the one in a file, for scripts and desktop programs.
+"""Logs that replay their stored entries and store new ones; and the log in a file, for scripts and desktop programs.
 
-In a file, entries are rows of a table, each written in one transaction and sealed against changes. A lock on the run
-ends with the process that holds it.
+In a file, entries are rows of a table, each written in one transaction with a check sum. A lock on the run is released
+at the end of its process.
 """
 
 from __future__ import annotations
@@ -35,42 +35,72 @@ from toolkit.schema.nodes import is_object
 from toolkit.settings import check_setting
 
 StoredEntry = tuple[str, Any]
-"""The name and the value of an entry; where the value can't be read, a text or an error stands for it."""
+"""The name and the value of an entry; a text or an error in place of a value that can't be read."""
+Cipher = Callable[[bytes], bytes]
+"""Encrypts or decrypts a stored value."""
+_VERSION = 3
+_BUSY_SECONDS = 30.0
+_TABLES = (
+    """
+    CREATE TABLE IF NOT EXISTS run (
+        name TEXT PRIMARY KEY, run_id TEXT NOT NULL, began REAL NOT NULL, entries INTEGER NOT NULL DEFAULT 0
+    ) WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE IF NOT EXISTS entry (
+        run_id TEXT, path TEXT, position INTEGER, name TEXT NOT NULL, value BLOB NOT NULL, seal BLOB NOT NULL,
+        PRIMARY KEY (run_id, path, position)
+    ) WITHOUT ROWID
+    """,
+    "CREATE TABLE IF NOT EXISTS content (run_id TEXT, digest TEXT, value BLOB NOT NULL, PRIMARY KEY (run_id, digest))",
+    "CREATE INDEX IF NOT EXISTS run_by_id ON run (run_id)",
+    """
+    CREATE TRIGGER IF NOT EXISTS counted AFTER INSERT ON entry BEGIN
+        UPDATE run SET entries = entries + 1 WHERE run_id = new.run_id;
+    END
+    """,
+)
+_COUNT_ENTRIES = """
+    ALTER TABLE run ADD COLUMN entries INTEGER NOT NULL DEFAULT 0;
+    UPDATE run SET entries = (SELECT count(*) FROM entry WHERE entry.run_id = run.run_id);
+"""
+"""Adds to a file of version 2 the number of entries that were written, which shows that the last ones are missing."""
+_MISSING = """
+    SELECT coalesce(max(entries), 0) - (SELECT count(*) FROM entry WHERE entry.run_id = ?1) FROM run WHERE run_id = ?1
+"""
+_LISTED = """
+    SELECT run.name, run.run_id, run.began, count(entry.position),
+        (SELECT name FROM entry AS last WHERE last.run_id = run.run_id AND last.path = ''
+         ORDER BY position DESC LIMIT 1)
+    FROM run LEFT JOIN entry ON entry.run_id = run.run_id AND entry.path = ''
+    GROUP BY run.name, run.run_id, run.began ORDER BY run.began DESC, run.name
+"""
 
 
 class ReplayJournal(ABC):
-    """The log of a run, or of a loop inside of one of its calls.
+    """The log of a run, or of a loop inside one of its calls.
 
     Args:
         run_id: The id of the run, the same in each attempt.
-        name: The run, in messages.
-        stored: The entries of earlier attempts by position; None where `_load_entries` reads them at the first use.
+        name: The name of the run in messages.
+        stored: The entries of earlier attempts by position; None if `_load_entries` reads them at the first use.
     """
 
     def __init__(self, run_id: str, name: str, stored: Mapping[int, StoredEntry] | None) -> None:
         self.run_id = run_id
         self._name = name
-        self._left: dict[int, StoredEntry] | None = None  # the stored entries that were not asked for yet
+        self._left: dict[int, StoredEntry] | None = None  # the stored entries that were not replayed yet
         self._last = self._position = 0
         if stored is not None:
             self._take_stored(stored)
 
     async def once(self, entry: JournalEntry) -> JournalValue:
-        """Return the stored value of an entry, or do its work and store the value.
-
-        Raises:
-            JournalError: Another entry is stored at its position, or the value is no JSON.
-            Exception: Another worker has taken the run over.
-        """
+        """Return the stored value of an entry, or do its work and store the value."""
         [value] = await self.all([entry])
         return value
 
     async def all(self, entries: Sequence[JournalEntry]) -> list[JournalValue]:
-        """Do so with several entries at once.
-
-        Raises:
-            BaseException: The first that came out of the work of one, when all have ended.
-        """
+        """Do so with several entries at once."""
         left = await self._open_entries()
         first = self._position + 1
         self._position += len(entries)
@@ -102,15 +132,11 @@ class ReplayJournal(ABC):
         return values
 
     async def recall(self, name: str) -> JournalValue | None:  # noqa: ARG002 - for files
-        """Return None: in an engine the next segment begins with a decision, so the log that awaits it has none."""
+        """Return None: in an engine a decision begins the next segment, which has a log of its own."""
         return None
 
     async def finish(self) -> None:
-        """Check that no stored entry is left when the run rests.
-
-        Raises:
-            JournalError: One is.
-        """
+        """Check that no stored entry is left when the run comes to rest."""
         left = await self._open_entries()
         if left:
             raise JournalError(
@@ -125,18 +151,18 @@ class ReplayJournal(ABC):
 
     @abstractmethod
     def nested(self, name: str) -> Journal:
-        """Return the log of a loop inside of an entry's work."""
+        """Return the log of a loop inside an entry's work."""
 
     @abstractmethod
     async def read_nested(self, name: str) -> Sequence[JournalValue]:
-        """Return the stored values of the logs inside of an entry's work; see `Journal`."""
+        """Return the stored values of the logs inside an entry's work; see `Journal`."""
 
     @abstractmethod
     async def _store_value(self, position: int, name: str, value: JournalValue) -> None:
-        """Store a value; when this returns, no crash undoes it."""
+        """Store a value durably."""
 
     async def _load_entries(self) -> Mapping[int, StoredEntry]:
-        """Return the stored entries, where they were not given."""
+        """Return the stored entries, if they were not given."""
         return {}
 
     def _read_value(self, name: str, stored: JournalValue) -> JournalValue:  # noqa: ARG002 - for subclasses
@@ -154,13 +180,10 @@ class ReplayJournal(ABC):
         return left
 
     def _check_missing(self, position: int, entry: JournalEntry) -> None:
-        """Refuse to do work that was done before, since entries behind it are stored.
+        """Refuse to repeat work that was done, as later stored entries show.
 
-        Of calls at the same time later ones may be stored and an earlier one not, and nothing follows them. A decision
-        that didn't hold is not stored, and is found again in the start of its segment.
-
-        Raises:
-            JournalError: The log was cut.
+        Of concurrent calls a later one may be stored without an earlier one, if nothing follows them. A decision that
+        was not valid is not stored, and is found again at the start of its segment.
         """
         if self._last > self._position and not entry.name.startswith("decided "):
             raise JournalError(
@@ -186,44 +209,17 @@ class ReplayJournal(ABC):
 
 
 def is_inside(path: str, call: str) -> bool:
-    """Return whether a path of logs is that of a loop inside of a call, at any depth."""
+    """Return whether the path of a log is that of a loop inside a call, at any depth."""
     return path == call or path.startswith((f"{call}/", f"{call}."))
 
 
 def check_readable(name: str, stored: Any) -> JournalValue:
-    """Return the stored value of an entry.
-
-    Raises:
-        JournalError: It can't be read.
-    """
+    """Return the stored value of an entry."""
     if isinstance(stored, JournalError):
         raise stored
     if not is_object(stored):
         raise JournalError(f"the entry '{name}' of the log can't be read: it was changed, or encrypted otherwise")
     return dict(stored)
-
-
-Cipher = Callable[[bytes], bytes]
-"""Encrypts or decrypts a stored value."""
-_VERSION = 2
-_BUSY_SECONDS = 30.0
-_TABLES = """
-    CREATE TABLE IF NOT EXISTS run (name TEXT PRIMARY KEY, run_id TEXT NOT NULL, began REAL NOT NULL) WITHOUT ROWID;
-    CREATE TABLE IF NOT EXISTS entry (
-        run_id TEXT, path TEXT, position INTEGER, name TEXT NOT NULL, value BLOB NOT NULL, seal BLOB NOT NULL,
-        PRIMARY KEY (run_id, path, position)
-    ) WITHOUT ROWID;
-    CREATE TABLE IF NOT EXISTS content (
-        run_id TEXT, digest TEXT, value BLOB NOT NULL, PRIMARY KEY (run_id, digest)
-    );
-"""
-_LISTED = """
-    SELECT run.name, run.run_id, run.began, count(entry.position),
-        (SELECT name FROM entry AS last WHERE last.run_id = run.run_id AND last.path = ''
-         ORDER BY position DESC LIMIT 1)
-    FROM run LEFT JOIN entry ON entry.run_id = run.run_id AND entry.path = ''
-    GROUP BY run.name, run.run_id, run.began ORDER BY run.began DESC, run.name
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,10 +228,10 @@ class JournaledRun:
 
     Args:
         run_id: Its name in the file.
-        began: When it was begun, in seconds since 1970.
+        began: The time of its start, in seconds since 1970.
         entries: The number of entries of its own log.
-        last_entry: The name of the last one, such as ``turn 3`` or ``call c1``; empty where there is none.
-        is_under_way: True where a process has it open.
+        last_entry: The name of the last one, such as ``turn 3`` or ``call c1``; empty without entries.
+        is_under_way: True if a process has it open.
     """
 
     run_id: str
@@ -246,32 +242,32 @@ class JournaledRun:
 
 
 class SqliteJournal(ReplayJournal):
-    """Stores a run in a SQLite file: started again with it, the run goes on where it was when its process ended.
+    """Stores a run in a SQLite file: started again with it, the run continues where its process ended.
 
     ::
 
         with SqliteJournal("run.db", run_id="nightly-2026-11-22") as journal:
             result = await tool_loop(provider, registry, "Tidy up.", config=ToolLoopConfig(journal=journal))
 
-    One file may hold many runs. A run goes on in one process at a time: a second one is refused, and the claim of a
-    process that has ended is free. Each entry is one transaction; a process that is killed in mid-write leaves the file
-    sound and the entry unwritten. The file must be on a local disk, and is for its owner alone (mode 0600 on POSIX).
-    One journal serves one loop, once: the loops of its sub-agents have logs inside of it.
+    One file may contain many runs. A run is executed by one process at a time: a second one is refused, and the lock of
+    a process is released at its end. Each entry is one transaction; a process that is killed during a write leaves the
+    file intact and the entry unwritten. The file must be on a local disk, and is private to its owner (mode 0600 on
+    POSIX). A journal serves one loop, once; the loops of its sub-agents have logs inside it.
 
-    Replies and results are stored as they are, since the run goes on with exactly them: give `encrypt` where they may
-    hold secrets.
+    Replies and results are stored unchanged, since the run continues with exactly them: give `encrypt` if they may
+    contain secrets.
 
     Args:
-        path: The file; made where there is none, in a folder that must be there.
-        run_id: Names the run in the file.
-        encrypt: Applied to each entry before it is stored, such as ``Fernet(key).encrypt``; None leaves them readable.
-        decrypt: Its reverse, such as ``Fernet(key).decrypt``.
-        is_synced: True where each entry is synced to the disk before the run goes on, which takes some milliseconds
-            each: a loss of power then loses none. By default the last entries may be missing after one, as after
-            none of them had been made; the end of the process loses none either way.
+        path: The file, which is created in an existing folder.
+        run_id: The name of the run in the file.
+        encrypt: Applied to each entry before it is stored, such as ``Fernet(key).encrypt``; None stores plain JSON.
+        decrypt: Its inverse, such as ``Fernet(key).decrypt``.
+        is_synced: True syncs each entry to the disk before the run continues, which takes some milliseconds each: a
+            loss of power then loses none. By default it may lose the last entries; the end of the process loses none
+            either way.
 
     Raises:
-        ConfigurationError: The file can't be used, or the run is under way elsewhere.
+        ConfigurationError: The file can't be used, or another process executes the run.
     """
 
     def __init__(
@@ -292,7 +288,7 @@ class SqliteJournal(ReplayJournal):
         self._open_log(SqliteLog(Path(path), run_id, encrypt, decrypt, is_synced=is_synced), run_id, "")
 
     def _open_log(self, log: SqliteLog, name: str, path: str) -> None:
-        # The run's own id was made with the run; those of loops inside of its calls come of their paths.
+        # The run's own id was made with the run; those of loops inside its calls are derived from their paths.
         inner_id = hashlib.sha256(f"{log.run_id}/{path}".encode()).hexdigest()[:32]
         super().__init__(inner_id if path else log.run_id, name, None)
         self._log = log
@@ -302,7 +298,7 @@ class SqliteJournal(ReplayJournal):
     async def recall(self, name: str) -> JournalValue | None:
         """Return the value of the next stored entry if that is the entry of this name; see `Journal`."""
         left = await self._open_entries()
-        following = min(left, default=0)  # behind a position that a decision which did not hold has left empty
+        following = min(left, default=0)  # after a position that an invalid decision has left empty
         if not following or left[following][0] != name:
             return None
         self._position = following
@@ -310,21 +306,21 @@ class SqliteJournal(ReplayJournal):
         return value
 
     def nested(self, name: str) -> SqliteJournal:
-        """Return the log of a run inside of this one; see `Journal`."""
+        """Return the log of a run inside this one; see `Journal`."""
         inner = object.__new__(type(self))
         inner._open_log(self._log, f"{self._name}/{name}", f"{self._path}/{name}")
         return inner
 
     async def read_nested(self, name: str) -> Sequence[JournalValue]:
-        """Return the stored values of the logs inside of a call; see `Journal`."""
+        """Return the stored values of the logs inside a call; see `Journal`."""
         return await to_thread.run_sync(self._log.read_inside, f"{self._path}/{name}")
 
     @staticmethod
     def list_runs(path: str | os.PathLike[str]) -> list[JournaledRun]:
-        """Return the runs of a file, the newest first; also those that are under way elsewhere.
+        """Return the runs of a file, the newest first, including those that other processes execute.
 
         Raises:
-            ConfigurationError: It is no file of a `SqliteJournal`.
+            ConfigurationError: It is not the file of a `SqliteJournal`.
         """
         file = Path(path)
         if not file.exists():
@@ -343,10 +339,10 @@ class SqliteJournal(ReplayJournal):
         ]
 
     def forget_failure(self) -> bool:
-        """Delete the error that the run has ended with, so that the next start makes the request again.
+        """Delete the error that ended the run, so that the next start repeats the request.
 
         Returns:
-            False where it has not ended with one, or with one in a call, which must not run twice.
+            False if no error ended it, or one in a call, which must not run twice.
         """
         entries = self._log.read_entries(self._path)
         position = max(entries, default=0)
@@ -358,12 +354,12 @@ class SqliteJournal(ReplayJournal):
         return True
 
     def forget_run(self) -> None:
-        """Delete the run from the file; the journal is of no use afterwards."""
+        """Delete the run from the file, and close the journal."""
         self._log.delete_run()
         self.close()
 
     def close(self) -> None:
-        """Close the file, and let others go on with the run; twice is fine."""
+        """Close the file, and release the run; repetitions are ignored."""
         self._log.close()
 
     def __enter__(self) -> Self:
@@ -395,20 +391,17 @@ class SqliteJournal(ReplayJournal):
 
 
 class SqliteLog:
-    """The entries of one run and of those inside of it; safe between threads.
+    """The entries of one run and of those inside it; thread-safe.
 
     Args:
         file: The database.
-        name: The run, as the application names it.
+        name: The application's name of the run.
         encrypt: Applied to each value before it is stored; None stores it as it is.
         decrypt: Its reverse.
-        is_synced: True where each entry is synced to the disk.
+        is_synced: True syncs each entry to the disk.
 
     Attributes:
-        run_id: The id of the run, which no other has.
-
-    Raises:
-        ConfigurationError: The file can't be used, or another process moves the run.
+        run_id: The unique id of the run.
     """
 
     def __init__(
@@ -439,24 +432,24 @@ class SqliteLog:
     def _find_run(self) -> str:
         assert self._connection is not None
         made = (self._name, uuid.uuid4().hex, time.time())
-        self._connection.execute("INSERT INTO run VALUES (?, ?, ?) ON CONFLICT DO NOTHING", made)
+        self._connection.execute("INSERT INTO run (name, run_id, began) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", made)
         row = self._connection.execute("SELECT run_id FROM run WHERE name = ?", (self._name,)).fetchone()
         return str(row[0])
 
     def read_entries(self, path: str) -> dict[int, tuple[str, JournalValue]]:
-        """Return the entries of the run or of one inside of it, by position.
-
-        Raises:
-            JournalError: One was changed, or can't be decrypted.
-        """
+        """Return the entries of the run or of one inside it, by position."""
         with self._lock:
+            [missing] = self._use_database().execute(_MISSING, (self.run_id,)).fetchone()
+            if missing > 0:
+                count = f"{missing} of its entries {'is' if missing == 1 else 'are'}"
+                raise JournalError(f"the log of the run '{self._name}' was cut: {count} missing")
             rows = self._use_database().execute(
                 "SELECT position, name, value, seal FROM entry WHERE run_id = ? AND path = ?", (self.run_id, path)
             )
             return {position: (name, self._read_value(path, *row)) for row in rows for position, name, *_ in [row]}
 
     def read_inside(self, call: str) -> list[JournalValue]:
-        """Return the values of the logs inside of a call, which its path names."""
+        """Return the values of the logs inside a call, given its path."""
         with self._lock:
             paths = self._use_database().execute("SELECT DISTINCT path FROM entry WHERE run_id = ?", (self.run_id,))
             inside = [path for (path,) in paths if is_inside(path, call)]
@@ -487,11 +480,7 @@ class SqliteLog:
         return check_content(digest, content, self.run_id, self._name)
 
     def write_entry(self, path: str, position: int, name: str, value: JournalValue) -> None:
-        """Store an entry; once this returns, no crash undoes it.
-
-        Raises:
-            JournalError: It can't be stored.
-        """
+        """Store an entry durably."""
         try:
             text = write_json(value, allow_nan=False)
             small, contents = set_aside(value, text, self.run_id)
@@ -505,7 +494,7 @@ class SqliteLog:
         except Exception as error:
             raise JournalError(
                 f"the entry '{name}' of the run '{self._name}' could not be stored in '{self._file}': {error}; the "
-                "run ends here, and goes on behind the last stored entry when it is started again"
+                "run ends here, and continues after the last stored entry when it is started again"
             ) from error
 
     def _encode_text(self, text: str) -> bytes:
@@ -531,12 +520,14 @@ class SqliteLog:
     def delete_entry(self, path: str, position: int) -> None:
         """Delete an entry."""
         with self._lock:
-            self._use_database().execute(
-                "DELETE FROM entry WHERE run_id = ? AND path = ? AND position = ?", (self.run_id, path, position)
-            )
+            connection, which = self._use_database(), (self.run_id, path, position)
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("DELETE FROM entry WHERE run_id = ? AND path = ? AND position = ?", which)
+            connection.execute("UPDATE run SET entries = entries - 1 WHERE run_id = ?", which[:1])
+            connection.execute("COMMIT")
 
     def delete_run(self) -> None:
-        """Delete the run, and all runs inside of it."""
+        """Delete the run, and all runs inside it."""
         with self._lock:
             connection = self._use_database()
             connection.execute("BEGIN IMMEDIATE")
@@ -555,7 +546,7 @@ class SqliteLog:
         return self._connection
 
     def close(self) -> None:
-        """Close the file, and let others go on with the run; twice is fine."""
+        """Close the file, and release the run; repetitions are ignored."""
         with self._lock:
             self._close_database()
             if self._claim is not None:
@@ -569,16 +560,12 @@ class SqliteLog:
 
 
 def _open_database(file: Path, *, is_synced: bool = False) -> sqlite3.Connection:
-    """Open a file, and make its tables if it is new.
-
-    Raises:
-        ConfigurationError: It is no journal, or one of another version.
-    """
+    """Open a file, and create its tables if it is new."""
     with suppress(OSError):  # SQLite fails with it then, with the reason
         make_private(file, "-wal", "-shm", "-journal")
     connection = sqlite3.connect(file, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     try:
-        if connection.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
+        if _read_version(connection) != _VERSION:
             _prepare_tables(file, connection)
         connection.execute(f"PRAGMA synchronous = {'FULL' if is_synced else 'NORMAL'}")
     except BaseException:
@@ -588,16 +575,31 @@ def _open_database(file: Path, *, is_synced: bool = False) -> sqlite3.Connection
 
 
 def _prepare_tables(file: Path, connection: sqlite3.Connection) -> None:
-    """Make the tables of a new file; where another process does, wait for that."""
+    """Make the tables of a new file, or migrate those of version 2; where another process does, wait for that."""
     has_tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-    version = connection.execute("PRAGMA user_version").fetchone()[0]  # asked last: others set both at once
-    if version or has_tables:
-        if version == _VERSION:
-            return
+    version = _read_version(connection)  # asked last: others set both at once
+    if has_tables and version not in (2, _VERSION):
         kind = f"of version {version}, and this library reads {_VERSION}" if version else "no journal"
         raise ConfigurationError(f"the file '{file}' is {kind}: give another one")
+    if version == _VERSION:
+        return
     write_ahead(connection, _BUSY_SECONDS)
-    connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {_VERSION}; COMMIT;")
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        if _read_version(connection) == 2:
+            for statement in _COUNT_ENTRIES.split(";"):
+                connection.execute(statement)
+        for statement in _TABLES:
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {_VERSION}")
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.rollback()
+        raise
+
+
+def _read_version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def _find_lock(file: Path, run_id: str) -> Path:
@@ -623,13 +625,10 @@ else:
 
 
 class RunLock:
-    """A file beside a database, locked while it is open: the system frees it with the end of the process.
+    """A file beside a database, locked while it is open: the system unlocks it at the end of the process.
 
     Args:
-        path: The file; made where there is none, and removed when the lock is given back.
-
-    Raises:
-        BlockingIOError: Another process has it.
+        path: The file, which is created, and removed at the release.
     """
 
     __slots__ = ("_descriptor", "_path", "_process")
@@ -647,11 +646,11 @@ class RunLock:
                 raise BlockingIOError(f"'{path}' is locked") from error
             if self._is_of_file(descriptor):
                 self._descriptor = descriptor
-            else:  # its holder has removed the file meanwhile
+            else:  # another process has removed the file meanwhile
                 os.close(descriptor)
 
     def release(self) -> None:
-        """Give the lock back; twice is fine."""
+        """Release the lock; repetitions are ignored."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is None:
             return

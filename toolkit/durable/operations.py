@@ -1,6 +1,6 @@
-"""Durable runs found, counted and deleted by filters, whatever their number, and the figures that are watched.
+"""Finds, counts and deletes durable runs by filters, and measures the figures of a database.
 
-Lists and counts read the columns of runs and their labels, each by an index. A deletion is made in slices, so that no
+Lists and counts read the columns of runs and their labels by indexes. Deletions are made in slices, so that no
 transaction is long.
 """
 
@@ -28,54 +28,46 @@ from toolkit.sql_database import database_now
 
 STATES: Sequence[DurableState] = ("queued", "running", "waiting", "done", "failed", "cancelled")
 SLICE = 500
-"""How many runs are deleted, or described, in a transaction."""
+"""The number of runs that are deleted, or described, in a transaction."""
 
 _AGES: Mapping[str, float] = {"1m": 60.0, "10m": 600.0, "1h": 3_600.0, "1d": 86_400.0, "7d": 604_800.0}
 _logger = logging.getLogger("toolkit.durable")
+_watched: list[WatchedWorker] = []  # a process has one worker
+_measured: set[object] = set()  # the meter providers that have the gauges
 
 
 class RunFilters(TypedDict, total=False):
-    """The runs that are meant: those that fit all of these."""
+    """Filters of runs: a run is selected if it matches all of them."""
 
     loop: DurableLoop[Any, Any] | str | None
-    """Those of this loop, or of the loop of this name."""
+    """Runs of this loop, or of the loop of this name."""
     state: DurableState | None
-    """Those in this state."""
+    """Runs in this state."""
     tenant: str | None
-    """Those of this tenant."""
+    """Runs of this tenant."""
     ending: str | None
-    """Those with this `kind` of ending, or this class of error, such as ``ProviderError``."""
+    """Runs with this `kind` of ending, or this class of error, such as ``ProviderError``."""
     error: str | None
-    """Those that failed with this text in their error's message, in small letters or large ones; not where values are
-    encrypted."""
+    """Runs that failed with this text in their error's message, in any case; not available with encryption."""
     since: datetime | float | None
-    """Those of which something was written at this time or later: aware, or seconds since 1970."""
+    """Runs that were last written to at this time or later: an aware time, or seconds since 1970."""
     before: datetime | float | None
-    """Those of which nothing was written at this time or later."""
+    """Runs that were last written to before this time."""
     metadata: Mapping[str, Any] | None
-    """Those with these parts in their metadata: texts, numbers, True, False or None."""
+    """Runs with these parts in their metadata: texts, numbers, True, False or None."""
     text: str | None
-    """Those with an id, a tenant or a part of the metadata that begins so: what is inside of one has no index."""
+    """Runs whose id, tenant or a part of the metadata begins with this text; there is no index of what follows."""
 
 
 class RunSearch:
-    """Finds, counts and deletes runs by filters; blocks.
-
-    Args:
-        storage: The database.
-    """
+    """Finds, counts and deletes runs by filters; blocks."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._rows = RunRows(storage)
 
     def find(self, *, limit: int, after: str | None, **filters: Unpack[RunFilters]) -> list[RunRow]:
-        """Return runs, the newest first, from behind the one with the id `after` on.
-
-        Raises:
-            ConfigurationError: A filter can't be applied.
-            DurableRunNotFoundError: There is no run `after`.
-        """
+        """Return runs, the newest first, that follow the one with the id `after`."""
         query = sa.select(*COLUMNS).order_by(runs.c.created.desc(), runs.c.run_id.desc()).limit(limit)
         query = query.where(self._write_condition(filters))
         if after is not None:
@@ -87,43 +79,31 @@ class RunSearch:
             return [self._rows.to_row(found) for found in connection.execute(query).all()]
 
     def count(self, **filters: Unpack[RunFilters]) -> dict[DurableState, int]:
-        """Return the number of runs in each state.
-
-        Raises:
-            ConfigurationError: A filter can't be applied.
-        """
+        """Return the number of runs in each state."""
         query = sa.select(runs.c.state, sa.func.count()).where(self._write_condition(filters)).group_by(runs.c.state)
         with self._storage.engine.connect() as connection:
             found = {row[0]: int(row[1]) for row in connection.execute(query).all()}
         return {state: found.get(state, 0) for state in STATES}
 
     def find_ids(self, states: Sequence[str], last: str, **filters: Unpack[RunFilters]) -> list[str]:
-        """Return the ids of some runs in these states, in order, from behind the last one of the slice before.
-
-        Raises:
-            ConfigurationError: A filter can't be applied.
-        """
+        """Return the ids of a slice of the runs in these states, which follows an id."""
         query = sa.select(runs.c.run_id).where(self._write_condition(filters), runs.c.state.in_(states))
         query = query.where(runs.c.run_id > last).order_by(runs.c.run_id).limit(SLICE)
         with self._storage.engine.connect() as connection:
             return list(connection.execute(query).scalars())
 
     def delete_slice(self, states: Sequence[str], **filters: Unpack[RunFilters]) -> int:
-        """Delete some of the runs in these states in one transaction; return how many, 0 where none are left.
-
-        Raises:
-            ConfigurationError: A filter can't be applied.
-        """
+        """Delete a slice of the runs in these states in one transaction; return the number, 0 at the end."""
         meant = sa.select(runs.c.run_id).where(self._write_condition(filters), runs.c.state.in_(states)).limit(SLICE)
         with self._storage.engine.begin() as connection:
-            # Those that another process is about to resume or to delete are its own.
+            # Runs that another process is about to resume or to delete are skipped.
             ids = list(connection.execute(meant.with_for_update(skip_locked=True)).scalars())
             return delete_runs(connection, runs.c.run_id.in_(ids) & runs.c.state.in_(states)) if ids else 0
 
     def describe_slice(self) -> int:
-        """Fill in some of the endings, errors and labels that an earlier release left out; return for how many runs.
+        """Fill in a slice of the endings, errors and labels that an earlier release left out; return the number.
 
-        A run whose rest the engine has not stored yet is left for the next time.
+        A run whose rest the engine has not stored yet is skipped.
         """
         query = sa.select(*COLUMNS).where(UNDESCRIBED).limit(SLICE)
         with self._storage.engine.connect() as connection:
@@ -150,11 +130,7 @@ class RunSearch:
         return True
 
     def _write_condition(self, filters: RunFilters) -> sa.ColumnElement[bool]:
-        """Return the condition of the runs that are meant.
-
-        Raises:
-            ConfigurationError: A filter can't be applied.
-        """
+        """Return the condition of the selected runs."""
         check_filters(filters)
         loop = filters.get("loop")
         name = loop.name if isinstance(loop, DurableLoop) else loop
@@ -222,13 +198,13 @@ class RunSearch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFigures:
-    """The figures of a database of durable runs that are watched.
+    """The measured figures of a database of durable runs.
 
     Args:
-        states: The number of runs that are queued and may begin, that move, wait, and have failed.
-        queued_seconds: Since when the oldest of those that are queued waits for a worker.
-        waiting: How many await decisions for longer than ``1m``, ``10m``, ``1h``, ``1d`` and ``7d``.
-        taken_over: How many of those that move were begun by a worker that is gone.
+        states: The numbers of runs that are queued and may begin, are executed, await decisions, and have failed.
+        queued_seconds: The age of the oldest queued run.
+        waiting: The numbers of runs that have awaited decisions longer than ``1m``, ``10m``, ``1h``, ``1d``, ``7d``.
+        taken_over: The number of active runs that were begun by a dead worker.
     """
 
     states: Mapping[str, int]
@@ -238,7 +214,7 @@ class RunFigures:
 
 
 def read_figures(storage: Storage) -> RunFigures:
-    """Return the figures of now; reads the rows of runs that have not ended well, by an index."""
+    """Return the current figures, from the rows of runs that are not done, by an index."""
     now = database_now(storage.engine)
     age = now - runs.c.updated
     states = ("queued", "running", "waiting", "failed")
@@ -263,14 +239,14 @@ def read_figures(storage: Storage) -> RunFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedWorker:
-    """A worker whose figures are measured, and which may be the one that measures those of all.
+    """A worker whose figures are measured; one worker also measures those of the database.
 
     Args:
         storage: The database.
-        is_first: Returns whether this worker is the one of all that measures the figures of the database.
-        lag: Returns the age of the oldest event that is not written, in seconds.
-        moving: Returns the number of runs that move here.
-        taken_over: Returns how many runs of lost workers this one has handed over.
+        is_first: Returns whether this worker is that one.
+        lag: Returns the age of the oldest unwritten event, in seconds.
+        moving: Returns the number of active runs of this worker.
+        taken_over: Returns the number of runs of dead workers that this one has handed over.
     """
 
     storage: Storage
@@ -280,12 +256,8 @@ class WatchedWorker:
     taken_over: Callable[[], int]
 
 
-_watched: list[WatchedWorker] = []  # a process has one worker
-_measured: set[object] = set()  # the meter providers that have the gauges
-
-
 def watch_worker(worker: WatchedWorker, meter_provider: Any) -> None:
-    """Have OpenTelemetry measure a worker until `_watched` is cleared; does nothing where it is not installed."""
+    """Let OpenTelemetry measure a worker until `forget_worker`; do nothing if it is not installed."""
     _watched[:] = [worker]
     if meter_provider in _measured:
         return
@@ -305,7 +277,7 @@ def watch_worker(worker: WatchedWorker, meter_provider: Any) -> None:
         meter.create_observable_gauge(f"toolkit.durable.{name}", [observe], unit=unit, description=text)
 
     add("runs", "{run}", "Runs by state.", lambda each: each.states, "state")
-    add("queue.age", "s", "Since when the oldest queued run waits.", lambda each: {"": each.queued_seconds}, "")
+    add("queue.age", "s", "The age of the oldest queued run.", lambda each: {"": each.queued_seconds}, "")
     add("waiting", "{run}", "Runs that await decisions for longer.", lambda each: each.waiting, "older_than")
     add("taken_over", "{run}", "Moving runs that another worker began.", lambda each: {"": each.taken_over}, "")
 
@@ -321,7 +293,7 @@ def watch_worker(worker: WatchedWorker, meter_provider: Any) -> None:
 
 
 def forget_worker() -> None:
-    """Measure nothing any longer."""
+    """Stop measuring."""
     _watched.clear()
 
 
@@ -336,12 +308,7 @@ def _read_as_first() -> RunFigures | None:
 
 
 def check_filters(filters: Mapping[str, Any]) -> None:
-    """Check that filters can be applied.
-
-    Raises:
-        ConfigurationError: One is unknown, or of another type.
-        UnstorableValueError: No run can have such a text.
-    """
+    """Check that filters can be applied."""
     unknown = sorted(filters.keys() - RunFilters.__annotations__.keys())
     if unknown:
         raise ConfigurationError(f"runs are not found by {unknown[0]!r}: {', '.join(RunFilters.__annotations__)} are")
@@ -358,11 +325,7 @@ def check_filters(filters: Mapping[str, Any]) -> None:
 
 
 def to_epoch_seconds(time: datetime | float) -> float:
-    """Return a time in seconds since 1970.
-
-    Raises:
-        ConfigurationError: It has no time zone.
-    """
+    """Return a time in seconds since 1970."""
     if not isinstance(time, datetime):
         return float(time)
     if time.tzinfo is None:

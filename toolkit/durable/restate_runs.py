@@ -1,9 +1,8 @@
 """Runs in Restate: a durable loop as a virtual object, and the journal that stores a run in an invocation.
 
-Each run is an object, which its handlers move from rest to rest. An entry of its log is a run of the invocation: the
-engine draws its position where it is asked for, before anything of it begins, and returns stored entries in that order;
-so it does with the logs of loops inside of calls (`_InnerLogs`). It must never retry an entry by itself: whatever comes
-out of the work is an outcome here.
+Each run is an object whose handlers execute it from rest to rest. An entry of its log is a run block of the invocation:
+the engine assigns its position when it is requested, and returns stored entries in that order; the same is true of the
+logs of loops inside calls (`_InnerLogs`). The engine must never retry an entry by itself: any exception is an outcome.
 """
 
 from __future__ import annotations
@@ -39,6 +38,7 @@ from toolkit.durable.rests import (
     RunSegment,
     read_messages,
     read_rest,
+    write_message,
     write_prompt,
 )
 from toolkit.errors import ConfigurationError, JournalError, LoopUsageError, ToolkitError
@@ -48,19 +48,19 @@ from toolkit.settings import check_setting
 
 _logger = logging.getLogger("toolkit.durable")
 _LONGEST_STEP = timedelta(days=7)
-"""The engine suspends a step that takes longer, and its calls would then be answered as interrupted."""
+"""A longer step is suspended by the engine, and its calls are answered as interrupted."""
 
 _DECISIONS = frozenset({"approve", "deny", "modify", "abort"})
 _PLAIN: JsonSerde[Any] = JsonSerde()
 _REFUSED = "$refused"
-"""The key of the object that stands for a value where the work was refused: the class and the text of the error."""
+"""The key of the class and the text of the error in a value whose work was refused."""
 _REFUSALS: dict[str, type[ToolkitError]] = {
     each.__name__: each for each in (ConfigurationError, JournalError, LoopUsageError)
 }
 _SUSPENDED_AT_ONCE: set[str] = set()
-"""The invocations that were suspended in their first entry, which takes no time."""
+"""The invocations that were suspended during their first entry, which takes no time."""
 _INNER = "logs inside"
-"""The name of the runs of the engine that store the logs of loops inside of calls."""
+"""The name of the engine's run blocks that store the logs of loops inside calls."""
 _OPTIONS = RunOptions(serde=BytesSerde(), max_attempts=1)
 
 
@@ -71,23 +71,25 @@ def restate_service(loop: DurableLoop[Any, Any]) -> VirtualObject:
 
         app = restate.app([restate_service(support)], protocol="bidi")  # hypercorn --bind 0.0.0.0:9080 shop:app
 
-    Its handlers take and return JSON objects. A run is in one of them while it moves; they return its rest
-    (``state``, ``ending``, ``error``, ``messages``, ``result``, ``snapshot``), which the object stores.
+    Its handlers take and return JSON objects. They execute the run, and return its rest (``state``, ``ending``,
+    ``error``, ``messages``, ``result``, ``snapshot``), which the object stores.
 
-    - ``start``: ``{"prompt": ..., "tenant": ..., "metadata": ...}`` begins the run; the same again gives its rest.
-    - ``decide``: ``{"call_id": ..., "binding": ..., "decision": {"kind": "approve"}}`` decides on a call that awaits
-      it, and goes on; or ``{"kind": "deny", "reason": ...}``, ``{"kind": "modify", "arguments": ...}``, and
+    - ``start``: ``{"prompt": ..., "tenant": ..., "metadata": ...}`` starts the run; a repetition returns its rest.
+    - ``decide``: ``{"call_id": ..., "binding": ..., "decision": {"kind": "approve"}}`` decides on a pending call, and
+      resumes the run; or ``{"kind": "deny", "reason": ...}``, ``{"kind": "modify", "arguments": ...}``, and
       ``{"kind": "abort", "reason": ...}``. A second decider gets error 409.
-    - ``status``: the ``state``, and the calls that are ``pending``.
+    - ``say``: ``{"message": ...}``, a text or a message as JSON, adds a message: the run continues with it from its
+      end, and after the decisions that it awaits.
+    - ``status``: the ``state``, and the ``pending`` calls.
     - ``result``: its last rest.
     - ``cancel``: running calls are cancelled, and the transcript is closed.
     - ``forget``: delete the state of the object.
 
     Args:
-        loop: The loop. Restate shares the work out by itself, so it has no `queue`.
+        loop: The loop, without a `queue`, since Restate distributes the work itself.
 
     Raises:
-        ConfigurationError: A part of it can't work in Restate.
+        ConfigurationError: A part of it is not supported on Restate.
     """
     check_setting("the loop of a service", loop, DurableLoop)
     if loop.queue != LoopQueue():
@@ -98,6 +100,7 @@ def restate_service(loop: DurableLoop[Any, Any]) -> VirtualObject:
     handlers = _RunHandlers(loop)
     service.handler("start")(handlers.start)
     service.handler("decide")(handlers.decide)
+    service.handler("say")(handlers.say)
     service.handler("forget")(handlers.forget)
     service.handler("status", kind="shared")(handlers.status)
     service.handler("result", kind="shared")(handlers.result)
@@ -110,15 +113,15 @@ def restate_service(loop: DurableLoop[Any, Any]) -> VirtualObject:
 class _RunHandlers:
     """The handlers of the runs of one loop.
 
-    The state of an object is ``run``, the request that started it; ``segment``, the number of times that it has begun
-    to move; ``moving``, the invocation that moves it; and ``rest``.
+    The state of an object is ``run``, the request that started it; ``segment``, the number of its segments; ``moving``,
+    the invocation that executes it; ``rest``; and ``said``, the messages that no model has read.
     """
 
     def __init__(self, loop: DurableLoop[Any, Any]) -> None:
         self._loop = loop
 
     async def start(self, ctx: ObjectContext, request: dict[str, Any]) -> dict[str, Any]:
-        """Begin a run; return its rest."""
+        """Start a run; return its rest."""
         run = await _read_state(ctx, "run")
         asked = self._read_start(request)
         if run is None:
@@ -129,7 +132,7 @@ class _RunHandlers:
         return await _read_last_rest(ctx)
 
     async def decide(self, ctx: ObjectContext, request: dict[str, Any]) -> dict[str, Any]:
-        """Decide on a call that awaits it; return the run's next rest."""
+        """Decide on a pending call; return the run's next rest."""
         rest = read_rest(await _read_last_rest(ctx))
         decision: Any = request.get("decision")
         if not isinstance(decision, dict) or cast("dict[str, Any]", decision).get("kind") not in _DECISIONS:
@@ -143,6 +146,19 @@ class _RunHandlers:
             )
         item = _make_item(1, *asked, cast("dict[str, Any]", decision))
         return await self._begin_segment(ctx, await _read_state(ctx, "run"), rest, [item])
+
+    async def say(self, ctx: ObjectContext, request: dict[str, Any]) -> dict[str, Any]:
+        """Add a message; return the run's next rest. The engine calls this while the run is at rest."""
+        left = await _read_last_rest(ctx)
+        ctx.set("said", [*(await _read_state(ctx, "said") or ()), _read_message(request)], _PLAIN)
+        return left if left["state"] == "waiting" else await self._pass_said(ctx, left)
+
+    async def _pass_said(self, ctx: ObjectContext, left: dict[str, Any]) -> dict[str, Any]:
+        """Resume the run with all messages that no model has read; return the next rest."""
+        said = await _read_state(ctx, "said")
+        ctx.clear("said")
+        items = [InboxItem(id=number, kind="say", body={"message": each}) for number, each in enumerate(said, 1)]
+        return await self._begin_segment(ctx, await _read_state(ctx, "run"), read_rest(left), items)
 
     async def status(self, ctx: ObjectSharedContext) -> dict[str, Any]:
         """Return the state of the run."""
@@ -158,7 +174,7 @@ class _RunHandlers:
         return await _read_last_rest(ctx)
 
     async def cancel(self, ctx: ObjectSharedContext) -> None:
-        """Cancel the run, whether it moves or rests."""
+        """Cancel the run, also at rest."""
         moving = await _read_state(ctx, "moving")
         if moving is None:
             ctx.generic_send(self._loop.name, "close", b"", key=ctx.key())
@@ -174,7 +190,7 @@ class _RunHandlers:
         await self._close_waiting(ctx, None)
 
     async def expire(self, ctx: ObjectContext, segment: int) -> None:
-        """Deny the calls that await a decision since a segment."""
+        """Deny the calls that have awaited a decision since a segment."""
         if await _read_state(ctx, "segment") == segment:
             await self._close_waiting(ctx, {"kind": "deny", "reason": "Tool call denied: nobody decided in time."})
 
@@ -190,11 +206,7 @@ class _RunHandlers:
         await self._begin_segment(ctx, await _read_state(ctx, "run"), rest, items)
 
     def _read_start(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the start of a run, as it is stored.
-
-        Raises:
-            TerminalError: The request is wrong.
-        """
+        """Return the request that started a run, as it is stored."""
         prompt: Any = request.get("prompt")
         tenant: Any = request.get("tenant", "")
         metadata: Any = request.get("metadata") or {}
@@ -210,7 +222,7 @@ class _RunHandlers:
     async def _begin_segment(
         self, ctx: ObjectContext, run: Mapping[str, Any], rest: Rest | None, items: Sequence[InboxItem]
     ) -> dict[str, Any]:
-        """Move the run to its next rest, and store that."""
+        """Execute the run until its next rest, and store that."""
         segment = (await _read_state(ctx, "segment") or 0) + 1
         ctx.set("segment", segment, _PLAIN)
         ctx.set("moving", ctx.request().id, _PLAIN)
@@ -221,6 +233,8 @@ class _RunHandlers:
         if next_rest["state"] == "waiting" and self._loop.approval_expiry is not None:
             delay, body = timedelta(seconds=self._loop.approval_expiry), json.dumps(segment).encode()
             ctx.generic_send(self._loop.name, "expire", body, key=ctx.key(), send_delay=delay)
+        if next_rest["state"] in ("done", "failed") and await _read_state(ctx, "said"):
+            return await self._pass_said(ctx, next_rest)
         return next_rest
 
 
@@ -231,7 +245,7 @@ async def _move_to_rest(
     begin: Rest | Sequence[Message],
     items: Sequence[InboxItem],
 ) -> dict[str, Any]:
-    """Move a run to its next rest, and return that."""
+    """Execute a run until its next rest, and return that."""
     run_id = hashlib.sha256(f"{place.loop}/{place.run_id}".encode()).hexdigest()[:32]
     segment = RunSegment(loop, place, begin)
     journal = RestateJournal(ctx, run_id, on_cancel=segment.cancel)
@@ -241,7 +255,7 @@ async def _move_to_rest(
         rest = segment.leave_result(await segment.move(journal, items), journal.trace)
         write_json(rest)
         return rest
-    except Exception as error:  # noqa: BLE001 - that the run failed is how it comes to rest
+    except Exception as error:  # noqa: BLE001 - it becomes the rest of the run
         if journal.failure is not None:
             raise journal.failure from None
         return segment.leave_error(error, journal.trace, is_resumable=False, is_read=True)
@@ -253,16 +267,21 @@ def _make_item(number: int, call_id: Any, binding: Any, decision: Mapping[str, A
     )
 
 
+def _read_message(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the message of a request, as it is stored."""
+    message: Any = request.get("message")
+    try:
+        return write_message(message if isinstance(message, str) else read_messages([message])[0])
+    except (ToolkitError, ValueError, TypeError) as error:
+        raise TerminalError(f"the message can't be read: {error}", 400) from error
+
+
 async def _read_state(ctx: ObjectContext | ObjectSharedContext, name: str) -> Any:
     return await ctx.get(name, _PLAIN)
 
 
 async def _read_last_rest(ctx: ObjectContext | ObjectSharedContext) -> dict[str, Any]:
-    """Return the last rest of an object's run.
-
-    Raises:
-        TerminalError: It has not come to rest yet.
-    """
+    """Return the last rest of an object's run."""
     rest: dict[str, Any] | None = await _read_state(ctx, "rest")
     if rest is None:
         raise TerminalError(f"run '{ctx.key()}' was not started, or has not come to rest yet", 404)
@@ -279,14 +298,14 @@ class RestateJournal:
             config = ToolLoopConfig[None](journal=RestateJournal(ctx))
             return (await tool_loop(provider, registry, question, config=config)).text
 
-    Serve it as `restate_service` says, and let nothing take longer than the ``inactivity_timeout``: an invocation that
-    is suspended in the middle of its work finds its calls as those of a process that has ended. An error of the
-    engine, or a `restate.TerminalError` by which it cancels the invocation, comes out of the loop as it is.
+    Serve it like a `restate_service`. No step may take longer than the ``inactivity_timeout``: an invocation that is
+    suspended during a call answers it as interrupted. Errors of the engine, and a `restate.TerminalError` by which it
+    cancels the invocation, are raised by the loop unchanged.
 
     Args:
         ctx: The context of the invocation.
-        run_id: As in `Journal.run_id`; by default one that is made of the id of the invocation.
-        on_cancel: Called in place of that error where the invocation is cancelled, such as `ToolLoopHandle.cancel`.
+        run_id: As in `Journal.run_id`; derived from the id of the invocation by default.
+        on_cancel: Called when the invocation is cancelled, instead of raising; such as `ToolLoopHandle.cancel`.
     """
 
     def __init__(
@@ -297,11 +316,11 @@ class RestateJournal:
         self._on_cancel = on_cancel
         self._has_begun = False
         self._begun: set[str] = set()  # the entries whose work began in this attempt
-        self._inner: _InnerLogs | None = None  # of the calls that move
+        self._inner: _InnerLogs | None = None  # of the active calls
         self.trace: Mapping[str, str] = {}
         """The trace context of the first segment of the run, once the log has begun; empty without tracing."""
         self.failure: BaseException | None = None
-        """The error that has ended this attempt, which must come out of the handler as it is."""
+        """The error that ended this attempt; the handler must raise it unchanged."""
 
     @property
     def run_id(self) -> str:
@@ -369,7 +388,7 @@ class RestateJournal:
             )
 
     def _note_suspension(self) -> None:
-        """Note that the engine did not wait for work, which the next attempt takes for that of a process that ended."""
+        """Record that the engine did not wait for work, which the next attempt finds interrupted."""
         if not self._has_begun:
             _SUSPENDED_AT_ONCE.add(self._ctx.request().id)
             return
@@ -407,7 +426,7 @@ class RestateJournal:
         logs: _InnerLogs | None,
         entries: Mapping[str, JournalEntry],
     ) -> None:
-        """Wait until all have a value, and store meanwhile the entries of loops inside of calls."""
+        """Wait until all have a value, and store the entries of loops inside calls meanwhile."""
         waiting, has_more = list(futures.values()), logs is not None
         while logs is not None and has_more:
             batch = self._ctx.run_typed(_INNER, logs.collect, _OPTIONS)
@@ -428,7 +447,7 @@ class RestateJournal:
         futures: Mapping[str, RestateDurableFuture[bytes]],
         entries: Mapping[str, JournalEntry],
     ) -> None:
-        """Hand stored values to their entries: the engine gives them before it begins any work."""
+        """Pass stored values to their entries; the engine returns them before it begins any work."""
         for name, future in futures.items():
             on_replay = entries[name].on_replay
             if future in done and on_replay is not None and name not in self._begun:
@@ -439,7 +458,7 @@ class RestateJournal:
     async def _wait_for_some(
         self, futures: list[RestateDurableFuture[bytes]]
     ) -> tuple[list[RestateDurableFuture[bytes]], list[RestateDurableFuture[bytes]]]:
-        """Return those that have a value, one at least, and the others; also where the invocation is cancelled."""
+        """Return those that have a value, at least one, and the others; also after a cancellation."""
         while True:
             try:
                 return await wait_completed(*futures)
@@ -455,11 +474,7 @@ def _write_refusal(error: BaseException) -> bytes:
 
 
 def _read_value(text: bytes) -> JournalValue:
-    """Return the value of an entry.
-
-    Raises:
-        CutError: Its work was refused.
-    """
+    """Return the value of an entry."""
     value: JournalValue = json.loads(text)
     if _REFUSED in value:
         name, text = value[_REFUSED]
@@ -469,18 +484,18 @@ def _read_value(text: bytes) -> JournalValue:
 
 @dataclass(frozen=True, slots=True)
 class _BatchedEntry:
-    """An entry to be stored, as JSON with its place, and the event that its loop waits for."""
+    """An entry to be stored, as JSON with its place, and an event for its loop."""
 
     text: str
     is_stored: anyio.Event
 
 
 class _InnerLogs:
-    """The entries of the loops inside of calls that run at the same time.
+    """The entries of the loops inside concurrent calls.
 
-    The engine compares what a handler asks for with its log, in one order, and loops that run at the same time ask in
-    none. So all their entries are one sequence of batches: each waits until there is something to store. An attempt
-    that goes on reads that sequence to its end before any of the calls runs.
+    The engine compares the requests of a handler with its log in one order, and concurrent loops have none. So all
+    their entries are one sequence of batches, each of which waits until there is something to store. A later attempt
+    reads the sequence to its end before any of the calls runs.
 
     Args:
         run_id: The run.
@@ -501,12 +516,12 @@ class _InnerLogs:
         self.is_live: anyio.Event = anyio.Event()
 
     def end_call(self, name: str) -> None:
-        """Note that one of the calls has ended; twice is fine."""
+        """Record that a call has ended; repetitions are ignored."""
         self._running.discard(name)
         self._news.set()
 
     async def collect(self) -> bytes:
-        """Return the next batch when there is something to store; an empty one when no call runs anymore."""
+        """Return the next batch when there is something to store; an empty one when no call is running."""
         self.is_live.set()
         while self._running and not self._waiting:
             await self._news.wait()
@@ -516,7 +531,7 @@ class _InnerLogs:
         return f"[{','.join(each.text for each in self._written)}]".encode()
 
     def take(self, batch: bytes) -> bool:
-        """Take a batch that is stored; return whether another one follows."""
+        """Load a stored batch; return whether another one follows."""
         entries: list[tuple[str, int, str, JournalValue]] = json.loads(batch)
         for path, position, name, value in entries:
             self._stored.setdefault(path, {})[position] = (name, value)
@@ -526,11 +541,7 @@ class _InnerLogs:
         return bool(entries)
 
     async def store(self, path: str, position: int, name: str, value: JournalValue) -> None:
-        """Store an entry; when this returns, no crash undoes it.
-
-        Raises:
-            JournalError: The value can't be stored, or the call has ended.
-        """
+        """Store an entry durably."""
         try:
             text = write_json([path, position, name, value])
         except (TypeError, ValueError, RecursionError) as error:
@@ -544,16 +555,12 @@ class _InnerLogs:
             await entry.is_stored.wait()
 
     def read_inside(self, call: str) -> list[JournalValue]:
-        """Return the stored values of the logs inside of a call, which its path names."""
+        """Return the stored values of the logs inside a call, given its path."""
         inner = [entries for path, entries in self._stored.items() if is_inside(path, call)]
         return [value for entries in inner for _, value in entries.values()]
 
     def open_log(self, path: str) -> Journal:
-        """Return the log of a loop inside of the calls that the path names.
-
-        Raises:
-            ConfigurationError: The call has ended.
-        """
+        """Return the log of a loop inside calls, given their path."""
         if self._is_over:
             raise ConfigurationError(f"a loop begins inside of call '{path}', which has ended: await it in its tool")
         run_id = hashlib.sha256(f"{self._run_id}/{path}".encode()).hexdigest()[:32]
@@ -561,7 +568,7 @@ class _InnerLogs:
 
 
 class _BatchedJournal(ReplayJournal):
-    """The log of one loop inside of a call."""
+    """The log of one loop inside a call."""
 
     def __init__(self, logs: _InnerLogs, run_id: str, path: str, stored: Mapping[int, StoredEntry]) -> None:
         super().__init__(run_id, run_id, stored)

@@ -1,7 +1,7 @@
-"""A run on its way from rest to rest, the same whichever engine stores it.
+"""The segments of a run and the rests between them, which are the same for every engine.
 
-A segment begins with a prompt or with the last rest, and with the messages and decisions since. `RunSegment` makes the
-handle for it, in the process that moves the run, and leaves the next rest as plain JSON.
+A segment begins with a prompt or with the last rest, and with the messages and decisions since. `RunSegment` makes its
+loop handle, in the process that executes the run, and returns the next rest as plain JSON.
 """
 
 from __future__ import annotations
@@ -60,13 +60,16 @@ ENDED: frozenset[str] = frozenset({"done", "failed", "cancelled"})
 """The states of a run that has ended."""
 
 RESTING: frozenset[str] = ENDED | {"waiting"}
-"""The states in which a run is a row, and nothing else."""
+"""The states in which a run needs neither memory nor a queue."""
+
+MESSAGES: frozenset[str] = frozenset({"say", "steer"})
+"""The kinds of items of the inbox that are messages. Those before a cancellation do not resume a run."""
 
 TAKEN_AT_REST: Mapping[str, Collection[str]] = {
     "waiting": {"decide", "cancel"},
-    "done": {"say", "steer"},
-    "failed": {"say", "steer", "retry"},
-    "cancelled": {"say", "steer", "retry"},
+    "done": MESSAGES,
+    "failed": {*MESSAGES, "retry"},
+    "cancelled": {*MESSAGES, "retry"},
 }
 """The kinds of items of the inbox that resume a run at rest, by its state."""
 
@@ -76,7 +79,7 @@ VOID_AT_REST: Mapping[str, Collection[str]] = {
     "failed": {"cancel"},
     "cancelled": {"decide", "cancel"},
 }
-"""The kinds that such a run never takes."""
+"""The kinds that such a run ignores."""
 
 _VERSION = 1
 
@@ -100,19 +103,19 @@ class InboxItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rest:
-    """The rest that a run has come to.
+    """The state of a run at rest.
 
     Args:
         state: Its state.
-        ending: The `ending` of the result; the class of the error where it failed.
+        ending: The `ending` of the result; the class of the error if it failed.
         error: The message of the error, without secrets.
         messages: The transcript, as JSON.
-        result: The result without its transcript, as JSON; None where the run failed.
-        snapshot: The loop, to go on from; None where it failed before it began, or the rest is an older one.
-        is_resumable: True where it failed, and `retry` continues its log.
-        is_read: False where it failed before all of its log was read, so that the transcript is incomplete.
-        trace: The trace context of the first segment, with which those that follow are linked; empty without tracing.
-        seal: Seals the transcript where there is no snapshot, which has a seal of its own; empty without a key.
+        result: The result without its transcript, as JSON; None if the run failed.
+        snapshot: The loop, to be resumed; None if it failed before it began, or the rest is of an early version.
+        is_resumable: True if it failed, and `retry` continues its log.
+        is_read: False if it failed before its whole log was read, so that the transcript is incomplete.
+        trace: The trace context of the first segment, to which later ones are linked; empty without tracing.
+        seal: The seal of a transcript without a snapshot; empty without a key.
     """
 
     state: DurableState
@@ -138,15 +141,11 @@ class Rest:
 
     @property
     def awaited(self) -> list[PendingApproval]:
-        """The calls whose decisions a run awaits that goes on from here."""
+        """The calls whose decisions the next segment applies."""
         return [] if self.snapshot is None else [PendingApproval(**each) for each in self.snapshot["pending_approvals"]]
 
     def load_result(self) -> ToolLoopResult[Any]:
-        """Return the result of the loop.
-
-        Raises:
-            DurableError: The run failed.
-        """
+        """Return the result of the loop."""
         if self.result is None:
             raise DurableError(f"the run failed with {self.ending}: {self.error}")
         snapshot = self.snapshot if self.state == "waiting" else None
@@ -158,12 +157,7 @@ class Rest:
 
 
 def write_prompt(prompt: str | Sequence[Message], system_prompt: SystemPrompt[Any]) -> list[dict[str, Any]]:
-    """Return the start of a run as JSON values, with a system prompt that is a text.
-
-    Raises:
-        ConfigurationError: It is empty, or a whole request.
-        DurableError: It is no transcript, or can't be stored.
-    """
+    """Return the first messages of a run as JSON values, with the system prompt if that is a text."""
     if isinstance(prompt, ChatRequest):
         raise ConfigurationError(
             "a durable run starts from a question or a transcript: the settings of requests are its provider's, and "
@@ -181,13 +175,17 @@ def write_prompt(prompt: str | Sequence[Message], system_prompt: SystemPrompt[An
         raise DurableError(f"the prompt of the run can't be stored: {error}") from error
 
 
-def read_rest(output: object) -> Rest:
-    """Return the rest that a segment left, from its JSON value.
+def write_message(message: str | Message) -> dict[str, Any]:
+    """Return a message to a run as JSON values; raise `ToolkitError` for one that can't be sent."""
+    if isinstance(message, str) and not message.strip():
+        raise ConfigurationError("the message to a durable run is empty, and the model would be asked nothing")
+    sent = UserMessage(message) if isinstance(message, str) else message
+    validate_transcript([sent])
+    return messages_to_plain([sent])[0]
 
-    Raises:
-        LaterReleaseError: It is of a later version.
-        DurableError: It is of another one, or was changed.
-    """
+
+def read_rest(output: object) -> Rest:
+    """Return the rest that a segment left, from its JSON value."""
     left = cast("dict[str, Any]", output) if isinstance(output, dict) else {}
     version: object = left.get("v")
     if isinstance(version, int) and version > _VERSION:
@@ -205,11 +203,7 @@ def read_rest(output: object) -> Rest:
 
 
 def read_answer(loop: DurableLoop[Any, Out], result: ToolLoopResult[Any]) -> Out | None:
-    """Return the answer of a result, of the loop's type; without one, the output of a tool as JSON values, or None.
-
-    Raises:
-        DurableError: It is of another type, as after a release that changed the type.
-    """
+    """Return the typed answer of a result; without one, the output of a tool as JSON values, or None."""
     answer = loop.config.answer
     if answer is None or not isinstance(result.reason, TypedAnswer):
         return cast("Out | None", result.output)
@@ -227,11 +221,7 @@ def read_messages(plain: Sequence[Mapping[str, Any]]) -> list[Message]:
 
 
 def write_decision(answer: Approval | bool | str) -> dict[str, Any]:
-    """Return a decision as JSON values.
-
-    Raises:
-        ConfigurationError: It decides nothing.
-    """
+    """Return a decision as JSON values."""
     match to_approval(answer):
         case Approve():
             return {"kind": "approve"}
@@ -246,7 +236,7 @@ def write_decision(answer: Approval | bool | str) -> dict[str, Any]:
 
 
 def seal_item(key: str | bytes | None, run_id: str, kind: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the body of an item with a seal, which nobody without the key can make; without one, as it is.
+    """Return the body of an item with a seal by the key; without a key, the body alone.
 
     Args:
         key: The `signing_key` of the run's loop.
@@ -263,7 +253,7 @@ def seal_item(key: str | bytes | None, run_id: str, kind: str, name: str, body: 
 def is_forged(key: str | bytes | None, run_id: str, item: InboxItem) -> bool:
     """Return whether an item was made without the `signing_key` of the run's loop, or for another run, or changed.
 
-    One that only asks to try again has no seal: it says nothing.
+    A `retry` has no content and no seal.
     """
     if key is None or item.kind == "retry":
         return False
@@ -302,8 +292,8 @@ class RunSegment:
         begin: The prompt, or the last rest.
 
     Attributes:
-        begin: The same; may be set until the run moves.
-        handle: The handle of the run, once it moves.
+        begin: The same; may be set until `move`.
+        handle: The handle of the run, from `move` on.
     """
 
     def __init__(self, loop: DurableLoop[Any, Any], place: RunPlace, begin: Rest | Sequence[Message] = ()) -> None:
@@ -314,13 +304,13 @@ class RunSegment:
         self._wish: tuple[str | None] | None = None
 
     def cancel(self, reason: str | None = None) -> None:
-        """Cancel the run, also before it moves."""
+        """Cancel the run, before or during `move`."""
         self._wish = (reason,)
         if self.handle is not None:
             self.handle.cancel(reason)
 
     async def move(self, journal: Journal, items: Sequence[InboxItem], **settings: Any) -> ToolLoopResult[Any]:
-        """Move the run to its rest, and return the loop's result.
+        """Execute the run until its rest, and return the loop's result.
 
         Args:
             journal: The log of the segment.
@@ -333,7 +323,7 @@ class RunSegment:
         return await handle.run()
 
     def leave_result(self, result: ToolLoopResult[Any], trace: Mapping[str, str]) -> dict[str, Any]:
-        """Return the rest of a run that has ended, or awaits decisions."""
+        """Return the rest of a run that ended, or awaits decisions."""
         state: DurableState = "done"
         if isinstance(result.reason, AwaitingApproval):
             state = "waiting"
@@ -354,7 +344,7 @@ class RunSegment:
     def leave_error(
         self, error: Exception, trace: Mapping[str, str], *, is_resumable: bool, is_read: bool
     ) -> dict[str, Any]:
-        """Log the error of a run that can't go on, and return its rest; see `Rest`."""
+        """Log the error of a failed run, and return its rest; see `Rest`."""
         self._log_error(error)
         snapshot, messages = None, self._last_messages
         if self.handle is not None:
@@ -379,12 +369,12 @@ class RunSegment:
         }
 
     def leave_begin(self) -> dict[str, Any]:
-        """Return the rest that the segment began from, where nothing is to be done in it."""
+        """Return the rest that the segment began from, unchanged."""
         assert isinstance(self.begin, Rest)
         return {"v": _VERSION, **{part.name: getattr(self.begin, part.name) for part in fields(self.begin)}}
 
     def _log_error(self, error: Exception) -> None:
-        """Log an error as one line, with where it was raised if it is none of ours; its traceback for debugging."""
+        """Log an error as one line, with its place if the library did not raise it; its traceback at DEBUG."""
         place, message = self._place, " ".join(str(error).split()) or type(error).__name__
         turn = 0 if self.handle is None else self.handle.iterations
         frames = [] if isinstance(error, ToolkitError) else traceback.extract_tb(error.__traceback__)[-1:]
@@ -399,26 +389,22 @@ class RunSegment:
         return _sign_part(key, "transcript", [self._place.run_id, messages])
 
     def _check_seal(self, rest: Rest) -> None:
-        """Check the seal of a transcript that the run goes on from, where its loop has a key.
-
-        Raises:
-            DurableError: It was made without the key, or changed.
-        """
+        """Check the seal of the transcript that the run continues, if its loop has a key."""
         key = self._loop.config.signing_key
         if key is not None and not _is_same(rest.seal, self._seal_messages(key, rest.messages)):
-            raise DurableError("the transcript that the run goes on from was changed, or made without its signing_key")
+            raise DurableError("the transcript that the run continues was changed, or made without its signing_key")
 
     def _save_failed(self, handle: ToolLoopHandle[Any, Any]) -> Snapshot | None:
-        """Return the loop that has failed; None where it can't be saved, so that only its transcript is left."""
+        """Return the snapshot of a failed loop; None if it can't be saved, so that only its transcript remains."""
         try:
             return handle.snapshot()
         except LoopUsageError as error:
-            _logger.info("run %s can only go on from its transcript: %s", self._place.run_id, error)
+            _logger.info("run %s can only be resumed from its transcript: %s", self._place.run_id, error)
             return None
 
     @property
     def _last_messages(self) -> Sequence[Message]:
-        """The transcript as far as it came."""
+        """The transcript so far."""
         if self.handle is not None:
             return self.handle.messages
         return self.begin.load_messages() if isinstance(self.begin, Rest) else self.begin
@@ -435,7 +421,7 @@ class RunSegment:
             ctx = loop.make_context(self._place)
             if inspect.isawaitable(ctx):
                 ctx = await ctx
-        said = [read_message(item) for item in items if item.kind in ("say", "steer")]
+        said = [read_message(item) for item in items if item.kind in MESSAGES]
         if isinstance(self.begin, Rest) and self.begin.snapshot is not None:
             handle: ToolLoopHandle[Any, Any] = ToolLoopHandle.restore(
                 self.begin.snapshot,
@@ -451,7 +437,7 @@ class RunSegment:
             self._check_seal(self.begin)
         messages, prompt = [*self._last_messages, *said], loop.system_prompt
         if isinstance(prompt, str) or isinstance(self.begin, Rest) or isinstance(messages[0], SystemMessage):
-            prompt = ""  # it stands in the transcript
+            prompt = ""  # the transcript has it
         return ToolLoopHandle(loop.provider, loop.registry, messages, ctx=ctx, config=config, system_prompt=prompt)
 
 
@@ -461,12 +447,12 @@ def read_message(item: InboxItem) -> Message:
 
 
 def _find_approver(loop: DurableLoop[Any, Any]) -> ApprovalHook | None:
-    """Return the hook that defers calls which ask for approval, if tools of the loop or its sub-agents may ask."""
+    """Return the hook that defers calls which need approval, if tools of the loop or its sub-agents may need it."""
     return put_off_asked if loop.registry.may_ask() else None
 
 
 async def _apply_decisions(handle: ToolLoopHandle[Any, Any], items: Sequence[InboxItem]) -> None:
-    """Apply the decisions on a run that awaits them; where it was cancelled, close it."""
+    """Apply decisions to a run that awaits them; close it if it was cancelled."""
     for item in items:
         if item.kind == "cancel":
             handle.cancel(item.body.get("reason"))
@@ -478,5 +464,5 @@ async def _apply_decisions(handle: ToolLoopHandle[Any, Any], items: Sequence[Inb
         try:
             await handle.decide(item.body["call_id"], decision, binding=item.body["binding"])
         except LoopUsageError as error:
-            # The tool was changed: the run comes to rest again, with the call as it is to be decided on now.
+            # The tool was changed: the run comes to rest again, with the call as it is now.
             _logger.warning("a decision on call %s is no longer valid: %s", item.body["call_id"], error)

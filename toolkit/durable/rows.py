@@ -1,6 +1,6 @@
-"""The rows of runs and of their inbox: runs are begun, attempted, resumed and deleted, messages stored and taken.
+"""The rows of runs and of their inbox: runs are started, attempted, resumed and deleted, messages stored and taken.
 
-Attempts that end without reporting an end are counted, so that a run which ends its workers is not retried endlessly.
+Attempts that do not report their end are counted, so that a run which ends its workers is not retried endlessly.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from sqlalchemy.exc import IntegrityError
 from toolkit.calls.run import CallReturned
 from toolkit.chat import ToolCall
 from toolkit.dataclass import dataclass
-from toolkit.durable.contents import StoredText, check_json, check_storable_text, split_value, write_value
+from toolkit.durable.contents import check_json, check_storable_text, split_value, write_value
 from toolkit.durable.rests import (
     ENDED,
+    MESSAGES,
     RESTING,
     TAKEN_AT_REST,
     VOID_AT_REST,
@@ -55,6 +56,7 @@ from toolkit.loop.feeds import LOST, Feed, ModelReplied, load_feed
 from toolkit.loop.journal import storable_id
 from toolkit.schema.nodes import is_object
 from toolkit.sql_database import database_now
+from toolkit.stored_text import StoredText
 
 SEGMENT_WORKFLOW = "toolkit.segment"
 """The engine's name of the workflow that a segment is."""
@@ -88,19 +90,19 @@ class RunRow:
     Args:
         run_id: The run.
         loop: The name of its loop.
-        tenant: The customer or team that it is for.
-        priority: Its place in the queue.
-        metadata: The value that it was begun with.
+        tenant: The customer or team.
+        priority: Its priority in the queue.
+        metadata: The metadata that it was started with.
         state: Its state.
         segment: The number of its last segment.
-        attempts: The number of attempts at that.
+        attempts: The number of attempts at that segment.
         last_seq: The number of its last event.
-        created: When it was begun, in seconds since 1970.
-        updated: When something of it was written last.
-        begins: When it begins, if it was started for later.
-        ending: The kind of the ending of its last rest, or the class of its error; empty while it moves.
+        created: The time of the start, in seconds since 1970.
+        updated: The time of the last write.
+        begins: The time at which it begins, if it was started for later.
+        ending: The kind of the ending of its last rest, or the class of its error; empty while it is executed.
         error: The message of that error.
-        described: The segment that these are of.
+        described: The segment of this ending and error.
     """
 
     run_id: str
@@ -108,12 +110,12 @@ class RunRow:
     tenant: str
     priority: int
     metadata: Mapping[str, Any]
-    state: str
-    segment: int
-    attempts: int
-    last_seq: int
-    created: float
-    updated: float
+    state: str = "queued"
+    segment: int = 1
+    attempts: int = 0
+    last_seq: int = 0
+    created: float = 0.0
+    updated: float = 0.0
     begins: float | None = None
     ending: str = ""
     error: str = ""
@@ -127,9 +129,9 @@ class RunSchedule:
     Args:
         name: Its name.
         loop: The name of the loop of its runs.
-        cron: When they begin.
-        timezone: The time zone that this is meant in.
-        last: When the last one was due, in ISO 8601; empty before the first.
+        cron: The times at which they begin.
+        timezone: The time zone of these.
+        last: The time at which the last one was due, in ISO 8601; empty before the first.
     """
 
     name: str
@@ -141,14 +143,14 @@ class RunSchedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptFacts:
-    """The facts that an attempt at a segment begins with.
+    """The state that an attempt at a segment starts from.
 
     Args:
         row: The run.
         emitted: The entries of its logs whose events are written.
         stored: The entries of earlier attempts.
-        items: The messages to the run that are in no transcript yet, and those that a log which it goes on with has.
-        lost: The number of attempts in a row that have not reported an end, with this one, which may do so yet.
+        items: The messages to the run that are in no transcript yet, and those in a log that it continues.
+        lost: The number of attempts in a row that have not reported an end, including this one.
     """
 
     row: RunRow
@@ -159,21 +161,13 @@ class AttemptFacts:
 
 
 class RunRows:
-    """Reads and writes the rows of runs and of their inbox; blocks.
-
-    Args:
-        storage: The database.
-    """
+    """Reads and writes the rows of runs and of their inbox; blocks."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
-    def start(self, row: RunRow, begin: Mapping[str, Any]) -> RunRow:
-        """Begin a run, or return the one that has its id.
-
-        Raises:
-            UnstorableValueError: The prompt or the metadata can't be stored.
-        """
+    def start(self, row: RunRow, begin: Mapping[str, Any], *, is_new: bool = False) -> RunRow:
+        """Start a run, or return the one that has its id; with `is_new` raise `DurableError` if there is one."""
         now = time.time()
         check_json("metadata", row.metadata)
         try:
@@ -181,9 +175,9 @@ class RunRows:
             prompt, beside = split_value(self._storage.text, row.run_id, begin["prompt"])
         except (TypeError, ValueError, RecursionError) as error:
             raise UnstorableValueError(f"what run '{row.run_id}' begins with", f"it is no JSON: {error}") from error
-        values = {name: getattr(row, name) for name in ("run_id", "loop", "tenant", "priority")}
+        values = {name: getattr(row, name) for name in ("run_id", "loop", "tenant", "priority", "begins")}
         values |= {"metadata": metadata, "state": "queued", "segment": 1, "attempts": 0, "last_seq": 0}
-        values |= {"lost": 0, "ended": 0, "begins": row.begins, "described": 0}
+        values |= {"lost": 0, "ended": 0, "described": 0}
         try:
             with self._storage.engine.begin() as connection:
                 connection.execute(runs.insert().values(**values, created=now, updated=now))
@@ -191,16 +185,12 @@ class RunRows:
                 store_contents(connection, beside)
                 self._enqueue_segment(connection, row, 1, {**begin, "prompt": prompt})
         except IntegrityError:
-            return self.read(row.run_id)
+            if is_new:
+                raise DurableError(f"there is a run '{row.run_id}' already: give another id") from None
         return self.read(row.run_id)
 
     def read(self, run_id: str) -> RunRow:
-        """Return one run.
-
-        Raises:
-            DurableRunNotFoundError: There is none of this id.
-            UnstorableValueError: It can be none.
-        """
+        """Return one run."""
         check_storable_text("the id of a run", run_id)
         with self._storage.engine.connect() as connection:
             found = connection.execute(sa.select(*COLUMNS).where(runs.c.run_id == run_id)).one_or_none()
@@ -209,21 +199,17 @@ class RunRows:
         return self.to_row(found)
 
     def read_rest(self, row: RunRow) -> Rest | None:
-        """Return how a run came to rest; None while it moves or waits for a worker.
-
-        Raises:
-            DurableError: Its last segment is not there, or can't be read.
-        """
+        """Return the rest of a run; None while it is executed or queued."""
         return self.read_segment(row.run_id, row.segment)
 
     def read_segment(self, run_id: str, segment: int) -> Rest | None:
-        """Return how a segment came to rest; None while it moves or waits for a worker."""
+        """Return the rest of a segment; None while it is executed or queued."""
         found = self._storage.client.list_workflows(workflow_ids=[segment_id(run_id, segment)], load_input=False)
         if not found:
             raise DurableError(f"segment {segment} of run '{run_id}' is not in the database anymore")
         status = found[0]
         if status.status == "SUCCESS":
-            # What the engine can't read it returns as it is stored.
+            # The engine returns what it can't read as it is stored.
             output = self._storage.text.read(status.output) if isinstance(status.output, str) else status.output
             return read_rest(self.restore(run_id, output))
         if status.status in ENDED_WORKFLOW:
@@ -241,26 +227,18 @@ class RunRows:
         return None
 
     def restore(self, run_id: str, value: Any) -> Any:
-        """Return a value of the engine's with its large contents.
-
-        Raises:
-            JournalError: Contents of it are missing or were changed.
-        """
+        """Return a value of the engine with its large contents."""
         with self._storage.engine.connect() as connection:
             return restore_value(connection, self._storage.text, run_id, value)
 
     def begin_attempt(self, run_id: str, logs: Sequence[int], attempt: str, executor: str) -> AttemptFacts:
-        """Make this attempt the one that moves a run; writes of others are refused from now on.
+        """Make this attempt the owner of a run; the writes of others are refused from now on.
 
         Args:
             run_id: The run.
-            logs: The segments whose logs it goes on with; the last is the one that moves.
+            logs: The segments whose logs it continues; the last is the one to be executed.
             attempt: The token of the attempt.
-            executor: The worker, which the engine has given the segment to.
-
-        Raises:
-            DurableError: The run was deleted, or is at another segment.
-            DBOSWorkflowConflictIDError: The engine has given it to another worker meanwhile.
+            executor: The worker to which the engine has assigned the segment.
         """
         now = database_now(self._storage.engine)
         values = {"attempt": attempt, "attempts": runs.c.attempts + 1, "state": "running", "updated": now}
@@ -271,8 +249,8 @@ class RunRows:
         with self._storage.engine.begin() as connection:
             mine = runs.update().where(runs.c.run_id == run_id, runs.c.segment == segment).values(values)
             if connection.execute(mine).rowcount == 0:
-                raise DurableError(f"run '{run_id}' has no segment {segment} to move: it was deleted meanwhile")
-            # Asked behind the lock of the row: a worker that was frozen until now must not take the run back.
+                raise DurableError(f"run '{run_id}' has no segment {segment} to execute: it was deleted meanwhile")
+            # Read while the row is locked: a worker that was frozen until now must not take the run back.
             if find_executor(connection, segment_id(run_id, segment)) != executor:
                 raise dbos_error.DBOSWorkflowConflictIDError(segment_id(run_id, segment))
             row = self.to_row(connection.execute(sa.select(*COLUMNS).where(runs.c.run_id == run_id)).one())
@@ -285,34 +263,29 @@ class RunRows:
             return AttemptFacts(row=row, emitted=emitted, stored=stored, items=items, lost=lost)
 
     def read_awaited(self, row: RunRow) -> Sequence[PendingApproval]:
-        """Return the calls that a run awaited decisions on when its last segment began."""
+        """Return the calls that awaited decisions when the last segment of a run began."""
         origin = self.read_origin(row)
         rest = self.read_segment(row.run_id, origin) if origin else None
         return () if rest is None else rest.awaited
 
     def read_origin(self, row: RunRow) -> int:
-        """Return the segment from whose rest the last one of a run began; 0 where it is the first."""
+        """Return the segment from whose rest the last one of a run began; 0 if that is the first."""
         return int(self._read_begin(row).get("from", 0))
 
     def begin_next(self, run_id: str) -> bool:
-        """Begin the next segment of a run at rest if its inbox has an item that resumes it; return whether it began."""
+        """Resume a run at rest if its inbox has an item that does so; return whether it was resumed."""
         row = self.read(run_id)
         rest = self.read_rest(row) if row.state in RESTING else None
         if rest is None:
             return False
         last_begin = self._read_begin(row) if rest.is_resumable else {}
         with self._storage.engine.begin() as connection:
-            # The first statement writes, so that who decides at the same time waits here.
+            # The first statement writes, so that concurrent deciders wait here.
             moved = runs.update().where(runs.c.run_id == run_id, runs.c.segment == row.segment)
             moved = moved.where(runs.c.state.in_(RESTING))
             if connection.execute(moved.values(updated=database_now(self._storage.engine))).rowcount == 0:
                 return False
-            items = self._read_items(connection, run_id)
-            kinds = TAKEN_AT_REST[rest.state] if rest.is_read else {"retry"}
-            wanted = [item for item in items if item.kind in kinds]
-            void = [item.id for item in items if item.kind in VOID_AT_REST[rest.state]]
-            if void:
-                connection.execute(inbox.update().where(inbox.c.id.in_(void)).values(segment=_VOID))
+            wanted = self._choose_items(connection, run_id, rest)
             if not wanted:
                 return False
             following = row.segment + 1
@@ -329,8 +302,20 @@ class RunRows:
             self._enqueue_segment(connection, row, following, begin)
         return True
 
+    def _choose_items(self, connection: sa.Connection, run_id: str, rest: Rest) -> list[InboxItem]:
+        """Return the items that resume a run, if there are any, and mark those that never will."""
+        items = self._read_items(connection, run_id)
+        void = [item.id for item in items if item.kind in VOID_AT_REST[rest.state]]
+        if void:
+            connection.execute(inbox.update().where(inbox.c.id.in_(void)).values(segment=_VOID))
+        kinds = TAKEN_AT_REST[rest.state] if rest.is_read else {"retry"}
+        wanted = [item for item in items if item.kind in kinds]
+        cancels = sa.select(sa.func.max(inbox.c.id)).where(inbox.c.run_id == run_id, inbox.c.kind == "cancel")
+        last_cancel = connection.scalar(cancels) or 0
+        return [] if all(item.kind in MESSAGES and item.id < last_cancel for item in wanted) else wanted
+
     def _write_items(self, run_id: str, items: Sequence[InboxItem]) -> list[dict[str, Any]]:
-        """Return items as a segment begins with them; their large contents are stored with the rows of the inbox."""
+        """Return items as the engine stores them; the rows of the inbox have their large contents."""
         bodies = [split_value(self._storage.text, run_id, dict(item.body))[0] for item in items]
         return [
             {"id": item.id, "kind": item.kind, "key": item.key, "body": body}
@@ -344,23 +329,19 @@ class RunRows:
             return list(connection.execute(query.limit(limit)).scalars())
 
     def find_ended(self, seconds: float, limit: int) -> list[str]:
-        """Return runs that have ended so many seconds ago."""
+        """Return runs that ended at least so many seconds ago."""
         query = sa.select(runs.c.run_id).where(self._ended_before(seconds))
         with self._storage.engine.connect() as connection:
             return list(connection.execute(query.limit(limit)).scalars())
 
     def delete(self, run_id: str) -> None:
-        """Delete a run and all that is stored of it.
-
-        Raises:
-            DurableError: It moves, or waits for a worker.
-        """
+        """Delete a run at rest with all its rows."""
         row = self.read(run_id)
         if not self._delete_where(run_id, runs.c.state.in_(RESTING)):
             raise DurableError(f"run '{run_id}' is {row.state}: cancel it, and delete it when it is at rest")
 
     def delete_ended(self, run_id: str, seconds: float) -> None:
-        """Delete a run that has ended so many seconds ago, unless it was resumed since."""
+        """Delete a run that ended at least so many seconds ago, unless it was resumed."""
         self._delete_where(run_id, self._ended_before(seconds))
 
     def _ended_before(self, seconds: float) -> sa.ColumnElement[bool]:
@@ -371,7 +352,7 @@ class RunRows:
             return delete_runs(connection, (runs.c.run_id == run_id) & condition) > 0
 
     def delete_segments(self, run_id: str, before: int) -> None:
-        """Delete the segments before one: no run resumes from them anymore."""
+        """Delete the segments before one: no run is resumed from them any more."""
         first = max(1, before - _MOST_DELETED)
         ids = [segment_id(run_id, each) for each in range(first, before)]
         if ids:
@@ -380,11 +361,7 @@ class RunRows:
                 delete_workflows(connection, ids)
 
     def put_item(self, run_id: str, kind: str, key: str, body: Mapping[str, Any]) -> bool:
-        """Store an item for a run; return False if the key exists.
-
-        Raises:
-            UnstorableValueError: It is no JSON.
-        """
+        """Store an item for a run; return False if its key exists."""
         for name, part in body.items():
             check_json(f"the {name}", part)
         try:
@@ -402,28 +379,20 @@ class RunRows:
     def put_decision(self, run_id: str, segment: int, body: Mapping[str, Any]) -> bool:
         """Store a decision on a call that a run awaited at the rest of a segment.
 
-        Args:
-            run_id: The run.
-            segment: That segment.
-            body: As from `seal_item`.
-
         Returns:
-            Whether it is the one that counts; another one may have been made meanwhile.
-
-        Raises:
-            UnstorableValueError: It is no JSON.
+            False if another decision was made before.
         """
         key = decision_key(body["call_id"], body["binding"])
         if self.put_item(run_id, "decide", key, body):
             return True
-        # A decision that a segment took and that left the call pending was invalid: its code had another tool.
+        # A taken decision that left the call pending was invalid, since the tool had changed: it may be repeated.
         spent = inbox.update().where(inbox.c.run_id == run_id, inbox.c.key == key, inbox.c.segment <= segment)
         with self._storage.engine.begin() as connection:
             found = connection.execute(spent.values(key=inbox.c.key + "/" + sa.cast(inbox.c.id, sa.Text)))
         return found.rowcount > 0 and self.put_item(run_id, "decide", key, body)
 
     def read_decided(self, row: RunRow, *, is_at_rest: bool) -> dict[str, str]:
-        """Return the kinds of the decisions on calls of a run that count and are in no rest yet, by their keys."""
+        """Return the kinds of the valid decisions on calls of a run that are in no rest yet, by their keys."""
         counts: sa.ColumnElement[bool] = inbox.c.segment.is_(None)
         if not is_at_rest:
             counts |= inbox.c.segment == row.segment
@@ -439,7 +408,7 @@ class RunRows:
             }
 
     def has_worker(self, run_id: str) -> bool:
-        """Return whether a worker of a run's loop has renewed its lease lately."""
+        """Return whether a worker of a run's loop is alive."""
         query = sa.select(workers.c.loops, runs.c.loop).join(runs, runs.c.run_id == run_id)
         query = query.where(
             workers.c.beats >= 0,
@@ -455,14 +424,14 @@ class RunRows:
             return connection.execute(query).first() is not None
 
     def is_cancelled(self, run_id: str, segment: int | None) -> bool:
-        """Return whether a run has a cancellation that the segment that moves, or the next one, takes."""
+        """Return whether a run has a cancellation for the current segment or the next one."""
         query = sa.select(inbox.c.id).where(inbox.c.run_id == run_id, inbox.c.kind == "cancel")
         query = query.where(inbox.c.segment.is_(None) | (inbox.c.segment == segment))
         with self._storage.engine.connect() as connection:
             return connection.execute(query).first() is not None
 
     def find_waiting(self, run_ids: Sequence[str]) -> dict[str, list[InboxItem]]:
-        """Return the items of runs that were not taken yet, by run, oldest first."""
+        """Return the pending items of runs, by run, the oldest first."""
         query = sa.select(inbox.c.run_id, inbox.c.id, inbox.c.kind, inbox.c.key, inbox.c.body).where(
             inbox.c.segment.is_(None), inbox.c.run_id.in_(run_ids)
         )
@@ -473,14 +442,18 @@ class RunRows:
         return found
 
     def find_called(self, limit: int) -> dict[str, int]:
-        """Return the runs at rest with items that resume them, and the newest item of each."""
+        """Return the runs at rest that an item resumes, with the newest such item."""
         is_taken = sa.or_(
             *((runs.c.state == state) & inbox.c.kind.in_(kinds) for state, kinds in TAKEN_AT_REST.items())
+        )
+        later = inbox.alias()
+        is_stopped = inbox.c.kind.in_(MESSAGES) & sa.exists().where(
+            later.c.run_id == inbox.c.run_id, later.c.kind == "cancel", later.c.id > inbox.c.id
         )
         query = (
             sa.select(inbox.c.run_id, sa.func.max(inbox.c.id))
             .join(runs, runs.c.run_id == inbox.c.run_id)
-            .where(inbox.c.segment.is_(None), is_taken)
+            .where(inbox.c.segment.is_(None), is_taken, ~is_stopped)
             .group_by(inbox.c.run_id)
             .order_by(sa.func.max(inbox.c.id).desc())
         )
@@ -490,11 +463,7 @@ class RunRows:
     def put_schedule(
         self, name: str, cron: str, timezone: str, context: Mapping[str, Any], *, catches_up: bool
     ) -> None:
-        """Store a schedule, in place of one of its name.
-
-        Raises:
-            ConfigurationError: The engine does not take it.
-        """
+        """Store a schedule, or replace the one of this name."""
         client = self._storage.client
         taken = client.get_schedule(name)
         if taken is not None and taken["workflow_name"] != SCHEDULED_WORKFLOW:
@@ -533,12 +502,10 @@ class RunRows:
             self._storage.client.delete_schedule(name)
 
     def start_scheduled(self, at: str, context: Mapping[str, Any]) -> str:
-        """Begin the run of a schedule at a time, in ISO 8601, unless it was begun already; return its id."""
+        """Start the run of a schedule for a time in ISO 8601, unless it exists; return its id."""
         due = datetime.fromisoformat(at).astimezone(UTC)
         run_id = f"{context['name']}-{due:%Y%m%dT%H%M%SZ}"
-        values: dict[str, Any] = {"state": "queued", "segment": 1, "attempts": 0, "last_seq": 0}
-        values |= {**context["row"], "run_id": run_id, "created": 0.0, "updated": 0.0}
-        self.start(RunRow(**values), context["begin"])
+        self.start(RunRow(**context["row"], run_id=run_id), context["begin"])
         return run_id
 
     def delete_fired(self) -> None:
@@ -558,14 +525,14 @@ class RunRows:
                 delete_workflows(connection, [each.workflow_id for each in found])
 
     def begin_now(self, row: RunRow) -> None:
-        """Let a run begin now that was started for later."""
+        """Begin a run now that was started for later."""
         self._storage.client.set_workflow_delay(segment_id(row.run_id, row.segment), delay_seconds=0)
 
     def _read_items(self, connection: sa.Connection, run_id: str, logs: Sequence[int] = ()) -> list[InboxItem]:
-        """Return the items that were not taken, and the messages of failed segments, whose logs are continued."""
+        """Return the pending items, and the messages of failed segments whose logs are continued."""
         is_open: sa.ColumnElement[bool] = inbox.c.segment.is_(None)
         if logs:
-            is_open |= inbox.c.segment.in_(logs) & inbox.c.kind.in_(("say", "steer"))
+            is_open |= inbox.c.segment.in_(logs) & inbox.c.kind.in_(MESSAGES)
         query = sa.select(inbox.c.id, inbox.c.kind, inbox.c.key, inbox.c.body).where(inbox.c.run_id == run_id, is_open)
         rows = connection.execute(query.order_by(inbox.c.id)).all()
         return [self._read_item(connection, run_id, *row) for row in rows]
@@ -593,7 +560,7 @@ class RunRows:
         delay = 0.0 if row.begins is None or segment > 1 else row.begins - time.time()
         if delay > 0:
             options["delay_seconds"] = delay
-        if row.priority:  # without one is before all that have one
+        if row.priority:  # the engine puts items without one first
             options["priority"] = row.priority
         try:
             self._storage.client.enqueue_in_transaction(connection, options, row.loop, row.run_id, segment, dict(begin))
@@ -610,7 +577,7 @@ class RunRows:
 
 
 def delete_runs(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> int:
-    """Delete runs and all that is stored of them; return how many."""
+    """Delete runs with all their rows; return how many."""
     gone = connection.execute(runs.delete().where(condition).returning(runs.c.run_id, runs.c.segment)).all()
     if gone:
         ids = [run_id for run_id, _ in gone]
@@ -621,12 +588,12 @@ def delete_runs(connection: sa.Connection, condition: sa.ColumnElement[bool]) ->
 
 
 def write_ending(stored: StoredText, segment: int, ending: str, error: str) -> dict[str, Any]:
-    """Return the columns of a run at rest that tell how it ended."""
+    """Return the columns of a run at rest that describe its ending."""
     return {"ending": ending, "error": stored.seal_error(error[:_MOST_ERROR]), "described": segment}
 
 
 def insert_labels(connection: sa.Connection, stored: StoredText, run_id: str, metadata: Mapping[str, Any]) -> None:
-    """Store the parts of a run's metadata that it is found by."""
+    """Store the parts of a run's metadata by which it is found."""
     rows = [
         {"run_id": run_id, "name": name, "value": write_json(value)}
         for name, value in metadata.items()
@@ -638,7 +605,7 @@ def insert_labels(connection: sa.Connection, stored: StoredText, run_id: str, me
 
 
 def is_label(name: object, value: object) -> bool:
-    """Return whether runs can be found by a part of their metadata: a text, a number, True, False or None, not long."""
+    """Return whether runs can be found by a part of their metadata: a short text, a number, True, False or None."""
     if not isinstance(name, str) or not isinstance(value, (str, int, float, bool, NoneType)):
         return False
     try:
@@ -650,9 +617,9 @@ def is_label(name: object, value: object) -> bool:
 
 
 def _count_attempt(connection: sa.Connection, run_id: str, stored: StoredEntries) -> int:
-    """Count an attempt that begins as lost, until it reports its end; return how many in a row are, with this one.
+    """Count a new attempt as lost until it reports its end; return the count.
 
-    If a call has ended since the last one began, the count starts again: the run lets workers live.
+    If a call has ended since the last attempt began, the count starts again: the run does not end its workers.
     """
     mine, ended = runs.c.run_id == run_id, _count_ended(stored)
     lost = sa.case((runs.c.ended < ended, 1), else_=runs.c.lost + 1)
@@ -661,13 +628,13 @@ def _count_attempt(connection: sa.Connection, run_id: str, stored: StoredEntries
 
 
 def spare_attempt(connection: sa.Connection, run_id: str, segment: int) -> None:
-    """Don't count an attempt as lost: its worker was asked to end, or the run was taken over."""
+    """Don't count an attempt as lost: its worker was stopped, or the run was taken over."""
     mine = (runs.c.run_id == run_id, runs.c.segment == segment, runs.c.lost > 0)
     connection.execute(runs.update().where(*mine).values(lost=runs.c.lost - 1))
 
 
 def describe_under_way(stored: StoredEntries) -> str:
-    """Return the turn and the calls that were under way when the last attempt ended."""
+    """Return a description of the turn and the calls that were active when the last attempt ended."""
     turn, calls = 0, dict[str, ToolCall]()
     for name, feeds in _read_feeds(stored.get("", {})):
         kind, _, key = name.partition(" ")
@@ -685,7 +652,7 @@ def describe_under_way(stored: StoredEntries) -> str:
 
 
 def _count_ended(stored: StoredEntries) -> int:
-    """Return how many calls have ended, also in loops inside of calls."""
+    """Return how many calls have ended, including those of loops inside calls."""
     results = [
         each.result
         for entries in stored.values()
@@ -708,5 +675,5 @@ def _read_feeds(entries: Any) -> Iterator[tuple[str, list[Feed]]]:
 
 
 def decision_key(call_id: str, binding: str) -> str:
-    """Return the key of the row of a call's decision, of which there can be one."""
+    """Return the key of the row of a call's decision, which is unique."""
     return f"decide/{storable_id(call_id)}/{storable_id(binding)}"

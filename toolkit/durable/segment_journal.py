@@ -1,9 +1,9 @@
-"""The log of one segment of a run and of the loops inside of its calls, as rows of the database.
+"""The log of one segment of a run and of the loops inside its calls, as rows of the database.
 
-`SegmentJournal` replays what was read where the attempt began, and stores the rest by way of the `EntryWriter`, a
-thread that writes the entries of all runs of a worker, those that come at the same time in one transaction. An entry is
-stored only while its attempt is the one that moves the run: the run's row is locked for that, so that an attempt which
-takes the run over either finds the entry or has it refused.
+`SegmentJournal` replays the entries that were read at the start of the attempt, and stores new ones through the
+`EntryWriter`, a thread that writes concurrent entries of all runs of a worker in one transaction. An entry is stored
+only while its attempt owns the run: the run's row is locked for that, so that an attempt which takes over the run
+either finds the entry, or the entry is refused.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from toolkit.runtime.backend import loop_waker
 from toolkit.schema.nodes import is_object
 
 _TAKEN = "$took"
-"""Beside an entry's value: the items of the inbox that were taken before it was stored."""
+"""The key, beside an entry's value, of the items of the inbox that were taken before it was stored."""
 
 _VALUE = "$value"
 _FIRST_PAUSE = 0.2
@@ -46,7 +46,7 @@ StoredEntries: TypeAlias = Mapping[str, Mapping[int, StoredEntry]]
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """The segment whose logs are written, and who writes them.
+    """The segment whose logs are written, and the attempt that writes them.
 
     Args:
         run_id: The run.
@@ -61,7 +61,7 @@ class LogPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentLog:
-    """The logs of one attempt at a segment: the run's own, and those of loops inside of its calls.
+    """The logs of one attempt at a segment: the run's own, and those of the loops inside its calls.
 
     Args:
         writer: Stores entries.
@@ -78,16 +78,16 @@ class SegmentLog:
     origin: str
 
     def name_loop(self, path: str) -> str:
-        """Return the id of a loop inside of calls, the same in each attempt."""
+        """Return the id of a loop inside calls, which is the same in each attempt."""
         return f"{self.origin}/{path}"
 
     def read_inside(self, call: str) -> list[JournalValue]:
-        """Return the values of the logs inside of a call, which its path names."""
+        """Return the values of the logs inside a call, given its path."""
         inner = [entries for path, entries in self.stored.items() if is_inside(path, call)]
         return [check_readable(*entry) for entries in inner for entry in entries.values()]
 
     def replay_inside(self, call_id: str) -> None:
-        """Emit the events of the logs inside of a call whose end is stored."""
+        """Emit the events of the logs inside a call whose end is stored."""
         for path, inner in self.stored.items():
             if is_inside(path, call_id):
                 values = [(name, check_readable(name, stored)) for _, (name, stored) in sorted(inner.items())]
@@ -98,7 +98,7 @@ class SegmentLog:
 
 
 class SegmentJournal(ReplayJournal):
-    """The run's own log, which also records the messages that were taken from the inbox.
+    """The run's own log, which also has the messages that were taken from the inbox.
 
     Args:
         log: The logs of the attempt.
@@ -223,7 +223,7 @@ def _read_text(storage: Storage, text: str) -> Any:
 
 
 class _WaitingEntry:
-    """An entry to be stored, and the callback that its run waits for."""
+    """An entry to be stored, and a callback for its run."""
 
     def __init__(self, row: Mapping[str, Any], contents: Sequence[ContentRow], on_end: Callable[[], object]) -> None:
         self.row = row
@@ -235,7 +235,7 @@ class _WaitingEntry:
         return f"entry '{self.row['name']}' of run '{self.row['run_id']}'"
 
     def end(self, error: BaseException | None) -> None:
-        """Report that it was stored, or why not."""
+        """Report success, or an error."""
         self.error = error
         self._on_end()
 
@@ -246,13 +246,10 @@ def _refuse_entries(refused: Sequence[_WaitingEntry]) -> None:
 
 
 class EntryWriter:
-    """Writes entries over one connection. While the database is away it waits, and so do the runs.
-
-    Args:
-        storage: The database.
+    """Writes entries over one connection. It waits for an unavailable database, and so do the runs.
 
     Attributes:
-        thread: Writes; when it is stopped, it writes the waiting entries if the database is there, else refuses them.
+        thread: Writes; when it is stopped, it writes the waiting entries, or refuses them without a database.
     """
 
     def __init__(self, storage: Storage) -> None:
@@ -272,10 +269,6 @@ class EntryWriter:
             position: The entry's position in that log.
             name: Its name.
             value: Its value.
-
-        Raises:
-            JournalError: The value can't be stored.
-            DBOSWorkflowConflictIDError: Another attempt moves the run, or the worker has ended.
         """
         try:
             text, contents = write_value(self._storage.text, place.run_id, value)
@@ -307,17 +300,17 @@ class EntryWriter:
             return waiting
 
     def _write_patiently(self, waiting: Sequence[_WaitingEntry]) -> None:
-        """Write entries, again and again while the database is away."""
+        """Write entries, repeatedly while the database is unavailable."""
         pause = _FIRST_PAUSE
         while True:
             try:
                 refused = self._write_together(waiting)
-            except Exception as error:  # noqa: BLE001 - an error of one entry is not for the others
+            except Exception as error:  # noqa: BLE001 - the error of one entry does not affect the others
                 if not is_away(error):
                     self._write_one_by_one(waiting, error)
                     return
                 self._close_connection()
-                _logger.warning("the log of durable runs can't be written yet, and they wait: %s", error)
+                _logger.warning("the log of durable runs can't be written yet, and the runs wait: %s", error)
                 if self.thread.ends_within(pause):
                     _refuse_entries(waiting)
                     return
@@ -330,7 +323,7 @@ class EntryWriter:
                 return
 
     def _write_one_by_one(self, waiting: Sequence[_WaitingEntry], error: Exception) -> None:
-        """Write each entry by itself where the database refuses them together; fail the one that it refuses."""
+        """Write entries one by one where the database refuses them together, and fail the refused one."""
         self._close_connection()
         if len(waiting) == 1:
             cause = error.orig if isinstance(error, DBAPIError) else error
@@ -340,7 +333,7 @@ class EntryWriter:
             self._write_patiently([entry])
 
     def _write_together(self, waiting: Sequence[_WaitingEntry]) -> list[_WaitingEntry]:
-        """Write entries in one transaction; return those that were refused."""
+        """Write entries in one transaction; return the refused ones."""
         connection = self._connection
         if connection is None:
             connection = self._connection = self._storage.engine.connect()
@@ -367,7 +360,7 @@ class EntryWriter:
 
 
 def _make_insert(storage: Storage) -> sa.Insert:
-    """Return the statement that stores an entry only of the attempt that moves its run."""
+    """Return the statement that stores an entry only if its attempt owns the run."""
     columns = [column.name for column in entries.c]
     values = [sa.bindparam(column.name, type_=column.type) for column in entries.c]
     mine = sa.select(*values).where(
@@ -376,11 +369,11 @@ def _make_insert(storage: Storage) -> sa.Insert:
     insert = postgresql.insert(entries) if storage.is_postgres else sqlite.insert(entries)
     owner = mine.select_from(runs).with_for_update(read=True, key_share=True, of=runs)
     insert = insert.from_select(columns, owner).on_conflict_do_nothing()
-    return insert.execution_options(preserve_rowcount=True)  # a refused one is known by it
+    return insert.execution_options(preserve_rowcount=True)  # 0 for a refused one
 
 
 def _is_stored(connection: sa.Connection, row: Mapping[str, Any]) -> bool:
-    """Return whether an entry was stored although the answer was lost with the connection."""
+    """Return whether an entry was stored by a transaction whose reply was lost."""
     found = sa.select(entries.c.name, entries.c.value).where(*(entries.c[name] == row[name] for name in _KEY))
     stored = connection.execute(found).one_or_none()
     return stored is not None and (stored.name, stored.value) == (row["name"], row["value"])
@@ -394,9 +387,9 @@ class _InboxMessage:
 
 
 class InboxSteering(Steering):
-    """The steering queue of a run's loop, which records which items of the inbox the loop has taken.
+    """The steering queue of a run's loop, which records the items of the inbox that the loop has taken.
 
-    What a replay takes from the log is not delivered again: the log has the ids of the items.
+    Items that the log has are not delivered again.
     """
 
     __slots__ = ("_items", "_lock", "_unlogged")
@@ -408,7 +401,7 @@ class InboxSteering(Steering):
         self._lock = threading.Lock()
 
     def deliver(self, item_id: int, kind: str, message: Message) -> None:
-        """Queue a message once; one that was taken according to the log is ignored."""
+        """Queue a message once, unless the log has it."""
         with self._lock:
             item = self._items.setdefault(item_id, _InboxMessage(item_id, message))
             if item.state != "new":
@@ -420,7 +413,7 @@ class InboxSteering(Steering):
             self.follow_up(message)
 
     def restore(self, items: Sequence[tuple[int, Message]], taken: Collection[int]) -> None:
-        """Take the messages of the inbox where an attempt begins, and which of them its log has."""
+        """Load the messages of the inbox at the start of an attempt, and which of them its log has."""
         for item_id, message in items:
             self._items[item_id] = _InboxMessage(item_id, message, "taken" if item_id in taken else "new")
 
@@ -433,7 +426,7 @@ class InboxSteering(Steering):
         return self._note_taken(super().take_follow_up())
 
     def put_back(self, messages: Sequence[Message]) -> None:
-        """Leave messages that reached no model to the next segment."""
+        """Leave messages that no model has read to the next segment."""
         with self._lock:
             for message in messages:
                 self._change_state(message, "taken", "returned")

@@ -1,11 +1,11 @@
-"""A worker: a process that moves the runs of its loops, beside any number of others on the same database.
+"""A worker: a process that executes the runs of its loops, beside any number of others on the same database.
 
-The engine gives it segments: each goes from a prompt or the last rest to the next rest.
+The engine assigns it segments, each from a prompt or the last rest to the next rest.
 
-Each worker counts in a row of its own as a sign of life, and the runs of one whose count stops are handed over.
-No two clocks are compared. A worker is dead when its count has not changed for one lease, by the clock of the one that
-looks, and while the database could be read all that time. However wrong that is, nothing is lost: the engine refuses
-the writes of a worker whose run was handed over.
+Each worker increments a counter in a row of its own; another worker takes over its runs once the counter stops. No two
+clocks are compared: a worker is dead if its counter has not changed for one lease by the clock of the observer, which
+could read the database all that time. If that is wrong nothing is lost: the engine refuses the writes of a worker whose
+runs were taken over.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from toolkit.calls.approval import Deny
 from toolkit.chat import Message
 from toolkit.dataclass import dataclass
-from toolkit.durable.contents import Encryption, has_contents, split_value
+from toolkit.durable.contents import has_contents, split_value
 from toolkit.durable.event_writer import AttemptEvents, EventWriter
 from toolkit.durable.loops import DurableLoop, RunPlace, StartRate
 from toolkit.durable.operations import RunSearch, WatchedWorker, forget_worker, watch_worker
 from toolkit.durable.rests import (
+    MESSAGES,
     InboxItem,
     Rest,
     RunSegment,
@@ -90,6 +91,7 @@ from toolkit.run_log.log import RunRecorder
 from toolkit.runtime.backend import is_on_asyncio
 from toolkit.settings import check_setting
 from toolkit.sql_database import database_now
+from toolkit.stored_text import Encryption
 from toolkit.trace_context import enter_trace_context
 
 if TYPE_CHECKING:
@@ -100,6 +102,23 @@ _logger = logging.getLogger("toolkit.durable")
 _FIRST_LEAVE = 0.5
 _LONGEST_LEAVE = 60.0
 """The seconds until a run is tried again that a later release has written."""
+
+_POLL_SECONDS = 0.1
+_INTERNAL_QUEUE = "_dbos_internal_queue"  # of the engine, which schedules begin their runs in
+_STOP_SECONDS = 10.0
+_BEATS_A_LEASE = 5
+_FORGET_SECONDS = 86_400.0
+_LOOK_SECONDS = 0.15
+_IDLE_LOOK_SECONDS = 0.5
+"""The pace of an idle worker: a client resumes a run itself, and this is for clients that ended before they did."""
+_DUE_SECONDS = 1.0
+_AGAIN_SECONDS = 1.0
+"""The time after which resuming a run is tried again: its rest may not have been stored yet."""
+_SEARCH_SECONDS = 30.0
+_MOST = 1_000
+_SILENT_SECONDS = 60.0
+_one_worker = threading.Lock()
+_serving: list[SegmentRunner] = []  # the engine knows one workflow a process, and so one worker
 
 
 class _EventMiddleware(Middleware[object]):
@@ -125,7 +144,7 @@ class _LeftSegment:
 
 
 class SegmentRunner:
-    """Moves the segments that the engine gives to this process.
+    """Executes the segments that the engine assigns to this process.
 
     Args:
         storage: The database.
@@ -155,29 +174,29 @@ class SegmentRunner:
 
     @property
     def active(self) -> list[str]:
-        """The runs that move here."""
+        """The runs that this process executes."""
         return list(self._active)
 
     def deliver(self, run_id: str, items: Sequence[InboxItem]) -> None:
-        """Deliver items of the inbox to a run, if it moves here; from any thread."""
+        """Deliver items of the inbox to a run, if this process executes it; from any thread."""
         attempt = self._active.get(run_id)
         if attempt is not None:
             for item in items:
                 attempt.deliver(item)
 
     async def wait_until_idle(self) -> None:
-        """Return when nothing moves here. Call it in the event loop."""
+        """Return when this process executes no run. Call it in the event loop."""
         while self._active:
             self._idle = anyio.Event()
             await self._idle.wait()
 
     def stop_all(self) -> None:
-        """Stop the active runs as a crash would: another worker takes them over. Call it in the event loop."""
+        """Stop the active runs as a crash would, for another worker to take over. Call it in the event loop."""
         for attempt in list(self._active.values()):
             attempt.scope.cancel()
 
     async def run(self, loop_name: str, run_id: str, segment: int, begin: Mapping[str, Any]) -> dict[str, Any]:
-        """Move a segment to its rest, and return that."""
+        """Execute a segment, and return its rest."""
         token, logs = uuid.uuid4().hex, [*begin.get("logs", ()), segment]
         begin_attempt = partial(self._rows.begin_attempt, run_id, logs, token, self._executor)
         facts = await self._storage.insist(begin_attempt)
@@ -221,10 +240,10 @@ class SegmentRunner:
             if not self._active:
                 self._idle.set()
             self._events.drop(events)
-        raise anyio.get_cancelled_exc_class()  # stopped: the engine must not think that it has ended
+        raise anyio.get_cancelled_exc_class()  # stopped: the engine must not store an end
 
     def _leave_segment(self, loop_name: str, run_id: str, segment: int, error: Exception) -> None:
-        """Leave a segment that a later release has written to a worker of that; this one tries again, ever later."""
+        """Leave a segment of a later release to its workers; this one tries again after growing pauses."""
         before = self._left.get(run_id)
         if before is None:
             _logger.warning("run %s is left to a worker of a later release: %s", run_id, error)
@@ -233,7 +252,7 @@ class SegmentRunner:
         self._left[run_id] = _LeftSegment(identity, queue_name(loop_name), pause, time.monotonic() + pause)
 
     def give_back(self) -> None:
-        """Put the segments that were left into their queues again, when their time has come; blocks."""
+        """Put segments that were left back into their queues after their pause; blocks."""
         now = time.monotonic()
         for left in [each for each in list(self._left.values()) if each.due <= now]:
             left.due = math.inf
@@ -244,7 +263,7 @@ class SegmentRunner:
         return await self._storage.insist(lambda: self._rows.start_scheduled(at, context))
 
     async def _spare_attempt(self, run_id: str, segment: int) -> None:
-        """Don't count an attempt as lost that was stopped, or whose run was taken over: this worker lives."""
+        """Don't count an attempt as lost that was stopped, or whose run was taken over: this worker is alive."""
 
         def spare() -> None:
             with self._storage.engine.begin() as connection:
@@ -264,7 +283,7 @@ class SegmentRunner:
             values["due"] = database_now(self._storage.engine) + attempt.loop.approval_expiry
 
         small, contents = split_value(self._storage.text, attempt.run_id, rest)
-        outputs = [rest]  # whole where another attempt moves the run by now, and nothing is written
+        outputs = [rest]  # whole if another attempt has taken the run over, and nothing is written
 
         def write_more(connection: sa.Connection) -> None:
             store_contents(connection, contents)
@@ -300,8 +319,8 @@ class _Attempt:
         self._log = log
         self._facts = facts
         self._begin = begin
-        self._has_inbox = False  # knows which items its log has taken
-        self._has_begun = False  # has read all that it begins with
+        self._has_inbox = False  # the items that its log has taken are known
+        self._has_begun = False  # the prompt or the last rest was read
         self._forged: set[int] = set()
         self._cancel_item: InboxItem | None = None
         self._steering = InboxSteering()
@@ -313,36 +332,36 @@ class _Attempt:
 
     @property
     def taken(self) -> list[int]:
-        """The items of the inbox that this segment took while it moved."""
+        """The items of the inbox that this segment has taken."""
         return [*self._steering.taken, *([] if self._cancel_item is None else [self._cancel_item.id])]
 
     @property
     def given_back(self) -> list[int]:
-        """The items of the inbox that an earlier segment took and then failed, and that were not taken again."""
+        """The items of the inbox that only an earlier, failed segment has taken."""
         return sorted({item.id for item in self._find_messages()}.difference(self._steering.taken))
 
     @property
     def oldest_needed(self) -> int:
-        """The oldest segment that this one begins from, until the engine has stored its rest."""
+        """The oldest segment that this one depends on until the engine has stored its rest."""
         origins: list[int] = [self._begin.get("from", self.segment), *self._begin.get("logs", ())]
         return min(self.segment, *origins)
 
     def deliver(self, item: InboxItem) -> None:
         """Deliver a message or a cancellation; decisions are for runs at rest.
 
-        Nothing is delivered before the attempt has read its inbox: it may have taken the item already. What it does
-        not find there is delivered at the next look.
+        Items that arrive before the attempt has read its inbox are ignored, since its log may have taken them already;
+        the others are delivered at the next look.
         """
         if not self._has_inbox or self._refuse_forged(item):
             return
-        if item.kind in ("steer", "say"):
+        if item.kind in MESSAGES:
             self._steering.deliver(item.id, item.kind, read_message(item))
         elif item.kind == "cancel":
             self._cancel_item = item
             self._run.cancel(item.body.get("reason"))
 
     async def move(self) -> dict[str, Any]:
-        """Move the run to its rest; return that."""
+        """Execute the run until its rest, and return that."""
         run, journal = self._run, self._journal
         try:
             self._read_inbox()
@@ -353,7 +372,7 @@ class _Attempt:
             stream, config = self.loop.config.stream, self.loop.config
             sent = self._list_items()
             items = [item for item in sent if not self._refuse_forged(item)]
-            if sent and not items:  # nobody with the key has sent anything
+            if sent and not items:  # all were sent without the key
                 return run.leave_begin()
             with enter_trace_context(self._begin.get("trace") or {}):
                 result = await run.move(
@@ -366,19 +385,19 @@ class _Attempt:
             return run.leave_result(result, journal.trace)
         except LaterReleaseError:
             raise
-        except Exception as error:  # noqa: BLE001 - it is the rest of the run, and is logged there
+        except Exception as error:  # noqa: BLE001 - it becomes the rest of the run, and is logged there
             is_read = self._has_begun and journal.is_read
             return run.leave_error(error, journal.trace, is_resumable=not journal.has_stored_failure, is_read=is_read)
 
     def _list_items(self) -> list[InboxItem]:
-        """Return the items that the segment begins with."""
+        """Return the items that resumed the run."""
         return [InboxItem(**item) for item in self._begin.get("items", ())]
 
     def _refuse_forged(self, item: InboxItem) -> bool:
-        """Return whether an item is not taken, since it was made without the key: calls go on awaiting decisions."""
+        """Return whether an item was made without the key and is ignored: its call still awaits a decision."""
         if not is_forged(self.loop.config.signing_key, self.run_id, item):
             return False
-        if item.id not in self._forged:  # it is found at each look
+        if item.id not in self._forged:  # each look finds it again
             self._forged.add(item.id)
             _logger.warning(
                 "run %s: '%s' was sent without the loop's signing_key, and is not taken", self.run_id, item.kind
@@ -386,11 +405,7 @@ class _Attempt:
         return True
 
     def _check_lost(self) -> None:
-        """Refuse to move a run that may be what ends its workers.
-
-        Raises:
-            WorkersLostError: The loop's `max_lost` workers have ended.
-        """
+        """Refuse to execute a run that may be what ends its workers."""
         most, before = self.loop.max_lost, self._facts.lost - 1
         if most is not None and before >= most:
             raise WorkersLostError(self.run_id, before, describe_under_way(self._facts.stored))
@@ -404,9 +419,9 @@ class _Attempt:
             self.deliver(item)
 
     def _find_messages(self) -> list[InboxItem]:
-        """Return the messages that came while segments of this run moved, without those that this one began with."""
+        """Return the messages that arrived while segments were executed, without those that this one began with."""
         known = {item["id"] for item in self._begin.get("items", ())}
-        said = [item for item in self._facts.items if item.kind in ("say", "steer") and item.id not in known]
+        said = [item for item in self._facts.items if item.kind in MESSAGES and item.id not in known]
         return [item for item in said if not self._refuse_forged(item)]
 
     async def _restore_begin(self) -> None:
@@ -437,47 +452,30 @@ class _Attempt:
         self.events.replay_entry(name, value, registrations=self.loop.registry.registrations)
 
 
-_POLL_SECONDS = 0.1
-_INTERNAL_QUEUE = "_dbos_internal_queue"  # of the engine, which schedules begin their runs in
-_STOP_SECONDS = 10.0
-_one_worker = threading.Lock()
-_serving: list[SegmentRunner] = []  # the engine knows one workflow a process, and so one worker
-_BEATS_A_LEASE = 5
-_FORGET_SECONDS = 86_400.0
-_LOOK_SECONDS = 0.15
-_IDLE_LOOK_SECONDS = 0.5
-"""The pace of an idle worker: a client resumes a run itself, and this is for clients that ended before they did."""
-_DUE_SECONDS = 1.0
-_AGAIN_SECONDS = 1.0
-"""The time after which resuming a run is tried again: its rest may not have been stored yet."""
-_SEARCH_SECONDS = 30.0
-_MOST = 1_000
-_SILENT_SECONDS = 60.0
-
-
 class DurableWorker:
-    """Moves the runs of some loops, in this process, while it is entered.
+    """Executes the runs of some loops in this process while it is entered.
 
     ::
 
         async with DurableWorker([support], "postgresql://db/app", concurrency=100):
             await anyio.sleep_forever()
 
-    The command ``toolkit worker`` does the same, and shuts down on a signal. Runs of a worker that dies are resumed
-    by another one within about one and a half leases. Works on asyncio; a process has one worker.
+    The command ``toolkit worker`` does the same, and shuts down on a signal. Another worker resumes the runs of a dead
+    one within about one and a half leases. It works on asyncio; a process has one worker.
 
     Args:
-        loops: The loops; runs of others are left to other workers.
+        loops: The loops; runs of other loops are left to other workers.
         url: The database: ``sqlite:///runs.db`` for the processes of one machine, ``postgresql://...`` for many.
-        concurrency: How many runs of each loop move here at once. The last worker that starts sets it for all.
-        lease: Seconds without a sign after which a worker is taken for dead.
-        grace: Seconds that runs have to come to rest when this is left; another worker goes on with the others.
+        concurrency: The maximum of runs of each loop that this executes at once. The last worker to start sets it for
+            all.
+        lease: Seconds without a sign of life after which a worker counts as dead.
+        grace: Seconds that runs have to come to rest when this is left; another worker resumes the others.
         encryption: Encrypts all stored values; the same for all workers and clients of a database.
         keep_seconds: Seconds after which runs that are done, failed or cancelled are deleted; None never deletes them.
         meter_provider: Makes the gauges (extra ``otel``); None takes the global one.
 
     Raises:
-        ConfigurationError: Two loops of one name, or settings that are wrong.
+        ConfigurationError: Two loops have one name, or a setting is wrong.
     """
 
     def __init__(
@@ -504,14 +502,15 @@ class DurableWorker:
         self._encryption = encryption
         self._keep_seconds = keep_seconds
         self._meter_provider = meter_provider
+        self._threads: list[DatabaseThread] = []
         self.executor: str = uuid.uuid4().hex
         """The name of this worker among the others."""
 
     async def __aenter__(self) -> DurableWorker:
-        """Begin to move runs.
+        """Begin to execute runs.
 
         Raises:
-            LoopUsageError: It is not entered on asyncio, or there is a worker in this process.
+            LoopUsageError: The backend is not asyncio, or this process has a worker already.
             DatabaseUnavailableError: The database can't be reached.
         """
         if not is_on_asyncio():
@@ -524,6 +523,7 @@ class DurableWorker:
                 await self._launch_engine()
             except BaseException:
                 with anyio.CancelScope(shield=True):
+                    await self._stop_threads()
                     await to_thread.run_sync(self._storage.close)
                 raise
         except BaseException:
@@ -539,7 +539,6 @@ class DurableWorker:
         self._watch = _InboxWatch(self._storage, self._runner, self._loops, self._keep_seconds)
         with self._storage.raising_failures():
             await to_thread.run_sync(self._register_queues)
-            await to_thread.run_sync(self._keeper.start)
         _serving.append(self._runner)
         config: DBOSConfig = {
             "name": ENGINE_NAME,
@@ -553,10 +552,10 @@ class DurableWorker:
         }
         DBOS(config=config)
         DBOS.listen_queues([queue_name(name) for name in self._loops])
-        self._log.thread.start()
+        self._threads = [each.thread for each in (self._keeper, self._writer, self._log, self._watch)]
+        for thread in self._threads:
+            thread.start()
         DBOS.launch()
-        self._writer.thread.start()
-        self._watch.thread.start()
         watch_worker(
             WatchedWorker(
                 storage=self._storage,
@@ -572,14 +571,14 @@ class DurableWorker:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Take no more runs, let those that move come to rest, and hand the others over."""
+        """Accept no more runs, wait until the active ones come to rest, and hand over the others."""
         with anyio.CancelScope(shield=True):
             await self._shut_down()
 
     async def _shut_down(self) -> None:
         forget_worker()
         try:
-            # The queues end at once; active runs can store entries until they have ended.
+            # The queues stop at once; active runs can store entries until they have ended.
             grace = max(1, round(self._grace)) if self._runner.active else 0
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._stop_late)
@@ -588,15 +587,18 @@ class DurableWorker:
             self._runner.stop_all()
             with anyio.move_on_after(_STOP_SECONDS):
                 await self._runner.wait_until_idle()
-            for stop in (self._watch.thread.stop, self._log.thread.stop, self._writer.thread.stop, self._keeper.stop):
-                await to_thread.run_sync(stop)
+            await self._stop_threads()
         finally:
             _serving.clear()
             _one_worker.release()
             await to_thread.run_sync(self._storage.close)
 
+    async def _stop_threads(self) -> None:
+        for thread in reversed(self._threads):
+            await to_thread.run_sync(thread.stop)
+
     async def _stop_late(self) -> None:
-        """Stop the runs that are not at rest in time, while the engine can still release them."""
+        """Stop the runs that do not come to rest in time, while the engine can still release them."""
         await anyio.sleep(max(0.0, self._grace - 0.5))
         self._runner.stop_all()
 
@@ -627,7 +629,9 @@ def _name_loops(loops: Sequence[DurableLoop[Any, Any]]) -> Mapping[str, DurableL
     for loop in loops:
         check_setting("a loop of a worker", loop, DurableLoop)
         if named.setdefault(loop.name, loop) is not loop:
-            raise ConfigurationError(f"two durable loops are named {loop.name!r}: their runs could not be told apart")
+            raise ConfigurationError(
+                f"two durable loops are named {loop.name!r}: their runs could not be distinguished"
+            )
     if not named:
         raise ConfigurationError("a worker without a loop would do nothing: give it what durable_loop returned")
     return named
@@ -650,17 +654,18 @@ class _Seen:
 
 
 class _LeaseKeeper:
-    """Renews this worker's lease, and hands over the runs of workers whose lease is over.
+    """Renews this worker's lease, and hands over the runs of dead workers.
 
     Args:
         storage: The database.
         executor: The name of this worker.
         lease: Seconds without a renewal after which a worker is dead.
-        loops: The loops that this worker serves: it hands over their runs.
+        loops: The loops of this worker, whose runs it hands over.
 
     Attributes:
-        is_first: True where this worker is the one of all that hands over.
+        is_first: True if this is the one worker that hands over runs.
         handed_over: The number of runs that it has handed over.
+        thread: Renews the lease; when it is stopped, it ends the lease: unfinished runs are handed over at once.
     """
 
     def __init__(self, storage: Storage, executor: str, lease: float, loops: Iterable[str]) -> None:
@@ -674,23 +679,13 @@ class _LeaseKeeper:
         self.handed_over = 0
         self._last_look: float | None = None
         self._last_search = 0.0
-        self._thread = DatabaseThread("lease", self._renew_lease, again=lease / _BEATS_A_LEASE)
-
-    def start(self) -> None:
-        """Begin the lease, and renew it in a thread."""
-        self._beat_once()
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the lease: unfinished runs are handed over at once."""
-        self._thread.stop()
-        try:
-            with self._storage.engine.begin() as connection:
-                connection.execute(workers.update().where(workers.c.executor == self._executor).values(beats=-1))
-        except SQLAlchemyError as error:
-            _logger.info("the lease of worker %s could not be ended: %s", self._executor, error)
+        self.thread: DatabaseThread = DatabaseThread("lease", self._renew_lease, again=lease / _BEATS_A_LEASE)
 
     def _renew_lease(self) -> float:
+        if self.thread.is_ending:
+            with self._storage.engine.begin() as connection:
+                connection.execute(workers.update().where(workers.c.executor == self._executor).values(beats=-1))
+            return 0.0
         try:
             self._beat_once()
             self._hand_over(self._find_dead())
@@ -709,7 +704,7 @@ class _LeaseKeeper:
                 connection.execute(workers.insert().values(**row, host=socket.gethostname(), seen=now))
 
     def _find_dead(self) -> set[str]:
-        """Look at the counts; return the workers that are dead where this worker is the one that hands over."""
+        """Read the counters; return the dead workers if this is the worker that hands over."""
         now = time.monotonic()
         with self._storage.engine.begin() as connection:
             rows = connection.execute(sa.select(workers.c.executor, workers.c.beats, workers.c.lease)).all()
@@ -717,7 +712,7 @@ class _LeaseKeeper:
                 workers.delete().where(workers.c.seen < database_now(self._storage.engine) - _FORGET_SECONDS)
             )
         if self._last_look is None or now - self._last_look > self._lease:
-            self._seen.clear()  # the database was away, or this process frozen: all are given another lease
+            self._seen.clear()  # the database was unavailable, or this process stopped: all get another lease
         self._last_look = now
         leases = {executor: lease for executor, _, lease in rows}
         for executor, beats, _ in rows:
@@ -739,7 +734,7 @@ class _LeaseKeeper:
         return dead
 
     def _find_unknown(self, known: set[str], now: float) -> set[str]:
-        """Return the workers that have runs, and have had no row for one lease."""
+        """Return the workers with runs and without a row for one lease."""
         pending = [each.executor_id for each in self._list_pending(None)]
         unknown = {executor for executor in pending if executor is not None} - known
         for executor in [each for each in self._seen if each not in known and each not in unknown]:
@@ -773,16 +768,13 @@ class _LeaseKeeper:
 
 
 class _InboxWatch:
-    """Looks into the inbox.
+    """Reads the inbox.
 
     Args:
         storage: The database.
         runner: Moves runs here.
         loops: The loops of those runs, by name.
         keep_seconds: After which runs that have ended are deleted; None never deletes them.
-
-    Attributes:
-        thread: Looks.
     """
 
     def __init__(
@@ -836,7 +828,7 @@ class _InboxWatch:
                 self._try_run(run_id, partial(self._rows.begin_next, run_id))
 
     def _try_run(self, run_id: str, work: Callable[[], object]) -> None:
-        """Do some work for a run; an error of one run does not stop the others."""
+        """Do work for a run, and log its error, so that the other runs are not affected."""
         try:
             work()
         except (ToolkitError, ValueError, LookupError) as error:
@@ -844,7 +836,7 @@ class _InboxWatch:
 
 
 def _deny_expired(rows: RunRows, loops: Mapping[str, DurableLoop[Any, Any]], run_id: str) -> None:
-    """Deny each call of a run that awaits a decision for too long; a run with a key waits for a worker that has it."""
+    """Deny the calls of a run whose decisions have expired; a run with a key waits for a worker that has it."""
     row = rows.read(run_id)
     rest = rows.read_rest(row)
     key = loops[row.loop].config.signing_key if row.loop in loops else None
@@ -858,16 +850,16 @@ def _deny_expired(rows: RunRows, loops: Mapping[str, DurableLoop[Any, Any]], run
 
 
 def _fail_abandoned_runs(storage: Storage, after: str) -> str:
-    """Fail the runs whose work is not in the engine and that nothing was written of for a minute; blocks.
+    """Fail runs whose work is not in the engine and which were not written to for a minute; blocks.
 
-    They are failed then: `status` has the reason, and `retry` resumes one whose work was cancelled.
+    `status` has the reason, and `retry` resumes a run whose work was cancelled.
 
     Args:
         storage: The database.
-        after: Only runs of ids behind this one are looked at.
+        after: Only runs with greater ids are checked.
 
     Returns:
-        The id to go on behind; empty where all were looked at.
+        The last checked id; empty after the last run.
     """
     silent = database_now(storage.engine) - _SILENT_SECONDS
     query = sa.select(runs.c.run_id, runs.c.segment).where(

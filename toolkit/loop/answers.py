@@ -1,7 +1,7 @@
-"""The answer that a run is to give: its tools, the judge of one that is given in words, and one that is still coming.
+"""Typed answers of a run: their tools, the validation of an answer in text, and partial answers.
 
-Of a partial answer, Pydantic parses the text, and validates it by the schema of the type in which nothing is required.
-Texts grow by pieces and lists by whole items; everything else is there once it is whole.
+Pydantic parses the text of a partial answer, and validates it by the schema of the type with all fields optional. Texts
+grow by pieces and lists by whole items; other values appear once they are complete.
 """
 
 from __future__ import annotations
@@ -38,26 +38,27 @@ if TYPE_CHECKING:
 
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*("?)|[\[\]{},]', re.DOTALL)
+_DEEPER = {"[": 1, "{": 1, "]": -1, "}": -1}
 _BEGINS = re.compile(r'[{\["]')
 _PARTS = 64
 _NOTHING = object()
 
 
 class _CutText(str):
-    """A text of which more may come."""
+    """A text that may be incomplete."""
 
     __slots__ = ()
 
 
 class PartialAnswers:
-    """Reads an answer of a type from the pieces of the reply that gives it.
+    """Reads a typed answer from the pieces of a reply.
 
-    The text is parsed again once it has grown by a part of itself, so that reading costs in proportion to its length.
+    The text is parsed again after it has grown by a fraction of its length, so that the total cost is linear.
 
     Args:
         schema: The core schema of an object with the member ``answer``.
-        tool_name: The tool by whose calls the answer is given; None where it is given in words.
-        is_wrapped: True where the answer comes as the member ``answer`` of an object.
+        tool_name: The tool that the model calls to answer; None if it answers in text.
+        is_wrapped: True if the answer is the member ``answer`` of an object.
     """
 
     __slots__ = ("_index", "_is_wrapped", "_last", "_length", "_pieces", "_read", "_tool_name", "_validator")
@@ -75,7 +76,7 @@ class PartialAnswers:
         self._last: object = _NOTHING
 
     def take(self, event: LoopEvent) -> list[Any]:
-        """Return the answer as far as it is there after an event, in a list; an empty one where nothing is new."""
+        """Return a list with the partial answer after an event; an empty one if nothing changed."""
         match event:
             case IterationStart() | ProviderRetried():
                 self._begin_answer(None)
@@ -112,14 +113,14 @@ class PartialAnswers:
 
 
 def _read_data(text: str, *, is_wrapped: bool) -> Any:
-    """Return the JSON values of an answer that is still coming; `_NOTHING` where none is there yet."""
+    """Return the JSON values of a partial answer; `_NOTHING` if there are none yet."""
     from pydantic_core import from_json  # noqa: PLC0415 - slow to import
 
     begin = _BEGINS.search(text)
     whole, is_cut = _cut_to_whole(text[begin.start() :] if begin else "")
     try:
         data = from_json(whole, allow_partial="trailing-strings")
-    except ValueError:  # nothing yet, or no JSON
+    except ValueError:  # empty so far, or no JSON
         return _NOTHING
     if is_cut:
         data = _mark_cut(data)
@@ -129,35 +130,30 @@ def _read_data(text: str, *, is_wrapped: bool) -> Any:
 
 
 def _cut_to_whole(text: str) -> tuple[str, bool]:
-    """Return the text without a number, word or item of a list of which more may come, and whether it ends in a text.
+    """Return the text without an incomplete number, word or list item at its end, and True if it ends inside a text.
 
     For example, ``{"days": [{"n": 1}, {"n"`` becomes ``{"days": [{"n": 1}``.
     """
-    lists: list[int] = []  # the depths at which a list is open
-    depth = end = whole = 0
+    outer = depth = end = whole = 0  # `outer` is the depth of the outermost open list
     for token in _TOKEN.finditer(text):
         kind, end = token[0][0], token.end()
-        if kind in "[{":
-            depth += 1
-            if kind == "[":
-                lists.append(depth)
-                whole = end if len(lists) == 1 else whole
-        elif kind in "]}":
-            if lists and lists[-1] == depth:
-                lists.pop()
-            depth -= 1
-        elif kind == '"' and not token[1]:
+        if kind == '"' and not token[1]:
             is_value = not depth or text[: token.start()].rstrip().endswith(":")
-            return (text[:whole], False) if lists else (text, is_value)
-        if lists == [depth] and kind != "[":  # right behind an item of the outermost list, or its comma
+            return (text[:whole], False) if outer else (text, is_value)
+        if kind in "]}" and depth == outer:
+            outer = 0
+        depth += _DEEPER.get(kind, 0)
+        if kind == "[":
+            outer = outer or depth
+        if outer and depth == outer:  # behind an item of that list, or before a comma
             whole = token.start() if kind == "," else end
         if not depth:
             break
-    return text[: whole if lists else end], False
+    return text[: whole if outer else end], False
 
 
 def _mark_cut(data: Any) -> Any:
-    """Return values of which the last one is a text that may go on."""
+    """Return the values with the last text marked as incomplete."""
     if isinstance(data, str):
         return _CutText(data)
     if isinstance(data, dict) and data:
@@ -167,7 +163,7 @@ def _mark_cut(data: Any) -> Any:
     return data  # pyright: ignore[reportUnknownVariableType]
 
 
-# the schema of a type in which nothing is required
+# the schema of a type with all fields optional
 
 
 def _make_validator(schema: CoreSchema) -> SchemaValidator:
@@ -177,7 +173,7 @@ def _make_validator(schema: CoreSchema) -> SchemaValidator:
 
 
 def _loosen_schema(schema: Any) -> Any:
-    """Return a core schema in which fields may be missing; what is in lists is whole, and stays as it is."""
+    """Return a core schema in which fields may be missing; items of lists are complete, and stay as they are."""
     kind = schema["type"]
     match kind:
         case "definitions":
@@ -188,13 +184,13 @@ def _loosen_schema(schema: Any) -> Any:
         case "nullable":
             loose = {**schema, "schema": _loosen_schema(schema["schema"])}
         case "default":
-            loose = _loosen_schema(schema["schema"])  # what has not come is left out
+            loose = _loosen_schema(schema["schema"])  # a missing field stays missing
         case "union" | "tagged-union":
             loose = {**schema, "choices": _loosen_choices(schema["choices"])}
         case "model" | "dataclass" | "typed-dict":
             loose = _loosen_object(schema)
         case "function-before" | "function-after" | "function-wrap" if _is_object(schema["schema"]):
-            loose = _loosen_schema(schema["schema"])  # a validator of the whole object, which is not there
+            loose = _loosen_schema(schema["schema"])  # a validator of the whole object, which is incomplete
         case "str" | "any":
             return schema
         case _:
@@ -221,7 +217,7 @@ def _is_object(schema: Any) -> bool:
 
 
 def _loosen_object(schema: Any) -> Any:
-    """Return the schema of a mapping of an object's fields, none of which is required, and of what it becomes."""
+    """Return the schema of an object with all fields optional: of the mapping, and of the object made from it."""
     from pydantic_core import core_schema  # noqa: PLC0415 - slow to import
 
     parts = schema if schema["type"] == "typed-dict" else schema["schema"]
@@ -247,7 +243,7 @@ def _loosen_object(schema: Any) -> Any:
 
 def _build_model(cls: Any, values: dict[str, Any]) -> Any:
     made = cls.model_construct(**values)
-    for name in made.__dict__.keys() - values.keys():  # a default is no part of what has come
+    for name in made.__dict__.keys() - values.keys():  # defaults have not arrived
         del made.__dict__[name]
     return made
 
@@ -267,13 +263,13 @@ def _refuse_cut_text(schema: Any) -> Any:
 
 def _require_whole(value: Any) -> Any:
     if isinstance(value, _CutText):
-        raise ValueError("more of this text may come")  # noqa: TRY004 - Pydantic takes this one for a refusal
+        raise ValueError("this text may be incomplete")  # noqa: TRY004 - Pydantic turns this one into a problem
     return value
 
 
 _DESCRIPTION = "Give the final answer. Call this once, when you have it, and nothing else with it."
 
-# The words about the arguments of a call, and those about an answer.
+# Texts about the arguments of a call, and the same about an answer.
 _OF_ANSWERS = [
     (re.compile(r"^The arguments have", re.MULTILINE), "Your answer has"),
     (re.compile(r"^The arguments are", re.MULTILINE), "Your answer is"),
@@ -281,7 +277,7 @@ _OF_ANSWERS = [
     (re.compile(r"^- arguments: ", re.MULTILINE), "- the answer: "),
     (re.compile(r"^Call it again", re.MULTILINE), "Answer again"),
 ]
-# The same where the reply is the answer itself, and not an object with it.
+# The same if the reply is the answer itself, and not an object that contains it.
 _OF_BARE_ANSWERS = [
     (re.compile(r"^- answer: ", re.MULTILINE), "- the answer: "),
     (re.compile(r"^- answer\.?", re.MULTILINE), "- "),
@@ -290,16 +286,16 @@ _OF_BARE_ANSWERS = [
 
 
 class ExpectedAnswer(Generic[Out]):
-    """Knows what the answer must look like, and reads one.
+    """Reads the typed answer of a run.
 
     Args:
         wanted: The settings.
 
     Attributes:
-        registrations: The tools by which the model gives its answer, by name; in mode ``native`` the one that reads it.
+        registrations: The tools that the model calls to answer, by name; in mode ``native`` the reader of the text.
         retries_left: How often the model may be asked again.
-        value: The answer that was given in words.
-        problems: Of an answer in words, those of the items that were left out.
+        value: The answer that was given in text.
+        problems: The problems of the items that were left out of an answer in text.
     """
 
     __slots__ = ("_is_wrapped", "_reader", "_wanted", "problems", "registrations", "retries_left", "value")
@@ -341,7 +337,7 @@ class ExpectedAnswer(Generic[Out]):
                 )
 
     def list_tools(self, ctx: object) -> Mapping[str, Registration[Any]]:
-        """Return the tools by which the model gives its answer; none in mode ``native``.
+        """Return the tools that the model calls to answer; none in mode ``native``.
 
         Raises:
             ConfigurationError: There is no context, and a function or the check can't do without one.
@@ -356,11 +352,11 @@ class ExpectedAnswer(Generic[Out]):
 
     @property
     def format(self) -> ResponseFormat:
-        """The schema that the provider is to hold the answer to: an object by itself, all else in one."""
+        """The schema for the provider: an object as it is, any other type as a member of an object."""
         return ResponseFormat(_find_object(self._reader) or self._reader.definition.parameters)
 
     def read_partials(self) -> PartialAnswers:
-        """Return a reader of the answer while it comes.
+        """Return a reader of partial answers.
 
         Raises:
             ConfigurationError: The answer is given by functions, or its check changes its type.
@@ -381,10 +377,10 @@ class ExpectedAnswer(Generic[Out]):
         return PartialAnswers(arguments.core_schema, name, is_wrapped=self._is_wrapped)
 
     async def judge(self, text: str, run: Run[Any, Any]) -> AnswerJudged:
-        """Return the consequence of a reply in words: the answer, the end, or the message that asks once more.
+        """Validate an answer in text, and return the ending of the run or the message that asks again.
 
         Raises:
-            ToolCrashedError: The check raised what is no `ToolError`, and the configuration wants the run to end.
+            ToolCrashedError: The check raised no `ToolError`, and ``on_tool_exception`` is ``raise``.
         """
         if self._wanted.mode == "tool":
             names = ", ".join(self.registrations)
@@ -404,7 +400,7 @@ class ExpectedAnswer(Generic[Out]):
         return AnswerJudged(self.count_wrong(problem) or UserMessage(problem))
 
     async def _run_check(self, answer: Out, text: str, run: Run[Any, Any]) -> ToolResult:
-        """Have the check judge an answer in words, as the call of a tool is run."""
+        """Run the check on an answer in text, as a call of a tool."""
         reader, memory = self._reader, RunMemory(False)
         call = ToolCall(ANSWER_TOOL, ANSWER_TOOL, text)
         ready: Ready[Any] = Ready(call, reader, {"answer": answer}, call, Scope(self.registrations))
@@ -414,27 +410,27 @@ class ExpectedAnswer(Generic[Out]):
         return result
 
     def count_wrong(self, problem: str) -> NoValidAnswer | None:
-        """Count a wrong answer; return the end where it was one too many."""
+        """Count an invalid answer; return the ending if no retry is left."""
         if self.retries_left == 0:
             return NoValidAnswer(problem)
         self.retries_left -= 1
         return None
 
     def restore_words(self, text: str, checked: str | None) -> None:
-        """Read an answer again that was given in words in another process."""
+        """Restore an answer that was given in text in another process."""
         if checked is None:
             self.read(text)
         else:
             self.value = read_value(checked, self._find_hint(ANSWER_TOOL))
 
     def restore_call(self, ready: Ready[Any], result: ToolResult) -> Any:
-        """Return the answer that was given by a call in another process."""
+        """Restore an answer that was given by a call in another process."""
         if self._wanted.functions or self._wanted.check is not None:
             return read_value(result.content, self._find_hint(result.tool_name))
         return _plain_items(ready.arguments["answer"])
 
     def load(self, result: ToolLoopResult[Any]) -> Any:
-        """Return the answer of a result whose output was read as JSON values.
+        """Return the answer of a result whose output was stored as JSON.
 
         Raises:
             ValueError: It is not of the type; says why.
@@ -458,7 +454,7 @@ class ExpectedAnswer(Generic[Out]):
         return Any if hint is inspect.Parameter.empty else hint
 
     def read(self, text: str) -> str | None:
-        """Take the answer from a reply in words; return what is wrong with it, in words that speak of it, or None."""
+        """Store the answer from a reply in text, and return None, or its problems as a message to the model."""
         try:
             try:
                 arguments = self._parse_words(text)
@@ -481,7 +477,7 @@ class ExpectedAnswer(Generic[Out]):
         return self._reader.parse_json(f'{{"answer": {text}}}')
 
     def list_problems(self, arguments: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the problems of the items that were left out of an answer, one sentence for each, with its place."""
+        """Return the problems of the items that were left out of an answer: a sentence each, with its place."""
         answer = arguments.get("answer")
         if not isinstance(answer, _ValidItems):
             return ()
@@ -493,7 +489,7 @@ class ExpectedAnswer(Generic[Out]):
 
 
 def read_partials(config: ToolLoopConfig[Any]) -> PartialAnswers:
-    """Return a reader of the answer that a run is to give, while it comes.
+    """Return a reader of the partial answers of a run.
 
     Raises:
         ConfigurationError: No answer of a type was asked for, or one that can't come in pieces.
@@ -504,14 +500,14 @@ def read_partials(config: ToolLoopConfig[Any]) -> PartialAnswers:
 
 
 def _speak_of_answer(message: str, *, is_bare: bool = False) -> str:
-    """Return what is wrong with the arguments of a call, in words about an answer."""
+    """Return a message about the arguments of a call as one about an answer."""
     for pattern, words in [*_OF_ANSWERS, *(_OF_BARE_ANSWERS if is_bare else ())]:
         message = pattern.sub(words, message)
     return message
 
 
 def _find_object(reader: Registration[Any]) -> dict[str, Any] | None:
-    """Return the schema of the answer where that is an object; None for anything else, a union too."""
+    """Return the schema of the answer if it is an object; None for any other type, including unions."""
     parameters = reader.definition.parameters
     wanted = reader.arguments.nodes.resolve(parameters["properties"].get("answer"))
     if wanted.get("type") != "object":
@@ -520,7 +516,7 @@ def _find_object(reader: Registration[Any]) -> dict[str, Any] | None:
 
 
 class _ValidItems(list[Any]):
-    """The items of a list that are valid, with the list as it was given and the errors of the others."""
+    """The valid items of a list, with the list as it was given and the errors of the other items."""
 
     __slots__ = ("errors", "given")
 
@@ -531,7 +527,7 @@ class _ValidItems(list[Any]):
 
 
 def _keep_valid(value: Any, validate: Callable[[Any], Any]) -> Any:
-    """Validate a list; where some of its items are valid, leave the others out."""
+    """Validate a list; leave out invalid items if others are valid."""
     from pydantic import ValidationError  # noqa: PLC0415 - slow to import
 
     try:
@@ -559,7 +555,7 @@ def _is_json(text: str) -> bool:
 
 
 def _register_answer(tool: FunctionTool[Any, ..., Any]) -> Registration[Any]:
-    """Return a tool whose output is the answer."""
+    """Return the registration of a tool whose output is the answer."""
     registration = Registration[Any](tool)
     if not registration.options.result_as_answer:
         registration = registration.configured(replace(registration.options, result_as_answer=True))
@@ -573,7 +569,7 @@ def _is_same_function(other: Registration[Any], mine: Registration[Any]) -> bool
 
 
 def _make_answer_tool(wanted: AnswerFormat[Any]) -> FunctionTool[Any, ..., Any]:
-    """Return the tool that takes an answer of a type, and has it checked.
+    """Return the tool that receives an answer of a type, and checks it.
 
     Raises:
         SchemaError: JSON can't carry the type.
@@ -605,7 +601,7 @@ def _make_answer_tool(wanted: AnswerFormat[Any]) -> FunctionTool[Any, ..., Any]:
 
 
 def _compose_check(check: AnswerCheck, hint: Any) -> Callable[..., Any]:
-    """Return a function of the context and the answer that returns what the check does."""
+    """Return a function of the context and the answer that calls the check."""
     kind, count = kind_of(check), _count_parameters(check)
     if kind not in ("sync", "coroutine") or count not in (1, 2):
         raise ConfigurationError(
@@ -634,11 +630,11 @@ def _compose_check(check: AnswerCheck, hint: Any) -> Callable[..., Any]:
 
 
 def _count_parameters(check: AnswerCheck) -> int:
-    """Return how many parameters a check is called with."""
+    """Return how many arguments a check is called with; 0 if it needs others, or has no signature, as some builtins."""
     try:
         parameters = inspect.signature(check).parameters.values()
-    except (TypeError, ValueError):  # of a builtin
-        return 1
+    except (TypeError, ValueError):
+        return 0
     places = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
     needed = [each for each in places if each.default is each.empty]
     if any(each.kind is each.KEYWORD_ONLY and each.default is each.empty for each in parameters):
@@ -648,10 +644,10 @@ def _count_parameters(check: AnswerCheck) -> int:
 
 
 def _require_type(value: Any, *, hint: Any, is_sure: bool) -> Any:
-    """Return the value of a check, where it is of the type that the check is to return.
+    """Return the value of a check if it has the right type.
 
     Raises:
-        TypeError: It is not; a check without a return hint may return anything but nothing.
+        TypeError: It does not; without a return hint, any value but None is right.
     """
     if not is_sure and value is not None:
         return value
@@ -664,6 +660,6 @@ def _require_type(value: Any, *, hint: Any, is_sure: bool) -> Any:
         raise TypeError(
             f"the check of AnswerFormat returned {describe_value(value)}: it must return the answer, of type {name}"
         ) from None
-    except PydanticUserError:  # a type of the application's own, which only it knows
+    except PydanticUserError:  # a type that Pydantic does not know
         pass
     return value

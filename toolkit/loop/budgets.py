@@ -1,4 +1,4 @@
-"""Limits that many runs share: how many are under way, how fast they ask, and what they spend, by user or day."""
+"""Limits that runs share: concurrent runs, request rates, and budgets, by user or day."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def _estimate_input(request: ChatRequest) -> int:
 
 
 def _find_owner(per: Owner | None, run: RunInfo[Any], what: str) -> str:
-    """Return whose budget or rate a run uses; empty where it is everybody's.
+    """Return the owner of the budget or rate that a run uses; empty if it is shared by all.
 
     Raises:
-        ConfigurationError: The run does not say it.
+        ConfigurationError: The run has none.
     """
     if per is None:
         return ""
@@ -78,13 +78,13 @@ def _find_owner(per: Owner | None, run: RunInfo[Any], what: str) -> str:
 
 @dataclass(slots=True)
 class CountedTokens:
-    """The tokens that one request uses up; the amount is put right when the answer reports it."""
+    """The tokens of one request; the amount is corrected when the answer reports it."""
 
     amount: int
 
 
 class Window:
-    """The amount that was spent within the last `seconds`."""
+    """The amount that was spent in the last `seconds`."""
 
     def __init__(self, limit: int | None, seconds: float) -> None:
         self._limit = limit
@@ -92,7 +92,7 @@ class Window:
         self._counted: deque[tuple[float, CountedTokens]] = deque()
 
     def wait(self, amount: int, now: float) -> float:
-        """Return the seconds until `amount` can be spent, or nothing else counts."""
+        """Return the seconds until `amount` can be spent, or until nothing else counts."""
         self._drop_old(now)
         wait = 0.0
         left = math.inf if self._limit is None else self._limit - self.used(now)
@@ -119,7 +119,7 @@ class Window:
 
 
 class RequestRate:
-    """Lets requests begin within limits on their number and tokens, first come, first served; for all threads.
+    """Limits the number and tokens of requests in a window, in order of arrival, over all threads.
 
     Args:
         requests: How many in a window; None sets no limit.
@@ -137,13 +137,13 @@ class RequestRate:
         self._head_of_line = object()
 
     def pause(self, seconds: float) -> None:
-        """Let no request begin for so long."""
+        """Delay all requests by so many seconds."""
         self._open_at = max(self._open_at, time.monotonic() + seconds)
 
     async def wait(self, tokens: int) -> CountedTokens:
-        """Wait until a request may begin, and count it; a request that is cancelled while it waits counts nothing."""
+        """Wait until a request may begin, and count it; a request that is cancelled while it waits does not count."""
         counted = CountedTokens(tokens)
-        # The first in the line keeps it while it waits; it is handed on in the order of asking.
+        # The first request has the gate while it waits; it passes on in order of arrival.
         leave_line = await enter_gate(self._head_of_line)
         try:
             while (wait := self._count_request(counted)) > 0:  # noqa: ASYNC110 - no event tells that time has passed
@@ -153,7 +153,7 @@ class RequestRate:
         return counted
 
     def try_now(self, tokens: int) -> CountedTokens | UsageLimit:
-        """Count a request that begins now, or return the limit that forbids that."""
+        """Count a request that begins now, or return the limit that it exceeds."""
         counted = CountedTokens(tokens)
         if self._count_request(counted) <= 0:
             return counted
@@ -163,17 +163,17 @@ class RequestRate:
                 amount = 1 if name == "requests" else tokens
                 if limit is not None and window.wait(amount, now) > 0:
                     return UsageLimit(name, limit, window.used(now))
-        return counted  # the time has passed meanwhile, and the first window is empty
+        return counted  # time has passed, and the first window is empty now
 
     @property
     def is_idle(self) -> bool:
-        """True where nothing counts."""
+        """True if nothing counts."""
         now = time.monotonic()
         with self._lock:
             return not any(window.used(now) for _, window in self._limits.values())
 
     def _count_request(self, counted: CountedTokens) -> float:
-        """Count a request from now on, or return the seconds after which to ask again."""
+        """Count a request, or return the seconds after which to try again."""
         with self._lock:
             now = time.monotonic()
             _, requests = self._limits["requests"]
@@ -186,23 +186,23 @@ class RequestRate:
 
 
 class RateLimit(Middleware[Any]):
-    """Holds the requests of each user, or of whomever, within a rate: more wait, or end their run as `UsageLimit`.
+    """Limits the rate of requests, by user or another owner: further requests wait, or end their run.
 
     ::
 
         limit = RateLimit(per="user", requests=20, tokens=50_000)  # one object, for all runs
         config = ToolLoopConfig(middleware=(limit,))
 
-    It counts in this process, over all its threads and event loops, the requests of sub-agents too; for many processes
-    there is `Budget`. A request counts with its estimated tokens until its answer reports its usage. One that alone
-    exceeds the limit waits until nothing else counts. The loop's `timeout` counts the wait.
+    It counts in this process, over all threads and event loops, sub-agents included; use `Budget` for several
+    processes. A request counts with its estimated tokens until its answer reports the usage. A request that exceeds the
+    limit by itself waits until nothing else counts. The wait counts for the `timeout` of the loop.
 
     Args:
         per: The owner whose requests count together; None counts all together.
         requests: How many in `window`; None sets no limit.
         tokens: How many in `window`, input and output together; None sets no limit.
-        window: The time in which both are counted, always the last one; a minute, as most vendors have it.
-        waits: False ends the run in place of waiting.
+        window: The length of the sliding window; a minute by default, as at most vendors.
+        waits: False ends the run as `UsageLimit` instead of waiting.
         estimate: Returns the tokens of a request before it is made.
 
     Raises:
@@ -236,10 +236,10 @@ class RateLimit(Middleware[Any]):
         self._lock = Lock()
 
     def for_run(self, run: RunInfo[Any]) -> Middleware[Any]:
-        """Return what counts the requests of one run.
+        """Return the middleware that counts the requests of one run.
 
         Raises:
-            ConfigurationError: The run does not say whose it is.
+            ConfigurationError: The run has no owner.
         """
         owner = _find_owner(self._per, run, "a RateLimit")
         with self._lock:
@@ -249,10 +249,10 @@ class RateLimit(Middleware[Any]):
         return _RateOfRun(self, rate, owner)
 
     async def begin(self, rate: RequestRate, owner: str, chat: ChatRequest) -> CountedTokens:
-        """Count a request that begins, now or later.
+        """Wait until a request may begin, and count it.
 
         Raises:
-            RunStoppedError: It may not begin now, and does not wait.
+            RunStoppedError: It may not begin now, and ``waits`` is False.
         """
         tokens = 0 if self._limits[1] is None else self._estimate(chat)
         if self._waits:
@@ -271,7 +271,7 @@ class _RateOfRun(Middleware[Any]):
         self._limit, self._rate, self._owner = limit, rate, owner
 
     async def around_request(self, request: RequestInfo[Any], proceed: RequestProceed) -> ChatResponse:
-        """Let a request begin when it may."""
+        """Delay a request until it may begin."""
         counted = await self._limit.begin(self._rate, self._owner, request.chat)
         response = await proceed()
         counted.amount = response.usage.total_tokens
@@ -282,20 +282,20 @@ class _RateOfRun(Middleware[Any]):
 
 
 class RunLimit(Middleware[Any]):
-    """Bounds how many runs are under way at once in this process, over all its threads and event loops.
+    """Limits the concurrent runs of this process, over all threads and event loops.
 
     ::
 
-        limit = RunLimit(50, waiting=200)  # one object, for all runs that it is to bound together
+        limit = RunLimit(50, waiting=200)  # one object for all runs that count together
         config = ToolLoopConfig(middleware=(limit,))
 
-    More runs wait, in the order in which they came; the loop's `timeout` doesn't count that. Loops inside of tools
-    belong to the run around them. Where a run is stepped, each `next_turn` takes a place of its own.
+    Further runs wait in order of arrival, which the loop's `timeout` does not count. Loops inside tools belong to the
+    run around them. In a run that is stepped, each `next_turn` takes a place.
 
     Args:
-        runs: How many may be under way.
-        waiting: How many more may wait; one beyond those fails with a `TooManyRunsError` before it has begun. None
-            lets any number wait.
+        runs: The maximum of concurrent runs.
+        waiting: The maximum of waiting runs; further ones fail with a `TooManyRunsError` before they begin. None is no
+            maximum.
     """
 
     def __init__(self, runs: int, *, waiting: int | None = None) -> None:
@@ -417,7 +417,7 @@ class BudgetStore(Protocol):
         ...
 
     async def settle(self, reservation: Reservation, spent: Spending) -> None:
-        """Put what was spent in the place of a reservation, also of one that has lapsed; a second time changes nothing.
+        """Replace a reservation, also one that has lapsed, by the amount that was spent; a second call changes nothing.
 
         Raises:
             BudgetStoreError: The store can't be used.
@@ -425,7 +425,7 @@ class BudgetStore(Protocol):
         ...
 
     async def read(self, budget: str) -> Spending:
-        """Return what of a budget is spent, reservations apart.
+        """Return the amount that is spent of a budget, without reservations.
 
         Raises:
             BudgetStoreError: The store can't be used.
@@ -454,7 +454,7 @@ class MemoryBudgets:
         return exceeded
 
     async def settle(self, reservation: Reservation, spent: Spending) -> None:
-        """Put what was spent in the place of a reservation."""
+        """Replace a reservation by the amount that was spent."""
         budget = reservation.budget
         with self._lock:
             waiting = self._reserved.get(budget, {})
@@ -464,37 +464,35 @@ class MemoryBudgets:
                 self._reserved.pop(budget, None)
 
     async def read(self, budget: str) -> Spending:
-        """Return what is spent."""
+        """Return the amount that is spent."""
         with self._lock:
             return self._spent.get(budget, Spending())
 
 
 class Budget(Middleware[Any]):
-    """Limits what any number of runs spend together: of each user, each day, in all processes that share its store.
+    """Limits the total spending of runs, by user or day, in all processes that share its store.
 
     ::
 
         budget = Budget(UsageLimits(cost=2.0), per="user", window="day", store=SqlBudgets("sqlite:///budgets.db"))
         config = ToolLoopConfig(middleware=(budget,))  # the same for all users
 
-    Before each request an amount is reserved, and after it settled by what was used. A run that finds too little left
-    ends as `UsageLimit`, whose `budget` says whose it is. So all that is spent exceeds the limits at most by what
-    single answers use beyond what was reserved for them. Sub-agents spend from it too. Where the store can't be used,
-    the run fails with a `BudgetStoreError` before the request is made; where that happens after it, the answer is
-    taken, and the failure logged as an error.
+    Each request reserves an amount first, and settles it by its real usage afterwards. If too little is left, the run
+    ends as `UsageLimit`, whose `budget` names the owner. So the limits are exceeded at most by the parts of answers
+    that go beyond their reservations. Sub-agents spend from it too. If the store fails before a request, the run fails
+    with a `BudgetStoreError`, and the request is not made; if it fails later, the answer is used and an error logged.
 
     Args:
-        limits: The most that is spent; `tool_calls` are limited for each run alone, by `LoopLimits`.
+        limits: The maximum; `tool_calls` are limited per run, by `LoopLimits`.
         per: The owner of the budget; None is one budget for all.
-        window: The time after which it begins anew: ``day`` and ``month`` by UTC, a number of seconds, or None for
-            never.
+        window: The time after which it is reset: ``day`` and ``month`` in UTC, a number of seconds, or None for never.
         store: Where it is: `toolkit.sql_budgets.SqlBudgets`, or one of your own; None stores it in this process.
         reserve: The amount that is reserved for a request. By default the tokens are estimated, as by
             `estimated_tokens`, and the cost is taken for 0, so that the requests that are under way when a limit of
             cost is reached may go over it.
         lease: The longest that a request may take. A reservation that is not settled after this time, because its
-            process has ended, counts no longer.
-        name: Tells it apart from other budgets in the store.
+            process has ended, no longer counts.
+        name: Distinguishes it from other budgets in the store.
         read_time: Returns the seconds since 1970.
 
     Raises:
@@ -542,15 +540,15 @@ class Budget(Middleware[Any]):
         self._read_time = read_time
 
     def for_run(self, run: RunInfo[Any]) -> Middleware[Any]:
-        """Return what spends for one run.
+        """Return the middleware that spends for one run.
 
         Raises:
-            ConfigurationError: The run does not say whose budget it spends from.
+            ConfigurationError: The run has no owner.
         """
         return _BudgetOfRun(self, _find_owner(self._per, run, "a Budget"))
 
     async def read_spent(self, owner: str | None = None) -> Spending:
-        """Return what is spent in the present window, reservations apart.
+        """Return the amount that is spent in the current window, without reservations.
 
         Args:
             owner: The owner, as the runs say it: of ``per="user"`` the user; None where `per` is None.
@@ -591,11 +589,11 @@ class Budget(Middleware[Any]):
             with anyio.CancelScope(shield=True):
                 await self._store.settle(reservation, spent)
         except BudgetStoreError as error:
-            text = "%s; what a request has used is not settled (budget %s, %d tokens): its reservation lapses in %g s"
+            text = "%s; the usage of a request is not settled (budget %s, %d tokens): its reservation lapses in %g s"
             _logger.error(text, error, reservation.budget, spent.total_tokens, self._lease)  # noqa: TRY400 - no traceback
 
     def count_usage(self, usage: Usage, budget: str) -> Spending:
-        """Return what one request has spent; where its cost is limited and unknown, what was reserved, or all."""
+        """Return the spending of a request; an unknown cost counts as the reserved one, else as the limit."""
         cost = usage.cost or 0.0
         if self._limits.cost is not None and usage.has_unknown_cost:
             reserved = None if self._reserve is None else self._reserve.cost

@@ -9,7 +9,19 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, field, fields, replace
 from functools import partial
 from string import Formatter
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, cast, get_origin, overload
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    TypeAlias,
+    cast,
+    get_args,
+    get_origin,
+    overload,
+)
 
 from typing_extensions import TypedDict, TypeForm, TypeVar
 
@@ -350,6 +362,7 @@ class AnswerFormat(Settings, Generic[Out]):
     def __post_init__(self) -> None:
         check_fields(self, "answer.{}")
         given: object = self.type
+        kind: object = get_args(given)[0] if get_origin(given) is Annotated else given
         if isinstance(given, (list, tuple)):
             functions = _read_functions(cast("Sequence[object]", given), self)
             object.__setattr__(self, "functions", functions)
@@ -358,7 +371,7 @@ class AnswerFormat(Settings, Generic[Out]):
             raise ConfigurationError(f"an answer in mode='native' {wrong}: use AnswerFormat(mode='tool')")
         if self.check is not None and not self.has_type:
             raise ConfigurationError("check judges an answer of a type: give the type, such as AnswerFormat(str, ...)")
-        if self.keep_valid and get_origin(given) is not list:
+        if self.keep_valid and get_origin(kind) is not list:
             raise ConfigurationError("keep_valid is for a list: give its type, such as AnswerFormat(list[Item], ...)")
         if self.mode == "tool":
             names = tuple([tool.definition.name for tool in self.functions])

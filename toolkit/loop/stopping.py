@@ -672,8 +672,22 @@ class RunFacts(logging.Filter):
         return True
 
 
-for _name in ("toolkit.calls", "toolkit.loop"):
+class _CleanTracebacks(logging.Filter):
+    """Has tracebacks written without secrets; the exception itself stays with the record."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.exc_info and record.exc_text is None:
+            from toolkit.redaction import without_keys  # noqa: PLC0415 - its patterns take milliseconds
+
+            shown = logging.Formatter().formatException(record.exc_info)
+            clean = without_keys(shown)
+            record.exc_text = None if clean == shown else clean
+        return True
+
+
+for _name in ("toolkit.calls", "toolkit.loop", "toolkit.agents"):
     logging.getLogger(_name).addFilter(RunFacts())
+    logging.getLogger(_name).addFilter(_CleanTracebacks())
 
 
 @dataclass(slots=True)

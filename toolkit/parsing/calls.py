@@ -1,10 +1,9 @@
-"""A text that comes in pieces, and calls in it that are JSON: their names and their arguments.
+"""A text that arrives in pieces, and the calls in JSON.
 
-The text is read forward by generators that yield while they need more of it. Their outcome depends on the text alone,
-never on where it was cut; each character is looked at a bounded number of times.
+The text is read by generators that yield while they need more of it. Their outcome depends only on the text, not on its
+pieces, and each character is read a bounded number of times.
 
-JSON is read by `toolkit.calls.argument_repair` alone, which takes what is surely meant and refuses the rest; here its
-members are only told apart, and their text stays as it is.
+JSON is repaired by `toolkit.calls.argument_repair` alone; here it is only split into its members, as they are written.
 """
 
 from __future__ import annotations
@@ -24,14 +23,31 @@ from toolkit.tool_names import nearest_names, repair_name, sort_by_letters
 
 T = TypeVar("T")
 SPACES = " \t\r\n\ufeff\u00a0"
-"""White space that may stand round a call."""
+"""The white space around calls."""
+
+NAMES = ("name", "tool_name", "tool", "function", "function_name", "action")
+ARGUMENTS = ("arguments", "parameters", "args", "params", "input", "action_input", "tool_input")
+_BESIDE = frozenset({"id", "type", "call_id", "tool_call_id", "index", "thought", "thoughts", "reasoning"})
+_LIST_WRAPPERS = ("tool_calls", "calls")
+_NESTED = ("function", "tool_call", "function_call")
+CALL_KEYS = frozenset({*NAMES, *ARGUMENTS, *_BESIDE, *_LIST_WRAPPERS, *_NESTED})
+# The keywords of schemas with parameters.
+_PARAMETER_KEYWORDS = (
+    *("properties", "required", "patternProperties", "allOf", "anyOf", "oneOf"),
+    *("$ref", "$dynamicRef", "if", "then", "else"),
+)
+_SPECIFIC_NAMES = frozenset({"tool_name", "function_name"})
+MOST_CALLS = 1_000
+_RAW_DECODER = json.JSONDecoder()
+_BLANK = re.compile(r"[\s,:]*")
+_MOST_UNKNOWN_NAMES = 8  # in a reply, for which similar names are searched, which takes up to a millisecond
 
 Waiting: TypeAlias = Generator[None, None, T]
-"""Gives a `T`, and yields each time it needs more text."""
+"""Returns a `T`, and yields whenever it needs more text."""
 
 _DEEPEST_BRACKETS = 100
 _FLAT = r"""[^\[\]{}()"'/\#<]*+"""
-# Whole strings are one token, and so are brackets with nothing special in them: that takes a fraction of the time.
+# A whole string is one token, and so are brackets with plain content, which takes a fraction of the time.
 _STRUCTURE_TOKENS = rf"""  (?:"[^"\\]*+(?:\\.[^"\\]*+)*+"{_FLAT})++ | (?:'[^'\\]*+(?:\\.[^'\\]*+)*+'{_FLAT})++
     | (?:(?:\[{_FLAT}\] | \{{{_FLAT}\}} | \({_FLAT}\)){_FLAT})++
     | [\[\]{{}}()"'] | /(?![^/*]) | \#(?![^\#\s])  """
@@ -45,10 +61,10 @@ _CLOSING = {"{": "}", "[": "]", "(": ")"}
 
 
 class Source:
-    """The text so far, with a place in it, and a mark before that from where the text is kept.
+    """The text so far, with a place in it, and an earlier mark as of which the text is stored.
 
     Attributes:
-        is_ended: True where no more text comes.
+        is_ended: True if the text is complete.
     """
 
     __slots__ = ("_before_kept", "_kept", "_kept_length", "_mark", "_position", "_text", "is_ended")
@@ -58,30 +74,30 @@ class Source:
         self._text = ""
         self._position: int = 0
         self._mark: int = 0
-        self._kept: list[str] = []  # what was cut off from the text between the mark and the place
+        self._kept: list[str] = []  # the text between the mark and the place, from earlier pieces
         self._before_kept = ""  # the character before that
         self._kept_length = 0
 
     def feed(self, text: str) -> None:
         """Append text."""
-        # Only what is ahead of the place is copied, and that is little: a long call in small pieces stays linear.
+        # Only the text after the place is copied, so that a long call in small pieces takes linear time.
         if self._mark < self._position:
             if not self._kept:
                 self._before_kept = self._text[max(0, self._mark - 1) : self._mark]
             self._kept.append(self._text[self._mark : self._position])
             self._kept_length += self._position - self._mark
-        # Patterns look at the character before the place.
+        # Patterns may look at the character before the place.
         before = self._text[max(0, self._position - 1) : self._position]
         self._text = before + self._text[self._position :] + text
         self._position = self._mark = len(before)
 
     @property
     def length(self) -> int:
-        """How far the place is from the mark."""
+        """The distance of the place from the mark."""
         return self._kept_length + self._position - self._mark
 
     def piece(self, start: int = 0) -> str:
-        """Return the text up to the place, from so far behind the mark."""
+        """Return the text up to the place, as of an offset from the mark."""
         return ("".join(self._kept) + self._text[self._mark : self._position])[start:]
 
     def take(self) -> str:
@@ -92,7 +108,7 @@ class Source:
         return piece
 
     def back(self, start: int = 0) -> None:
-        """Go back to so far behind the mark."""
+        """Go back to an offset from the mark."""
         if self._kept:
             self._text = self._before_kept + "".join(self._kept) + self._text[self._mark :]
             self._drop_kept()
@@ -104,30 +120,23 @@ class Source:
         self._kept_length = 0
 
     def skip(self, count: int) -> None:
-        """Go on by so many characters; they must be there."""
+        """Go forward by available characters."""
         self._position += count
 
     def peek(self, count: int) -> Waiting[str]:
-        """Return the next characters, fewer only at the end."""
+        """Return the next characters, fewer at the end of the text."""
         while len(self._text) - self._position < count and not self.is_ended:
             yield
         return self._text[self._position : self._position + count]
 
     def until(self, pattern: re.Pattern[str]) -> bool:
-        """Go on to where a pattern matches next; where it doesn't, to the end of what is there."""
+        """Go to the next match of a pattern, or to the end of the available text; return whether it matched."""
         match = pattern.search(self._text, self._position)
         self._position = len(self._text) if match is None else match.start()
         return match is not None
 
-    def run(self, pattern: re.Pattern[str]) -> Waiting[None]:
-        """Go past all characters that a pattern of one character matches one after the other."""
-        while True:
-            if self.until(pattern) or self.is_ended:
-                return
-            yield
-
     def spaces(self, characters: str = SPACES) -> Waiting[str]:
-        """Go past white space, or other `characters`, and return the character there; empty at the end."""
+        """Go past white space, or other `characters`, and return the next character; empty at the end."""
         while True:
             while self._position < len(self._text):
                 if self._text[self._position] not in characters:
@@ -138,7 +147,7 @@ class Source:
             yield
 
     def accepts(self, literal: str, *, any_case: bool = False) -> Waiting[bool]:
-        """Go past `literal` where it stands here; it waits no longer than it may still be it."""
+        """Go past `literal` if it is here; waits only while it may be."""
         while True:
             there = self._text[self._position : self._position + len(literal)]
             wanted = literal[: len(there)]
@@ -170,7 +179,7 @@ class Source:
         self._position = len(self._text)
 
     def past(self, literal: str) -> Waiting[bool]:
-        """Go past the next `literal`, or to the end where there is none."""
+        """Go past the next `literal`, or to the end; return whether there was one."""
         while True:
             found = self._text.find(literal, self._position)
             if found >= 0:
@@ -184,10 +193,10 @@ class Source:
             yield
 
     def value(self, stop: str = "") -> Waiting[bool]:
-        """Go past the list, object or argument list in brackets that begins here; False where it has no end.
+        """Go past the list, object or argument list at this place; return False if it has no end.
 
-        That is so where brackets don't match, stand more than 100 deep, or are open where `stop` (which begins with
-        ``<``) or the end comes; then the place is there. Brackets in strings and comments don't count.
+        It has no end if brackets don't match, are more than 100 deep, or are open at `stop` (which begins with ``<``)
+        or at the end of the text; the place is there then. Brackets in strings and comments are ignored.
         """
         tokens = _STRUCTURAL_IN_TAGS if stop else _STRUCTURAL
         awaited = [_CLOSING[self._text[self._position]]]
@@ -204,7 +213,7 @@ class Source:
                 return False
 
     def _pass_brackets(self, awaited: list[str], tokens: re.Pattern[str]) -> str:
-        """Go past brackets, as far as the text is there; say ``end``, ``broken`` or what stands in the way."""
+        """Go past brackets in the available text; return ``end``, ``broken`` or the next special character."""
         for token in tokens.finditer(self._text, self._position):
             text = token[0]
             opening = text[0] in _CLOSING
@@ -241,7 +250,8 @@ class Source:
             self._position += 2
             yield from self.past("*/")
         elif opening == "//" or opening in _HASHES:
-            yield from self.run(_LINE_END)
+            while not self.until(_LINE_END) and not self.is_ended:
+                yield
         else:
             self._position += 1
         return True
@@ -259,32 +269,12 @@ class Source:
             yield
 
 
-NAMES = ("name", "tool_name", "tool", "function", "function_name", "action")
-ARGUMENTS = ("arguments", "parameters", "args", "params", "input", "action_input", "tool_input")
-_BESIDE = frozenset({"id", "type", "call_id", "tool_call_id", "index", "thought", "thoughts", "reasoning"})
-_LIST_WRAPPERS = ("tool_calls", "calls")
-_NESTED = ("function", "tool_call", "function_call")
-CALL_KEYS = frozenset({*NAMES, *ARGUMENTS, *_BESIDE, *_LIST_WRAPPERS, *_NESTED})
-# Where a schema says which arguments there are.
-_NAMING = (
-    *("properties", "required", "patternProperties", "allOf", "anyOf", "oneOf"),
-    *("$ref", "$dynamicRef", "if", "then", "else"),
-)
-_TELLING_NAMES = frozenset({"tool_name", "function_name"})
-MOST_CALLS = 1_000
-
-_raw_decoder = json.JSONDecoder()
-_blank = re.compile(r"[\s,:]*")
-
-_MOST_UNKNOWN_NAMES = 8  # of a reply, for which similar ones are looked for: among a thousand that takes a millisecond
-
-
 class UnclearCallError(Exception):
-    """Something is no call that can be read; the message says why, for the model."""
+    """A call can't be read; the message is for the model."""
 
 
 class UnknownToolError(UnclearCallError):
-    """It has all that a call has, but no tool of that name is there."""
+    """A complete call of an unknown tool."""
 
 
 class KnownTools:
@@ -301,7 +291,7 @@ class KnownTools:
         self._near: dict[str, tuple[str, ...]] = {}  # by the unknown name
 
     def __contains__(self, name: object) -> bool:
-        """Return whether a name is, or must mean, that of a tool."""
+        """Return whether a name is that of a tool, after a repair."""
         return isinstance(name, str) and self._repair_name(name) is not None
 
     def _repair_name(self, name: str) -> str | None:
@@ -309,30 +299,30 @@ class KnownTools:
             self._by_letters = sort_by_letters(self._definitions)
         return repair_name(name, self._definitions, by_letters=self._by_letters)
 
-    def has_beginning(self, text: str) -> bool:
-        """Return whether the name of a tool begins like this, whatever its case and separators."""
+    def has_prefix(self, text: str) -> bool:
+        """Return whether the name of a tool begins with a text, ignoring case and separators."""
         beginning = fold_name(text)
         return any(name.startswith(beginning) for name in self._plain_names)
 
-    def may_take_nothing(self, name: str) -> bool:
-        """Return whether this is a tool that names no parameter which it takes, though it may take any."""
-        definition = self._definitions.get(self._repair_name(name) or "")
-        return definition is not None and not any(definition.parameters.get(keyword) for keyword in _NAMING)
+    def _find(self, name: str) -> ToolDefinition | None:
+        return self._definitions.get(self._repair_name(name) or "")
 
-    def takes_nothing(self, name: str) -> bool:
+    def may_take_no_arguments(self, name: str) -> bool:
+        """Return whether this is a tool without named parameters, though it may accept any."""
+        definition = self._find(name)
+        return definition is not None and not any(definition.parameters.get(keyword) for keyword in _PARAMETER_KEYWORDS)
+
+    def takes_no_arguments(self, name: str) -> bool:
         """Return whether this is surely a tool without parameters."""
-        definition = self._definitions.get(self._repair_name(name) or "")
-        return (
-            definition is not None
-            and definition.parameters.get("additionalProperties") is False
-            and self.may_take_nothing(name)
-        )
+        definition = self._find(name)
+        is_closed = definition is not None and definition.parameters.get("additionalProperties") is False
+        return is_closed and self.may_take_no_arguments(name)
 
     def is_echo(self, name: str, arguments: str) -> bool:
-        """Return whether arguments are what the model was told of a tool's parameters, and not values for them."""
+        """Return whether arguments repeat the schema of a tool's parameters, in place of values."""
         if '"properties"' not in arguments:
             return False
-        definition = self._definitions.get(self._repair_name(name) or "")
+        definition = self._find(name)
         members = split_object(arguments)
         return (
             members.get("type") == '"object"'
@@ -340,30 +330,26 @@ class KnownTools:
             and (definition is None or "properties" not in definition.parameters.get("properties", {}))
         )
 
-    def offer(self, name: str) -> str:
-        """Return what to tell of a name that is not known."""
+    def explain_unknown(self, name: str) -> str:
+        """Return the message for the model about an unknown name."""
         near = self._near.get(name, ())
         if not near and len(self._near) < _MOST_UNKNOWN_NAMES:
             near = self._near[name] = nearest_names(name, self._definitions) or tuple(self._definitions)[:20]
         return f"There is no tool '{name[:64]}'. Tools: {', '.join(near) or 'none'}."
 
     def value(self, name: str, parameter: str, text: str) -> str:
-        """Return the JSON of an argument that was written without quotes: a string where the tool takes one there.
-
-        Where it takes none, text that is JSON is taken as that; other text stays a string, which the tool refuses.
-        """
-        definition = self._definitions.get(self._repair_name(name) or "")
+        """Return the JSON of an unquoted argument: a string if the tool accepts one, else JSON if it is JSON."""
+        definition = self._find(name)
+        read = None
         if definition is not None:
             nodes = Nodes(definition.parameters)
-            if "string" not in nodes.types(nodes.at_key(definition.parameters, parameter)):
-                read = read_json(text)
-                if read is not None:
-                    return read
-        return json.dumps(text)
+            is_text = "string" in nodes.types(nodes.at_key(definition.parameters, parameter))
+            read = None if is_text else read_json(text)
+        return json.dumps(text) if read is None else read
 
 
 def check_count(calls: list[ToolCall]) -> None:
-    """Raise where there are more calls than any reply has; to read them all would take long.
+    """Raise if there are more calls than a reply may have, which would take long to read.
 
     Raises:
         UnclearCallError: There are.
@@ -373,14 +359,14 @@ def check_count(calls: list[ToolCall]) -> None:
 
 
 def explain_unreadable(text: str) -> str:
-    """Return why a JSON text was refused."""
+    """Return why a JSON text was refused, for the model."""
     if len(text) > LONGEST_TEXT:
         return f"The call is too long: {len(text)} characters, and {LONGEST_TEXT} are read."
     return "The call is not valid JSON."
 
 
 def read_json(text: str) -> str | None:
-    """Return strict JSON for a value that surely means one, or None."""
+    """Return a value as strict JSON, or None if it can't be repaired."""
     if len(text) > LONGEST_TEXT:
         return None
     try:
@@ -398,16 +384,16 @@ def _repair_value(text: str) -> str | None:
 
 
 def split_object(json_object: str) -> dict[str, str]:
-    """Return the members of a JSON object as JSON text, each as it was written."""
+    """Return the members of a JSON object, each as it was written."""
     return dict(_split_members(json_object))
 
 
 def _split_members(json_object: str) -> Iterator[tuple[str, str]]:
     position = _skip_blank(json_object, 1)
     while json_object[position] != "}":
-        key, position = _raw_decoder.raw_decode(json_object, position)
+        key, position = _RAW_DECODER.raw_decode(json_object, position)
         start = _skip_blank(json_object, position)
-        _, position = _raw_decoder.raw_decode(json_object, start)
+        _, position = _RAW_DECODER.raw_decode(json_object, start)
         yield key, json_object[start:position]
         position = _skip_blank(json_object, position)
 
@@ -416,30 +402,26 @@ def _split_items(json_array: str) -> Iterator[str]:
     position = _skip_blank(json_array, 1)
     while json_array[position] != "]":
         start = position
-        _, position = _raw_decoder.raw_decode(json_array, start)
+        _, position = _RAW_DECODER.raw_decode(json_array, start)
         yield json_array[start:position]
         position = _skip_blank(json_array, position)
 
 
 def _skip_blank(text: str, position: int) -> int:
-    match = _blank.match(text, position)
+    match = _BLANK.match(text, position)
     return position if match is None else match.end()
 
 
 def read_calls(text: str, tools: KnownTools, *, is_marked: bool) -> list[ToolCall]:
-    """Return the calls that a JSON object or list says, which stands in `text` from end to end; their ids are empty.
+    """Return the calls in a JSON object or list, with empty ids, and no more than one above the limit.
 
     Args:
         text: The object or list, as it was written.
         tools: The tools that may be called.
-        is_marked: True where something before it announced calls. Otherwise it must name tools that are known, and say
-            nothing else.
-
-    Returns:
-        The calls, as many as tell that there are too many.
+        is_marked: True if a mark announced calls. Otherwise it must contain calls of known tools, and nothing else.
 
     Raises:
-        UnclearCallError: It says no call, or can't be read.
+        UnclearCallError: It is no call, or can't be read.
     """
     read = read_json(text)
     if read is None:
@@ -482,8 +464,8 @@ def _read_call(members: dict[str, str], tools: KnownTools, *, is_marked: bool) -
     if not is_marked:
         if name not in tools:
             unknown = UnknownToolError if given == ["arguments"] else UnclearCallError
-            raise unknown(tools.offer(name))
-        if not given and named[0] not in _TELLING_NAMES:
+            raise unknown(tools.explain_unknown(name))
+        if not given and named[0] not in _SPECIFIC_NAMES:
             raise UnclearCallError('"arguments" are missing.')
     arguments = _unpack_arguments(members[given[0]] if given else "{}", given)
     if tools.is_echo(name, arguments):
@@ -493,7 +475,7 @@ def _read_call(members: dict[str, str], tools: KnownTools, *, is_marked: bool) -
 
 def _unpack_arguments(read: str, given: list[str]) -> str:
     if read.startswith('"'):
-        # Encoded once more: the text inside is what the tool's own reading is given.
+        # Encoded again: the tool parses the text inside.
         read = repair_arguments(json.loads(read)) or ""
     elif read == "null":
         read = "{}"

@@ -1,7 +1,7 @@
-"""The ways in which models write calls: one reader for marks round JSON, one for marks round named parts, and odd ones.
+"""The forms in which models write calls: marks around JSON, marks around named parts, and special ones.
 
-Each format is a row of `FORMATS`. A form reads what begins at a place of a text, wherever that place is; `ReplyReader`
-decides by the place whether it is a call.
+Each format is a row of `FORMATS`. A form reads the text at a place; `ReplyReader` decides by the place whether it is a
+call.
 """
 
 from __future__ import annotations
@@ -36,23 +36,49 @@ TextFormat: TypeAlias = Literal[
     "auto", "hermes", "react", "llama", "mistral", "qwen", "pythonic", "json", "fenced", "crew",
     "glm", "deepseek", "kimi", "harmony", "minimax", "phi", "anthropic",
 ]  # fmt: skip
-"""How calls are written. For `read_reply` ``auto`` takes the format of the first call that it finds."""
+"""The format of calls. For `read_reply`, ``auto`` is the format of the first call."""
 
 TURN_ENDS = (
     "<|eom_id|>", "<|eot_id|>", "<|im_end|>", "<|end_of_text|>", "<|endoftext|>", "<end_of_turn>", "</s>",
     "<\uff5cend\u2581of\u2581sentence\uff5c>", "<|user|>", "<|observation|>", "[INST]", "<\uff5cUser\uff5c>",
     "<|system|>", "<|im_start|>user", "<|im_start|>system", "<|im_start|>tool", "<start_of_turn>user", "<|start|>user",
 )  # fmt: skip
-"""The tokens by which chat templates end a model's turn or begin another one, whatever the format."""
+"""The tokens that end a turn or begin another one in chat templates, in any format."""
 
 RESULT_MARKS = (
     "<tool_response>", "[TOOL_RESULTS]", "Observation:", "Observation ", "<function_results>", "<tool_result>",
     "<\uff5ctool\u2581outputs\u2581begin\uff5c>",
 )  # fmt: skip
-"""How results begin, in any format: a model that writes one has made it up."""
+"""The beginnings of results in any format; results in a reply are made up by the model."""
 
 _IN_NAME = re.compile(r"[\w.-]")
 _LONGEST_NAME = 64
+_IN_HEAD = re.compile(r"[^<>{]")
+_LONGEST_HEAD = 400
+_IS_STRING = re.compile(r"""\bstring\s*=\s*["'](true|false)["']""")
+_IN_HARMONY_HEADER = re.compile(r"[\w .=-]")
+_RECIPIENT = re.compile(r"\bto=(?:functions\.)?(?P<name>[\w.-]{1,64})")
+_IN_LINE = re.compile(r"[^\r\n]")
+_DIGIT = re.compile(r"[0-9]")
+_CALLED = re.compile(r"(?:\(.*|\s+Action Input.*)", re.IGNORECASE)
+_NO_NAMES = {"", "none", "n/a", "null", "no action", "final answer", "finish"}
+_OBJECT = r"""\{\s*+(?:\Z|["']|\w{1,20}+(?:\Z|\s*+(?:\Z|:)))"""
+_KEY_STARTS = {key[:length] for key in CALL_KEYS for length in range(1, len(key) + 1)}
+_KEY_PATTERN = r"""["']?(?:{})["']?\s*:\s*"""
+_NAMED_CALL = re.compile(
+    _KEY_PATTERN.format("|".join(NAMES))
+    + r"""(?:\{\s*["']?name["']?\s*:\s*)?(?P<quote>["'])(?P<name>[^"'\n]{1,100})(?P=quote)"""
+    + rf"""(?P<arguments>\s*,\s*{_KEY_PATTERN.format("|".join(ARGUMENTS))})?"""
+)
+_CALL_LANGUAGES = {"tool", "tool_call", "tool_calls", "tool_code", "function"}
+_KEYWORD = re.compile(r"(?:\s|\#[^\n]*\n)*+(\w+)\s*=(?!=)")
+_LITERAL_TOKEN = re.compile(
+    r""""[^"\\]*+(?:\\.[^"\\]*+)*+" | '[^'\\]*+(?:\\.[^'\\]*+)*+' | \#[^\n]*+ | [\[\]{}()"'/,]""",
+    re.VERBOSE | re.DOTALL,
+)
+_REST_KEY = re.compile(r"""["'][\w-]+["']\s*:""")
+_TICK = re.compile("[`~]")
+_LANGUAGE_LETTER = re.compile(r"\w")
 _CUT_OFF = "The call is cut off, or its brackets don't match."
 
 
@@ -61,9 +87,9 @@ class Spot:
     """The place at which a form is read.
 
     Args:
-        begins_reply: True where nothing but white space stands before it.
-        fence: The marks that end the fence round it; empty where there is none.
-        language: The language that the fence names.
+        begins_reply: True if only white space is before it.
+        fence: The marks that end the enclosing fence; empty if there is none.
+        language: The language of the fence.
     """
 
     begins_reply: bool = False
@@ -75,12 +101,12 @@ class Form(ABC):
     """One way to write calls.
 
     Attributes:
-        opening: A pattern of how a call begins, and of the beginnings of that where the text ends for now.
-        characters: The characters that a call may begin with, in lower case.
-        is_marked: False where a call is one by its content alone.
-        is_inline: True for marks that are tokens of their models, which write them directly behind a sentence.
-        begins_line: True for what is a call where nothing stands before it on its line, no white space either.
-        marks: The marks that may stand round a call, and are no text behind it.
+        opening: A pattern of the beginning of a call, also of an incomplete one at the end of the text.
+        characters: The possible first characters of a call, in lower case.
+        is_marked: False if a call is recognized by its content alone.
+        is_inline: True for tokens that models write directly after a sentence.
+        begins_line: True if a call must begin its line, without indentation.
+        marks: The marks around a call, which are not text when they follow it.
     """
 
     opening: str
@@ -92,57 +118,50 @@ class Form(ABC):
 
     @abstractmethod
     def read(self, source: Source, tools: KnownTools, spot: Spot) -> Waiting[list[ToolCall] | None]:
-        """Return the calls that begin here, whose ids are empty; None for something else.
+        """Return the calls at this place, with empty ids; None for other text.
 
         Raises:
-            UnclearCallError: A call is meant and can't be read; the place is behind all that belongs to it.
+            UnclearCallError: A call can't be read; the place is at its end then.
         """
 
 
 def beginnings_of(literal: str, *, then: str = "") -> str:
-    """Return a pattern of a literal and what follows, and of the beginnings of that where the text ends for now."""
+    """Return a pattern of a literal followed by `then`, also of an incomplete one at the end of the text."""
     pattern = then
     for character in reversed(literal):
         pattern = re.escape(character) + (rf"(?:\Z|{pattern})" if pattern else "")
     return pattern
 
 
-# marks round JSON
-
-
+@dataclass(kw_only=True, eq=False)
 class JsonMarksForm(Form):
-    """Objects with names and arguments, or lists of them, behind a mark, such as ``<tool_call>{...}</tool_call>``.
+    """Objects with names and arguments, or lists of them, after a mark, such as ``<tool_call>{...}</tool_call>``.
 
     Args:
-        pairs: The marks that open and close, the latter empty where nothing does.
-        named: The marks that may stand between a name and its arguments in place of an object with both, the empty
-            string where that is the object of the arguments itself.
-        is_closed: True where the mark that closes must be there, but for the last one of a reply.
-        is_inline: As `Form` has it.
-        takes_python: True where ``name.call(key=value)`` may stand there, too.
-        is_word: True for an opening that is a word, which means something else in the middle of one.
+        pairs: The marks that open and close; the latter is empty if nothing closes.
+        named: The marks between a name and its arguments, in place of an object with both; the empty string stands for
+            the object of the arguments itself.
+        is_closed: True if the closing mark is required, except for the last one of a reply.
+        is_inline: See `Form`.
+        takes_python: True if ``name.call(key=value)`` is accepted.
+        is_word: True for an opening that is a whole word.
     """
 
-    def __init__(
-        self,
-        *pairs: tuple[str, str],
-        named: tuple[str, ...] = (),
-        is_closed: bool = True,
-        is_inline: bool = False,
-        takes_python: bool = False,
-        is_word: bool = False,
-    ) -> None:
-        self.opening: str = "|".join([(r"(?<![\w.])" if is_word else "") + beginnings_of(mark) for mark, _ in pairs])
-        self.characters: str = "".join({mark[0].casefold() for mark, _ in pairs})
-        self.is_inline: bool = is_inline
-        self.marks: tuple[str, ...] = tuple(dict.fromkeys([mark for pair in pairs for mark in pair if mark]))
-        self._pairs = pairs
-        self._named = named
-        self._is_closed = is_closed
-        self._takes_python = takes_python
+    pairs: tuple[tuple[str, str], ...]
+    named: tuple[str, ...] = ()
+    is_closed: bool = True
+    is_inline: bool = False
+    takes_python: bool = False
+    is_word: bool = False
+
+    def __post_init__(self) -> None:
+        before = r"(?<![\w.])" if self.is_word else ""
+        self.opening = "|".join([before + beginnings_of(mark) for mark, _ in self.pairs])
+        self.characters = "".join({mark[0].casefold() for mark, _ in self.pairs})
+        self.marks = tuple(dict.fromkeys([mark for pair in self.pairs for mark in pair if mark]))
 
     def read(self, source: Source, tools: KnownTools, spot: Spot) -> Waiting[list[ToolCall] | None]:
-        """Return the calls behind one mark."""
+        """Return the calls after one mark."""
         del spot
         opening, closing = yield from self._read_opening(source)
         if not opening:
@@ -150,21 +169,21 @@ class JsonMarksForm(Form):
         if opening.endswith("["):
             source.skip(-1)  # the bracket belongs to the list
         character = yield from source.spaces()
-        if self._is_closed and character == "`":
+        if self.is_closed and character == "`":
             yield from _pass_fence(source)
             character = yield from source.spaces()
-        if self._is_closed and opening != _TOOL_CALL[0] and character not in {"{", "["}:
+        if self.is_closed and opening != _TOOL_CALL[0] and character not in {"{", "["}:
             return None
         if character == "<" and (yield from source.peek(len(_FUNCTION))) == _FUNCTION:
             return None
         try:
             calls = yield from self._read_objects(source, tools, opening, closing)
-            if not calls and not self._is_closed:
+            if not calls and not self.is_closed:
                 calls = [(yield from self._read_named(source, opening))]
                 yield from source.spaces()
             yield from self._check_closing(source, calls, opening, closing)
         except UnclearCallError:
-            if not self._is_closed:
+            if not self.is_closed:
                 yield from source.rest()
             elif not source.piece().endswith(closing):
                 yield from source.past(closing)
@@ -172,7 +191,7 @@ class JsonMarksForm(Form):
         return calls
 
     def _read_opening(self, source: Source) -> Waiting[tuple[str, str]]:
-        for pair in self._pairs:
+        for pair in self.pairs:
             if (yield from source.accepts(pair[0])):
                 return pair
         return "", ""
@@ -183,34 +202,34 @@ class JsonMarksForm(Form):
         while character in {"{", "["} and (opening[0] != "[" or (yield from source.peek(len(opening))) != opening):
             start = source.length
             if not (yield from source.value(stop=closing if closing.startswith("<") else "")):
-                ended = not self._is_closed or not (yield from source.past(closing))
+                ended = not self.is_closed or not (yield from source.past(closing))
                 raise UnclearCallError("The call is cut off." if ended else "The brackets of the call don't match.")
             calls += read_calls(source.piece(start), tools, is_marked=True)
             check_count(calls)
             there = source.length
-            character = yield from source.spaces(" \t\r\n,;`~" if self._is_closed else " \t\r\n,;")
-            if not self._is_closed and character != "{":
+            character = yield from source.spaces(" \t\r\n,;`~" if self.is_closed else " \t\r\n,;")
+            if not self.is_closed and character != "{":
                 source.back(there)
                 break
         return calls
 
     def _read_named(self, source: Source, opening: str) -> Waiting[ToolCall]:
         name = yield from source.word(_IN_NAME, _LONGEST_NAME)
-        if self._takes_python and name.removesuffix(".call") and (yield from source.peek(1)) == "(":
+        if self.takes_python and name.removesuffix(".call") and (yield from source.peek(1)) == "(":
             return (yield from _read_python_call(source, name.removesuffix(".call")))
-        if self._named and name:
+        if self.named and name:
             if (yield from source.accepts("[CALL_ID]")):
                 yield from source.word(_IN_NAME, _LONGEST_NAME)
-            for mark in self._named:
+            for mark in self.named:
                 if (yield from source.accepts(mark)):
                     break
             if (yield from source.spaces()) == "{":
                 return ToolCall("", name, (yield from _read_object(source)))
-        ways = "NAME[ARGS]{...}" if self._named else '{"name": ..., "parameters": {...}}'
+        ways = "NAME[ARGS]{...}" if self.named else '{"name": ..., "parameters": {...}}'
         raise UnclearCallError(f"After {opening} there must be a call: {ways}.")
 
     def _check_closing(self, source: Source, calls: list[ToolCall], opening: str, closing: str) -> Waiting[None]:
-        if not self._is_closed:
+        if not self.is_closed:
             there = source.length
             yield from source.spaces()
             if closing and (yield from source.accepts(closing)):
@@ -225,76 +244,63 @@ class JsonMarksForm(Form):
             raise UnclearCallError(f"Between {opening} and {closing} there must be one JSON object.")
 
 
-# marks round a name and its parts
-
-
+@dataclass(kw_only=True, eq=False)
 class PartsForm(Form):
-    """A name, then its arguments as JSON or each between marks of its own: ``<function=name><parameter=key>...``.
+    """A name, then its arguments as JSON or each between its own marks: ``<function=name><parameter=key>...``.
 
     Args:
-        opening: The mark that a call begins with.
-        head_ends: The marks that may end its name; none where white space or another mark does.
-        closing: The mark that it ends with.
-        name: A pattern of the text between `opening` and what ends it, whose group `name` is the name.
-        key: The mark that a parameter begins with; empty where the arguments are an object.
-        key_end: The mark that ends the name of a parameter.
+        begin: The mark at the beginning of a call.
+        head_ends: The marks that may end its name; empty if white space or another mark does.
+        end: The mark at its end.
+        name: A pattern of the text between `begin` and the end of the head, with the group `name`.
+        key: The mark before a parameter; empty if the arguments are an object.
+        key_end: The mark after the name of a parameter.
         value: The mark before its value.
-        value_end: The mark that ends its value.
-        wrappers: Pairs of marks that may stand round several calls.
-        takes_object: True where the arguments may be an object, in a fence or not.
-        must_close: True where a wrapper that was opened must be closed.
-        must_begin: True where the opening is that of other forms: without a parameter it is none of this one.
-        strips: True where a value stands on lines of its own.
-        is_inline: As `Form` has it.
+        value_end: The mark after its value.
+        wrappers: Pairs of marks that may enclose several calls.
+        takes_object: True if the arguments may be an object, in a fence or not.
+        must_close: True if an opened wrapper must be closed.
+        must_begin: True if the opening is shared with other forms: without a parameter it is none of this one.
+        strips: True if a value is on lines of its own.
+        is_inline: See `Form`.
     """
 
-    def __init__(
-        self,
-        opening: str,
-        head_ends: tuple[str, ...],
-        closing: str,
-        *,
-        name: str = r"""[\s"']*(?P<name>.*?)[\s"']*""",
-        key: str = "",
-        key_end: str = ">",
-        value: str = "",
-        value_end: str = "",
-        wrappers: tuple[tuple[str, str], ...] = (),
-        takes_object: bool = False,
-        must_close: bool = True,
-        must_begin: bool = False,
-        strips: bool = True,
-        is_inline: bool = False,
-    ) -> None:
-        self.opening: str = "|".join([beginnings_of(opening), *[beginnings_of(mark) for mark, _ in wrappers]])
-        self.is_inline: bool = is_inline
-        self.marks: tuple[str, ...] = tuple([mark for pair in wrappers for mark in pair])
-        self._begin, self._head_ends, self._closing = opening, head_ends, closing
-        self._name = re.compile(name, re.DOTALL)
-        self._key, self._key_end, self._value, self._value_end = key, key_end, value, value_end
-        self._wrappers = wrappers
-        self._takes_object = takes_object
-        self._must_close = must_close
-        self._must_begin = must_begin
-        self._strips = strips
+    begin: str
+    head_ends: tuple[str, ...]
+    end: str
+    name: str = r"""[\s"']*(?P<name>.*?)[\s"']*"""
+    key: str = ""
+    key_end: str = ">"
+    value: str = ""
+    value_end: str = ""
+    wrappers: tuple[tuple[str, str], ...] = ()
+    takes_object: bool = False
+    must_close: bool = True
+    must_begin: bool = False
+    strips: bool = True
+    is_inline: bool = False
+
+    def __post_init__(self) -> None:
+        self.opening = "|".join([beginnings_of(self.begin), *[beginnings_of(mark) for mark, _ in self.wrappers]])
+        self.marks = tuple([mark for pair in self.wrappers for mark in pair])
 
     def read(self, source: Source, tools: KnownTools, spot: Spot) -> Waiting[list[ToolCall] | None]:
-        """Return one call, or all that one wrapper holds."""
+        """Return one call, or all calls of a wrapper."""
         del spot
         wrapper_end = yield from self._read_wrapper(source)
-        if not (yield from source.accepts(self._begin)):
-            if not wrapper_end or not self._must_close:
+        if not (yield from source.accepts(self.begin)):
+            if not wrapper_end or not self.must_close:
                 return None
             yield from source.past(wrapper_end)
-            raise UnclearCallError(f"Before {wrapper_end} there must be calls: {self._begin} ...")
+            raise UnclearCallError(f"Before {wrapper_end} there must be calls: {self.begin} ...")
         try:
             return (yield from self._read_wrapped(source, tools, wrapper_end))
         except UnclearCallError:
-            yield from source.past(wrapper_end if wrapper_end and self._must_close else self._closing)
+            yield from source.past(wrapper_end if wrapper_end and self.must_close else self.end)
             raise
 
     def _read_wrapper(self, source: Source) -> Waiting[str]:
-        for mark, end in self._wrappers:
+        for mark, end in self.wrappers:
             if (yield from source.accepts(mark)):
                 yield from source.spaces()
                 return end
@@ -314,50 +320,50 @@ class PartsForm(Form):
             yield from source.spaces()
             if (yield from source.accepts(wrapper_end)):
                 return calls
-            if not (yield from source.accepts(self._begin)):
+            if not (yield from source.accepts(self.begin)):
                 ended = (yield from source.peek(1)) == "" or (yield from self._is_opened(source))
-                if self._must_close or not ended:
-                    raise UnclearCallError(f"After {self._closing} only {wrapper_end} or another call may come.")
+                if self.must_close or not ended:
+                    raise UnclearCallError(f"After {self.end} only {wrapper_end} or another call may come.")
                 source.back(there)
                 return calls
 
     def _is_opened(self, source: Source) -> Waiting[bool]:
-        for mark, _ in self._wrappers:
+        for mark, _ in self.wrappers:
             if (yield from source.peek(len(mark))) == mark:
                 return True
         return False
 
     def _read_call(self, source: Source, tools: KnownTools) -> Waiting[ToolCall | None]:
-        name, _ = yield from self._read_head(source, self._head_ends)
+        name, _ = yield from self._read_head(source, self.head_ends)
         character = yield from source.spaces()
-        if self._must_begin and not name:
+        if self.must_begin and not name:
             return None
-        if name == "function" and not self._key and character not in {"{", "`", "~"}:
+        if name == "function" and not self.key and character not in {"{", "`", "~"}:
             name = (yield from source.word(_IN_NAME, _LONGEST_NAME)).strip()  # DeepSeek's type of a call
             character = yield from source.spaces()
         if not name:
-            raise UnclearCallError(f"A call is not complete: write {self._begin}NAME{self._head_ends[0]}.")
-        if self._takes_object and character in {"{", "`", "~"}:
+            raise UnclearCallError(f"A call is not complete: write {self.begin}NAME{self.head_ends[0]}.")
+        if self.takes_object and character in {"{", "`", "~"}:
             arguments = yield from _read_fenced_object(source)
-        elif not self._key:
+        elif not self.key:
             raise UnclearCallError("The arguments of a call must be a JSON object.")
-        elif self._must_begin and (yield from source.peek(len(self._key))) != self._key:
-            is_call = name in tools and (yield from source.accepts(self._closing))
+        elif self.must_begin and (yield from source.peek(len(self.key))) != self.key:
+            is_call = name in tools and (yield from source.accepts(self.end))
             return ToolCall("", name, "{}") if is_call else None
         else:
             arguments = yield from self._read_members(source, tools, name)
         yield from source.spaces()
-        if not (yield from source.accepts(self._closing)):
-            raise UnclearCallError(f"A call ends with {self._closing}, directly behind its arguments.")
+        if not (yield from source.accepts(self.end)):
+            raise UnclearCallError(f"A call ends with {self.end}, directly behind its arguments.")
         return ToolCall("", name, arguments)
 
     def _read_head(self, source: Source, ends: tuple[str, ...]) -> Waiting[tuple[str, bool | None]]:
-        """Go past a name and what ends it; return it, and whether the value is said to be a string."""
+        """Go past a name and its end; return it, and the value of an attribute ``string``, if any."""
         if not ends:
             yield from source.spaces()
             return (yield from source.word(_IN_NAME, _LONGEST_NAME)), None
         written = yield from source.word(_IN_HEAD, _LONGEST_HEAD)
-        name = self._name.fullmatch(written)
+        name = re.fullmatch(self.name, written, re.DOTALL)
         is_string = _IS_STRING.search(written)
         for end in ends:
             if (yield from source.accepts(end)):
@@ -368,20 +374,18 @@ class PartsForm(Form):
 
     def _read_members(self, source: Source, tools: KnownTools, name: str) -> Waiting[str]:
         members: dict[str, str] = {}
-        while (yield from source.accepts(self._key)):
-            key, is_string = yield from self._read_head(source, (self._key_end,))
-            if self._value:
+        while (yield from source.accepts(self.key)):
+            key, is_string = yield from self._read_head(source, (self.key_end,))
+            if self.value:
                 yield from source.spaces()
-            if not key or not (yield from source.accepts(self._value)):
-                raise UnclearCallError(
-                    f"A parameter is not complete: write {self._key}NAME{self._key_end}{self._value}."
-                )
+            if not key or not (yield from source.accepts(self.value)):
+                raise UnclearCallError(f"A parameter is not complete: write {self.key}NAME{self.key_end}{self.value}.")
             start = source.length
-            if not (yield from source.past(self._value_end)):
-                raise UnclearCallError(f"The call is cut off: {self._value_end} is missing.")
-            text = source.piece(start)[: -len(self._value_end)]
-            if self._key in text or (self._value or self._closing) in text:
-                raise UnclearCallError(f"A parameter has no end: {self._value_end} is missing.")
+            if not (yield from source.past(self.value_end)):
+                raise UnclearCallError(f"The call is cut off: {self.value_end} is missing.")
+            text = source.piece(start)[: -len(self.value_end)]
+            if self.key in text or (self.value or self.end) in text:
+                raise UnclearCallError(f"A parameter has no end: {self.value_end} is missing.")
             if key in members:
                 raise UnclearCallError(f"The parameter '{key[:64]}' is there twice.")
             members[key] = self._read_value(tools, name, key, text, is_string)
@@ -389,7 +393,7 @@ class PartsForm(Form):
         return "{" + ", ".join([f"{json.dumps(key)}: {value}" for key, value in members.items()]) + "}"
 
     def _read_value(self, tools: KnownTools, name: str, key: str, text: str, is_string: bool | None) -> str:
-        if self._strips:
+        if self.strips:
             text = text.removeprefix("\r").removeprefix("\n").removesuffix("\n").removesuffix("\r")
         if is_string is None:
             return tools.value(name, key, text)
@@ -399,9 +403,8 @@ class PartsForm(Form):
         return read
 
 
-_IN_HEAD = re.compile(r"[^<>{]")
-_LONGEST_HEAD = 400
-_IS_STRING = re.compile(r"""\bstring\s*=\s*["'](true|false)["']""")
+_LABEL_END = r"[ \t0-9*]{0,8}+(?:\Z|:)"
+_ACTION = f"(?i:{beginnings_of('Action', then=_LABEL_END)})"
 
 
 class HarmonyForm(Form):
@@ -440,14 +443,6 @@ class HarmonyForm(Form):
         if (yield from source.spaces()) and not (yield from source.accepts("<|call|>")):
             raise UnclearCallError("A call ends with <|call|>, directly behind the arguments.")
         return arguments
-
-
-_IN_HARMONY_HEADER = re.compile(r"[\w .=-]")
-_RECIPIENT = re.compile(r"\bto=(?:functions\.)?(?P<name>[\w.-]{1,64})")
-
-
-_LABEL_END = r"[ \t0-9*]{0,8}+(?:\Z|:)"
-_ACTION = f"(?i:{beginnings_of('Action', then=_LABEL_END)})"
 
 
 class ReactForm(Form):
@@ -505,14 +500,8 @@ class ReactForm(Form):
         return calls
 
 
-_IN_LINE = re.compile(r"[^\r\n]")
-_DIGIT = re.compile(r"[0-9]")
-_CALLED = re.compile(r"(?:\(.*|\s+Action Input.*)", re.IGNORECASE)
-_NO_NAMES = {"", "none", "n/a", "null", "no action", "final answer", "finish"}
-
-
 def _pass_label(source: Source, label: str) -> Waiting[bool]:
-    """Go past a label with its colon, and a number or bold type, where it stands here."""
+    """Go past a label with its colon, and with a number or bold type, if it is here."""
     yield from source.accepts("**")
     if not (yield from source.accepts(label, any_case=True)):
         return False
@@ -556,22 +545,16 @@ def _read_input(source: Source, tools: KnownTools, name: str) -> Waiting[str]:
 
 
 def _is_without_input(source: Source, tools: KnownTools, name: str, character: str) -> Waiting[bool]:
-    """Return whether no input at all is what a tool takes; where it may take something, nothing else may follow."""
-    if character in {"{", "`", "~"} or not tools.may_take_nothing(name):
+    """Return whether a tool is called without input; if it may have parameters, nothing else may follow."""
+    if character in {"{", "`", "~"} or not tools.may_take_no_arguments(name):
         return False
-    if tools.takes_nothing(name):
+    if tools.takes_no_arguments(name):
         return True
     return not character or (yield from source.peek(11)).casefold() == "observation"
 
 
-# calls by their content alone
-
-
-_OBJECT = r"""\{\s*+(?:\Z|["']|\w{1,20}+(?:\Z|\s*+(?:\Z|:)))"""
-
-
 class JsonForm(Form):
-    """An object or a list of them that names known tools and says nothing else."""
+    """An object or a list of objects that has calls of known tools and nothing else."""
 
     characters: str = "{["
     is_marked: bool = False
@@ -614,17 +597,8 @@ class JsonForm(Form):
         return calls
 
 
-_KEY_STARTS = {key[:length] for key in CALL_KEYS for length in range(1, len(key) + 1)}
-_KEY_PATTERN = r"""["']?(?:{})["']?\s*:\s*"""
-_NAMED_CALL = re.compile(
-    _KEY_PATTERN.format("|".join(NAMES))
-    + r"""(?:\{\s*["']?name["']?\s*:\s*)?(?P<quote>["'])(?P<name>[^"'\n]{1,100})(?P=quote)"""
-    + rf"""(?P<arguments>\s*,\s*{_KEY_PATTERN.format("|".join(ARGUMENTS))})?"""
-)
-
-
 def _may_call(source: Source) -> Waiting[bool]:
-    """Return by its first key whether an object or list may be a call."""
+    """Return whether an object or list may be a call, by its first key."""
     if (yield from source.accepts("[")):
         yield from source.spaces()
     if not (yield from source.accepts("{")):
@@ -643,7 +617,7 @@ def _may_call(source: Source) -> Waiting[bool]:
 
 
 class PythonListForm(Form):
-    """``[name(key=value), ...]``: calls of known tools as Python writes them; Llama 3.2, Gemma and others."""
+    """``[name(key=value), ...]``: calls of known tools in Python's syntax; Llama 3.2, Gemma and others."""
 
     characters: str = "["
     is_marked: bool = False
@@ -694,11 +668,11 @@ class PythonCallForm(Form):
         if spot.fence and spot.language not in _CALL_LANGUAGES:
             return None
         name = ""
-        # As far as it may be a tool's, so that other words need not wait.
+        # Only as far as it may be a tool's name, so that other words are not withheld.
         while len(name) < _LONGEST_NAME and _IN_NAME.match(character := (yield from source.peek(1))):
             name += character
             source.skip(1)
-            if not tools.has_beginning(name):
+            if not tools.has_prefix(name):
                 return None
         if name not in tools or (yield from source.peek(1)) != "(":
             return None
@@ -716,23 +690,15 @@ class PythonCallForm(Form):
         return calls
 
 
-_CALL_LANGUAGES = {"tool", "tool_call", "tool_calls", "tool_code", "function"}
-_KEYWORD = re.compile(r"(?:\s|\#[^\n]*\n)*+(\w+)\s*=(?!=)")
-_LITERAL_TOKEN = re.compile(
-    r""""[^"\\]*+(?:\\.[^"\\]*+)*+" | '[^'\\]*+(?:\\.[^'\\]*+)*+' | \#[^\n]*+ | [\[\]{}()"'/,]""",
-    re.VERBOSE | re.DOTALL,
-)
-
-
 def _read_python_call(source: Source, name: str) -> Waiting[ToolCall]:
-    """Return the call whose arguments stand in the parentheses that begin here: literals, each with its name."""
+    """Return the call with the keyword arguments in parentheses at this place; their values are literals."""
     members: list[str] = []
     for part in _split_keywords((yield from _take_value(source))[1:-1]):
         key = _KEYWORD.match(part)
         if key is None:
             raise UnclearCallError("Each argument needs its name: write name=value.")
         value = part[key.end() :].strip()
-        # The line break ends a comment that the value may have behind it.
+        # The line break ends a comment after the value.
         members.append(f"{json.dumps(key[1])}: {value}" + ("\n" if "#" in value else ""))
     arguments = read_json("{" + ", ".join(members) + "}")
     if arguments is None:
@@ -741,7 +707,7 @@ def _read_python_call(source: Source, name: str) -> Waiting[ToolCall]:
 
 
 def _split_keywords(text: str) -> list[str]:
-    """Return the parts between the commas that stand in no brackets."""
+    """Return the parts between commas outside of brackets."""
     parts: list[str] = []
     depth = start = 0
     for token in _LITERAL_TOKEN.finditer(text):
@@ -758,14 +724,6 @@ def _split_keywords(text: str) -> list[str]:
     if text[start:].strip():
         parts.append(text[start:])
     return parts
-
-
-# what the forms share
-
-_REST_KEY = re.compile(r"""["'][\w-]+["']\s*:""")
-_TICK = re.compile("[`~]")
-_LANGUAGE_LETTER = re.compile(r"\w")
-_LINE_BREAK = re.compile("\n")
 
 
 def _take_value(source: Source) -> Waiting[str]:
@@ -799,28 +757,22 @@ def _read_fenced_object(source: Source) -> Waiting[str]:
 
 
 def _pass_fence(source: Source) -> Waiting[None]:
-    """Go past the marks that begin a fence, and the word behind them for what it holds."""
+    """Go past the marks that begin a fence, and its language."""
     yield from source.word(_TICK, 10)
     yield from source.word(_LANGUAGE_LETTER, 20)
 
 
 def _pass_broken(source: Source, start: int) -> Waiting[None]:
-    """Go back to a broken call without a mark, and past its lines: what begins a line behind it is something else."""
+    """Go past the lines of a broken call without a mark, up to a line that begins something else."""
     source.back(start + 1)
-    while True:
-        if source.until(_LINE_BREAK):
-            source.skip(1)
-            character = yield from source.peek(1)
-            if not character or character in "\n{[<`~*" or character.isalpha():
-                return
-        elif source.is_ended:
+    while (yield from source.past("\n")):
+        character = yield from source.peek(1)
+        if not character or character in "\n{[<`~*" or character.isalpha():
             return
-        else:
-            yield
 
 
 def _check_end(source: Source) -> Waiting[None]:
-    """Raise where what stands behind a call can only be the rest of it: a bracket, or a key."""
+    """Raise if a call is followed by a bracket or a key, which can only be the rest of it."""
     there = source.length
     if (yield from source.spaces(f"{SPACES},;")) in {'"', "'"}:
         is_rest = _REST_KEY.match((yield from source.peek(60))) is not None
@@ -832,7 +784,7 @@ def _check_end(source: Source) -> Waiting[None]:
 
 
 def _is_over(source: Source, spot: Spot) -> Waiting[bool]:
-    """Return whether nothing follows this place: neither in the fence, nor in the turn."""
+    """Return whether this place is the end of the fence or the turn."""
     there = source.length
     is_end = (yield from source.spaces()) == ""
     for token in (spot.fence,) if spot.fence else (*TURN_ENDS, "<|end|>", *RESULT_MARKS):
@@ -841,17 +793,14 @@ def _is_over(source: Source, spot: Spot) -> Waiting[bool]:
     return is_end
 
 
-# the formats
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextFormatRow:
-    """How one format is read.
+    """The reading rules of one format.
 
     Args:
-        forms: The ways of its calls.
-        takes_fences: True where a fence may stand round calls; where they have marks of their own, a fence is code.
-        result_marks: How a result begins in it: a model that goes on so has made it up, and it is dropped.
+        forms: The forms of its calls.
+        takes_fences: True if a fence may enclose calls; calls with marks in a fence are code.
+        result_marks: The beginnings of results, which are dropped from a reply: the model made them up.
     """
 
     forms: tuple[Form, ...]
@@ -866,9 +815,9 @@ _ATTRIBUTE = r"""(?:.*?\s)?name\s*=\s*(?P<q>["'])(?P<name>[^"'<>\n]{1,256})(?P=q
 
 def _make_invoke(prefix: str, *wrappers: str) -> PartsForm:
     return PartsForm(
-        f"<{prefix}invoke ",
-        (">",),
-        f"</{prefix}invoke>",
+        begin=f"<{prefix}invoke ",
+        head_ends=(">",),
+        end=f"</{prefix}invoke>",
         name=_ATTRIBUTE,
         key=f"<{prefix}parameter ",
         value_end=f"</{prefix}parameter>",
@@ -876,23 +825,27 @@ def _make_invoke(prefix: str, *wrappers: str) -> PartsForm:
     )
 
 
-_HERMES = JsonMarksForm(_TOOL_CALL)
+_HERMES = JsonMarksForm(pairs=(_TOOL_CALL,))
 _OTHER_TAGS = JsonMarksForm(
-    ("<tools>", "</tools>"),  # Qwen Coder
-    ("<tool_calls>", "</tool_calls>"),  # Jamba
-    ("<function_call>", "</function_call>"),
-    ("<functioncall>", "</functioncall>"),
-    ("<|START_ACTION|>", "<|END_ACTION|>"),  # Command R7B
-    ("<|action_start|><|plugin|>", "<|action_end|>"),  # InternLM
+    pairs=(
+        ("<tools>", "</tools>"),  # Qwen Coder
+        ("<tool_calls>", "</tool_calls>"),  # Jamba
+        ("<function_call>", "</function_call>"),
+        ("<functioncall>", "</functioncall>"),
+        ("<|START_ACTION|>", "<|END_ACTION|>"),  # Command R7B
+        ("<|action_start|><|plugin|>", "<|action_end|>"),  # InternLM
+    )
 )
-_PHI = JsonMarksForm(("<|tool_call|>", "<|/tool_call|>"))  # Granite's, too
-_FUNCTOOLS = JsonMarksForm(("functools[", ""), is_closed=False, is_word=True)
-_PYTHON_TAG = JsonMarksForm(("<|python_tag|>", ""), is_closed=False, takes_python=True)
-_MISTRAL = JsonMarksForm(("[TOOL_CALLS]", "[/TOOL_CALLS]"), named=("[ARGS]", ""), is_closed=False, is_inline=True)
+_PHI = JsonMarksForm(pairs=(("<|tool_call|>", "<|/tool_call|>"),))  # also Granite's
+_FUNCTOOLS = JsonMarksForm(pairs=(("functools[", ""),), is_closed=False, is_word=True)
+_PYTHON_TAG = JsonMarksForm(pairs=(("<|python_tag|>", ""),), is_closed=False, takes_python=True)
+_MISTRAL = JsonMarksForm(
+    pairs=(("[TOOL_CALLS]", "[/TOOL_CALLS]"),), named=("[ARGS]", ""), is_closed=False, is_inline=True
+)
 _FUNCTION_TAGS = PartsForm(
-    _FUNCTION,
-    (">",),
-    "</function>",
+    begin=_FUNCTION,
+    head_ends=(">",),
+    end="</function>",
     key="<parameter=",
     value_end="</parameter>",
     wrappers=(_TOOL_CALL,),
@@ -900,9 +853,9 @@ _FUNCTION_TAGS = PartsForm(
     must_close=False,
 )
 _GLM = PartsForm(
-    _TOOL_CALL[0],
-    (),
-    _TOOL_CALL[1],
+    begin=_TOOL_CALL[0],
+    head_ends=(),
+    end=_TOOL_CALL[1],
     key="<arg_key>",
     key_end="</arg_key>",
     value="<arg_value>",
@@ -911,10 +864,10 @@ _GLM = PartsForm(
     strips=False,
     is_inline=True,
 )
-_ASCII_SECTIONS = PartsForm(  # Kimi's tokens, and DeepSeek's without its own signs
-    "<|tool_call_begin|>",
-    ("<|tool_call_argument_begin|>", "<|tool_sep|>"),
-    "<|tool_call_end|>",
+_ASCII_SECTIONS = PartsForm(  # Kimi's tokens, and DeepSeek's in ASCII
+    begin="<|tool_call_begin|>",
+    head_ends=("<|tool_call_argument_begin|>", "<|tool_sep|>"),
+    end="<|tool_call_end|>",
     name=r"\s*(?:functions\.)?(?P<name>.*?)(?::\d+)?\s*",
     wrappers=(
         ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
@@ -924,9 +877,9 @@ _ASCII_SECTIONS = PartsForm(  # Kimi's tokens, and DeepSeek's without its own si
     is_inline=True,
 )
 _DEEPSEEK = PartsForm(
-    f"<{_BAR}tool{_BLANK}call{_BLANK}begin{_BAR}>",
-    (f"<{_BAR}tool{_BLANK}sep{_BAR}>",),
-    f"<{_BAR}tool{_BLANK}call{_BLANK}end{_BAR}>",
+    begin=f"<{_BAR}tool{_BLANK}call{_BLANK}begin{_BAR}>",
+    head_ends=(f"<{_BAR}tool{_BLANK}sep{_BAR}>",),
+    end=f"<{_BAR}tool{_BLANK}call{_BLANK}end{_BAR}>",
     wrappers=((f"<{_BAR}tool{_BLANK}calls{_BLANK}begin{_BAR}>", f"<{_BAR}tool{_BLANK}calls{_BLANK}end{_BAR}>"),),
     takes_object=True,
     is_inline=True,
@@ -936,7 +889,7 @@ _INVOKE = _make_invoke("", "function_calls", "minimax:tool_call")
 _ANTML = _make_invoke("antml:", "antml:function_calls")
 _HARMONY, _REACT, _JSON = HarmonyForm(), ReactForm(), JsonForm()
 _PYTHON = (PythonListForm(), PythonCallForm())
-_WRITTEN_RESULTS = ("Result of ", "Error of ")  # how `wording` writes results where a format has no mark for them
+_WRITTEN_RESULTS = ("Result of ", "Error of ")  # the results that `wording` writes for formats without a mark
 
 FORMATS: dict[str, TextFormatRow] = {
     "hermes": TextFormatRow(forms=(_HERMES,), result_marks=("<tool_response>",)),

@@ -1,6 +1,6 @@
-"""A provider that reads calls which a model writes as text: with the tools in its prompt, or beside native ones.
+"""A provider that reads the calls in a model's text, with the tools in its prompt or beside native tools.
 
-How a model is best asked for calls is known by its name and its file, or found by three small requests.
+The best way to ask a model for calls is found by its name and its file, or by three small requests.
 """
 
 from __future__ import annotations
@@ -51,50 +51,76 @@ from toolkit.settings import check_setting
 from toolkit.tool_names import repair_name
 
 ToolOffer: TypeAlias = Literal["prompt", "native"]
-"""How a model learns of the tools: from its prompt alone, or from the request, as its server offers them."""
+"""Where the tools are offered: in the prompt, or in the request, for the server."""
 
 T = TypeVar("T")
 
 _MOST_QUESTIONS = 2
+_MAY_CALL = re.compile(r"[<{\[(\u25c1]|action|functools", re.IGNORECASE)
+_SMALL = 1_000_000_000
+"""The most parameters of a guided model: at half a billion, native and text calls solved 3 of 30 tasks, schemas 14."""
+# The first mark in a template decides.
+_MARKS: tuple[tuple[str, TextFormat], ...] = (
+    ("<\uff5ctool\u2581calls\u2581begin\uff5c>", "deepseek"),
+    ("<|tool_calls_section_begin|>", "kimi"),
+    ("<|channel|>", "harmony"),
+    ("<minimax:tool_call>", "minimax"),
+    ("<arg_key>", "glm"),
+    ("<function=", "qwen"),
+    ("<tool_call>", "hermes"),
+    ("[TOOL_CALLS]", "mistral"),
+    ("<|python_tag|>", "llama"),
+    ("<|tool_call|>", "phi"),
+)
+_SIZE = re.compile(r"(?<![a-z0-9.])(?:(?P<experts>\d+)x)?(?P<number>\d+(?:\.\d+)?)(?P<unit>[bm])(?![a-z])")
+_TOOLS_IN_TEMPLATE = re.compile(r"\btools\b")
+_NAMES_IN_FILE = ("general.name", "general.basename", "general.base_model.0.name", "general.architecture")
+_CITY: dict[str, Any] = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "description": "The name of the city"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+_TOOL = ToolDefinition(name="get_weather", description="Tell the weather of a city.", parameters=_CITY)
+_QUESTION = "What is the weather in Oslo?"
+_MOST_TOKENS = 300
 _LONG_TEXT = 1_000  # characters, each of which takes up to 40 microseconds
 
 
 class TextToolProvider(ProviderWrapper):
-    """Reads the calls that a model writes as text, for any provider.
+    """Reads the calls in a model's text, for any provider.
 
     ::
 
         provider = TextToolProvider(OpenAIProvider("my-model", base_url="http://localhost:8080/v1"), format="hermes")
         result = await tool_loop(provider, registry, "What's the weather in Paris?")
 
-    With ``tools="prompt"`` the model needs no tools of its own. The system prompt describes them in the words of
-    `format`; its earlier calls and their results are put into those words, too. In the texts of users and tools the
-    markers of the format and the tokens of chat templates are broken by a backslash.
+    With ``tools="prompt"`` the model needs no native tools. The system prompt describes them in the words of `format`;
+    earlier calls and their results are written in that format, too. In the texts of users and tools, the markers of the
+    format and the tokens of chat templates are broken by a backslash.
 
-    With ``tools="native"`` the request is sent as it is, with its tools. Native calls win; where there is none, a call
-    in the text is taken, in the format of the model's family. So one request does for models whose server does not
-    recognize what they write.
+    With ``tools="native"`` the request is unchanged, with its tools. Native calls win; without any, a call in the text
+    is read in the format of the model's family. So one request is enough for models whose calls their server does not
+    recognize.
 
-    A call in text is one by its place alone: see `read_reply`. A whole call elsewhere does not run. The model is asked,
-    at most twice in a run, whether it meant it, and to reply with that call alone; then that call is added to its text,
-    which stands in any case. What users, tools and the application wrote is never a call, also where the model repeats
-    it. Where a call can't be read, stands there in another format than the prompt's, or the choice of tools was not
-    obeyed, the model gets the reason and is asked again, and nothing of that reply runs; the answer then is the last
-    reply alone. The usage is that of all requests. What can't be read even then is text, and ends a loop as
-    `UnansweredItems`, not as an answer.
+    The place decides whether a text is a call: see `read_reply`. A whole call elsewhere does not run. The model is
+    asked, at most twice in a run, to reply with that call alone if it meant it; the call is then added to the text,
+    which remains in any case. Texts of users, tools and the application are never calls, even if the model repeats
+    them. If a call can't be read, is in another format than the prompt's, or disobeys `tool_choice`, nothing of that
+    reply runs, the model is asked again with the reason, and its next reply is the answer. The usage is that of all
+    requests. A call that is never readable is text, and ends a loop as `UnansweredItems`, not as an answer.
 
-    A stream gives text as it comes and calls at its end. The reply to a question about a call is not streamed. Where a
-    call could not be read, the text of the earlier reply has been shown by then, without the call.
+    A stream yields text as it arrives, and calls at the end. The reply to a question about a call is not streamed. The
+    text of a reply with an unreadable call has been streamed, without the call.
 
     Args:
         provider: Talks to the model.
-        format: How the model writes its calls; ``auto`` is the format of its family, as far as `model` tells it, and
-            ``hermes`` for all others.
-        model: Its name, which decides on the defaults, too: 2 attempts and a reminder after 4 results for the largest
-            ones of OpenAI, 3 and 3 for all others.
-        tools: How the model learns of the tools.
-        max_parsing_attempts: How often the model is asked at most, for one reply that can't be read.
-        remember_format_after_usages: After how many results each the prompt repeats how to write calls.
+        format: The format of calls; ``auto`` for that of the model's family, or ``hermes``.
+        model: The name of the model, which also sets the defaults: 2 attempts and a reminder after 4 results for the
+            largest models of OpenAI, 3 and 3 for all others.
+        tools: Where the tools are offered.
+        max_parsing_attempts: The most requests for one reply that can't be read.
+        remember_format_after_usages: The number of results after which the prompt repeats the format.
 
     Raises:
         ConfigurationError: There is no such format or way, or a limit is less than 1.
@@ -127,7 +153,7 @@ class TextToolProvider(ProviderWrapper):
         return self._limits.remember_format_after_usages
 
     async def generate(self, request: ChatRequest) -> ChatResponse:
-        """Return the model's answer, with the calls that it wrote.
+        """Return the model's answer with the calls in its text.
 
         Raises:
             ConfigurationError: `tool_choice` names a tool that is not there.
@@ -140,7 +166,7 @@ class TextToolProvider(ProviderWrapper):
                 return answer
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
-        """Yield the answer as it comes, without what is a call or may become one; the calls come at its end.
+        """Yield the text of the answer without calls as it arrives, then the calls.
 
         Raises:
             ConfigurationError: `tool_choice` names a tool that is not there.
@@ -176,20 +202,20 @@ class TextToolProvider(ProviderWrapper):
 
 
 async def _read_beside(read: Callable[[], T], length: int) -> T:
-    """Return what a function makes of text of so many characters: in a thread where it may hold the event loop."""
+    """Return the result of a function that reads a text; long texts are read in a thread."""
     if length <= _LONG_TEXT:
         return read()
     return await to_thread.run_sync(read, abandon_on_cancel=True)
 
 
 class _Exchange:
-    """The requests that one answer takes, and what is known of their replies.
+    """The requests for one answer, and their replies.
 
     Attributes:
         tools: The tools that may be called.
         asked: The next request.
         is_asking: True once the model was asked about a call in its text.
-        attempts_left: How many more replies that can't be read may be sent back.
+        attempts_left: How many more unreadable replies may be sent back.
     """
 
     def __init__(self, request: ChatRequest, wording: Wording, limits: ParsingLimits, *, is_native: bool) -> None:
@@ -201,28 +227,28 @@ class _Exchange:
         self._is_native = is_native
         self._given = _read_given_texts(request)
         self._spent = Usage()
-        self._standing: tuple[ChatResponse, Reply] | None = None  # the reply that the model was asked about
+        self._questioned: tuple[ChatResponse, Reply] | None = None  # the reply that the model was asked about
         self._questions_left: int | None = None
 
     @property
     def is_asking(self) -> bool:
-        return self._standing is not None
+        return self._questioned is not None
 
     def make_reader(self) -> ReplyReader:
         return ReplyReader(self.tools, format=self._wording.format, given=self._given)
 
     def read(self, response: ChatResponse) -> ChatResponse | None:
-        """Do as `judge` does, of a response that came as a whole."""
+        """Do what `judge` does, for a whole response."""
         reader, text = self.make_reader(), _join_text(response)
         return self.judge(response, reader.collect([*reader.feed(text), *reader.finish()]), text)
 
     def judge(self, response: ChatResponse, reply: Reply, text: str) -> ChatResponse | None:
-        """Return the answer that a reply makes; None where the model is to be asked once more."""
+        """Return the answer in a reply; None if the model has to be asked again."""
         self._spent += response.usage
         if not self.tools:
             return replace(response, usage=self._spent)
         if response.tool_calls:
-            return self._add_standing_text(replace(response, usage=self._spent))
+            return self._add_questioned_text(replace(response, usage=self._spent))
         complaint = self._find_complaint(reply)
         if complaint is not None and self.attempts_left > 0:
             self.attempts_left -= 1
@@ -230,7 +256,7 @@ class _Exchange:
             return None
         question = None if complaint is not None else self._find_question(reply)
         if question is not None:
-            self._standing = self._standing or (response, reply)
+            self._questioned = self._questioned or (response, reply)
             self._ask_again(text, question)
             return None
         return self._make_answer(response, reply)
@@ -239,10 +265,8 @@ class _Exchange:
         messages = [*self.asked.messages, AssistantMessage(text), UserMessage(words)]
         self.asked = replace(self.asked, messages=messages)
 
-    # what can't be taken
-
     def _find_complaint(self, reply: Reply) -> str | None:
-        """Return what is wrong with a reply, for the model; None where it can be taken."""
+        """Return the problem of a reply, for the model, or None."""
         reminder = "" if self._is_native else f" {self._wording.reminder(self.tools)}"
         if self._find_foreign(reply):
             return f"Your call was not run: it was written in another way than this one.{reminder}"
@@ -258,7 +282,7 @@ class _Exchange:
         return None
 
     def _find_foreign(self, reply: Reply) -> list[str]:
-        """Return the names of the calls of a reply that has none in the format of the prompt, but in another one."""
+        """Return the names of calls in other formats, for a reply without calls in the format of the prompt."""
         if self._is_native or reply.calls or reply.unread or _MAY_CALL.search(reply.text) is None:
             return []
         reader = ReplyReader(self.tools, given=self._given)
@@ -269,10 +293,8 @@ class _Exchange:
         is_named = self._request.tool_choice not in {"auto", "none", "required"}
         return is_named and repair_name(call.name, [tool.name for tool in self.tools]) is None
 
-    # what the model may have meant
-
     def _find_question(self, reply: Reply) -> str | None:
-        """Return a question about whole calls in the text; None where there are none, or this run had enough."""
+        """Return a question about whole calls in the text; None without any, or after two questions in this run."""
         made = {
             _make_key(call)
             for message in self._request.messages
@@ -294,7 +316,7 @@ class _Exchange:
         )
 
     def _count_questions(self) -> int:
-        """Return how many questions this run has had: one for each earlier reply with a whole call in its text."""
+        """Return the number of questions in this run: one for each earlier reply with a whole call in its text."""
         count = 0
         messages = self._request.messages
         for index in range(len(messages) - 1, -1, -1):
@@ -304,25 +326,22 @@ class _Exchange:
                 reader = ReplyReader(self.tools, format=self._wording.format)
                 count += bool(reader.collect([*reader.feed(message.text), *reader.finish()]).displaced)
             elif isinstance(message, UserMessage) and isinstance(before, AssistantMessage) and not before.tool_calls:
-                break  # an answer came before it: the run began here
+                break  # the run began after an answer
         return count
 
-    # the answer
-
     def _make_answer(self, response: ChatResponse, reply: Reply) -> ChatResponse:
-        if self._standing is None:
+        if self._questioned is None:
             return self._write_answer(response, reply.parts, reply)
-        standing, earlier = self._standing
+        standing, earlier = self._questioned
         calls = [] if reply.unread else [call for call in reply.calls if not self._is_unwanted(call)]
         if calls:
             return self._write_answer(response, [earlier.text, *calls], None)
         return self._write_answer(standing, earlier.parts, None)
 
     def _write_answer(self, response: ChatResponse, parts: Sequence[ReplyPart], reply: Reply | None) -> ChatResponse:
-        """Return a response with its text and calls; what could not be read, or may not be called, stays text.
+        """Return a response with its text and calls; unreadable and unwanted calls are text.
 
-        Neither calls that could not be read nor those in another format than the prompt's are an answer: they are named
-        as unanswered.
+        Unreadable calls and those in other formats are unanswered items, since they are no answer.
         """
         content: list[AssistantContent] = [
             block for block in response.message.content if not isinstance(block, TextBlock)
@@ -351,16 +370,16 @@ class _Exchange:
             stop_reason="tool_use" if calls and not is_cut else response.stop_reason,
         )
 
-    def _add_standing_text(self, response: ChatResponse) -> ChatResponse:
-        if self._standing is None:
+    def _add_questioned_text(self, response: ChatResponse) -> ChatResponse:
+        if self._questioned is None:
             return response
         content = [block for block in response.message.content if not isinstance(block, TextBlock)]
-        text = TextBlock(self._standing[1].text)
+        text = TextBlock(self._questioned[1].text)
         return replace(response, message=AssistantMessage([text, *content]))
 
 
 class _StreamedReply:
-    """A reply while it comes."""
+    """A reply that is being streamed."""
 
     def __init__(self, exchange: _Exchange, wording: Wording) -> None:
         self.response: ChatResponse | None = None
@@ -373,7 +392,7 @@ class _StreamedReply:
 
     @property
     def text(self) -> str:
-        """All of it, as it was written."""
+        """The whole reply, as it was written."""
         return "".join(self._texts)
 
     def collect(self) -> Reply:
@@ -381,7 +400,7 @@ class _StreamedReply:
         return self._reader.collect(self._parts)
 
     def show(self, event: StreamEvent) -> list[StreamEvent]:
-        """Take an event, and return what may be shown for it: text alone of what the model wrote."""
+        """Add an event, and return the events to yield: of the reply, text alone."""
         if isinstance(event, TextDelta):
             self._texts.append(event.text)
             new = self._reader.feed(event.text)
@@ -405,9 +424,6 @@ class _StreamedReply:
         ]
 
 
-_MAY_CALL = re.compile(r"[<{\[(\u25c1]|action|functools", re.IGNORECASE)
-
-
 def _read_given_texts(request: ChatRequest) -> GivenTexts:
     messages = [message for message in request.messages if not isinstance(message, AssistantMessage)]
     return GivenTexts(
@@ -422,7 +438,7 @@ def _make_key(call: ToolCall) -> tuple[str, str]:
 
 
 def _join_text(response: ChatResponse) -> str:
-    # Not `response.text`, which puts blocks on lines of their own: a stream can't tell where one ends.
+    # Not `response.text`, which joins blocks by line breaks: a stream does not show where they end.
     return "".join([block.text for block in response.message.content if isinstance(block, TextBlock)])
 
 
@@ -436,13 +452,10 @@ def _write_part(part: ReplyPart, wording: Wording) -> str:
             return text
 
 
-# a request with tools as one without
-
-
 def _write_without_tools(
     request: ChatRequest, tools: Sequence[ToolDefinition], wording: Wording, limits: ParsingLimits
 ) -> ChatRequest:
-    """Return the request as a model without tools understands it."""
+    """Return the request with the tools in its prompt."""
     messages = _write_messages(request, tools, wording, limits)
     if tools:
         instructions = f"{wording.instructions(tools)}\n\n{_word_choice(request, tools)}"
@@ -508,7 +521,7 @@ def _append_blocks(text: str, result: ToolResult) -> UserMessage:
 
 
 def _add_user(messages: list[Message], message: UserMessage) -> None:
-    """Append a message of the user, to the one directly before where there is one: many models insist on turns."""
+    """Append a user message, joined to a preceding one: many models require alternating turns."""
     last = messages[-1] if messages else None
     if not isinstance(last, UserMessage):
         messages.append(message)
@@ -528,39 +541,17 @@ def _write_call_message(message: AssistantMessage, wording: Wording) -> Assistan
     return AssistantMessage([*others, TextBlock(text)])
 
 
-_SMALL = 1_000_000_000
-"""Up to so many parameters a model is guided: at half a billion, native and text calls finished 3 of 30 tasks, replies
-held to schemas 14."""
-
-# Of marks that several templates share, the first decides.
-_MARKS: tuple[tuple[str, TextFormat], ...] = (
-    ("<\uff5ctool\u2581calls\u2581begin\uff5c>", "deepseek"),
-    ("<|tool_calls_section_begin|>", "kimi"),
-    ("<|channel|>", "harmony"),
-    ("<minimax:tool_call>", "minimax"),
-    ("<arg_key>", "glm"),
-    ("<function=", "qwen"),
-    ("<tool_call>", "hermes"),
-    ("[TOOL_CALLS]", "mistral"),
-    ("<|python_tag|>", "llama"),
-    ("<|tool_call|>", "phi"),
-)
-_SIZE = re.compile(r"(?<![a-z0-9.])(?:(?P<experts>\d+)x)?(?P<number>\d+(?:\.\d+)?)(?P<unit>[bm])(?![a-z])")
-_TOOLS_IN_TEMPLATE = re.compile(r"\btools\b")
-_NAMES_IN_FILE = ("general.name", "general.basename", "general.base_model.0.name", "general.architecture")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallingAdvice:
-    """How a model is best asked for calls, and why.
+    """The best way to ask a model for calls.
 
     Args:
-        way: The best way, as far as is known.
-        reason: Why, in a few words for people.
-        format: How it writes calls in text.
-        family: Its row in the table; None where no row fits.
-        parameters: How many it has; None where that is not said.
-        template_has_tools: True where its template takes tools; None where that is not known.
+        way: The best known way.
+        reason: The reason, in a few words.
+        format: The format of its calls in text.
+        family: Its family; None if it is unknown.
+        parameters: The number of its parameters; None if it is unknown.
+        template_has_tools: True if its template accepts tools; None if that is unknown.
     """
 
     way: CallingWay
@@ -572,23 +563,23 @@ class CallingAdvice:
 
 
 def advise_calling(model: str = "", metadata: Mapping[str, Any] | None = None) -> CallingAdvice:
-    """Return how to ask a model for calls.
+    """Return the best way to ask a model for calls.
 
     ::
 
         advise_calling("qwen3:8b").way  # "native"
         advise_calling("SmolLM2-135M-Instruct").way  # "guided": it is too small to call by itself
 
-    What stands in a model's file goes before what is known of its family: a template that takes tools is seen there.
+    The metadata of its file, such as the chat template, override the facts about its family.
 
     Args:
-        model: Its name, as its server or its makers write it.
-        metadata: That of its GGUF file, by the keys of the format: ``general.name``, ``tokenizer.chat_template``.
+        model: The name of the model, as its server or its makers write it.
+        metadata: The metadata of its GGUF file, by keys such as ``general.name`` and ``tokenizer.chat_template``.
     """
-    told: Mapping[str, Any] = {} if metadata is None else metadata
-    names = [model, *[str(told[key]) for key in _NAMES_IN_FILE if key in told]]
+    facts: Mapping[str, Any] = {} if metadata is None else metadata
+    names = [model, *[str(facts[key]) for key in _NAMES_IN_FILE if key in facts]]
     family = next((found for found in map(find_family, names) if found is not None), None)
-    parameters = _count_parameters(names, told)
+    parameters = _count_parameters(names, facts)
     advice = CallingAdvice(way="native", reason="nothing is known of it: ask for a probe", parameters=parameters)
     if family is not None:
         advice = replace(
@@ -600,7 +591,7 @@ def advise_calling(model: str = "", metadata: Mapping[str, Any] | None = None) -
             template_has_tools=family.template_has_tools,
         )
     if metadata is not None:
-        advice = _read_template(advice, told)
+        advice = _read_template(advice, facts)
     if parameters is not None and parameters <= _SMALL:
         return replace(
             advice, way="guided", reason=f"with {_write_count(parameters)} parameters it rarely calls by itself"
@@ -609,7 +600,7 @@ def advise_calling(model: str = "", metadata: Mapping[str, Any] | None = None) -
 
 
 def _read_template(advice: CallingAdvice, metadata: Mapping[str, Any]) -> CallingAdvice:
-    """Return the advice as a model's own template has it."""
+    """Return the advice, adjusted to a model's own template."""
     template = metadata.get("tokenizer.chat_template")
     if not isinstance(template, str) or not template:
         return replace(advice, way="guided", reason="it has no chat template", template_has_tools=False)
@@ -625,7 +616,7 @@ def _read_template(advice: CallingAdvice, metadata: Mapping[str, Any]) -> Callin
 
 
 def _count_parameters(names: list[str], metadata: Mapping[str, Any]) -> int | None:
-    """Return how many parameters a model has, as its file or one of its names says."""
+    """Return the number of parameters of a model, from its file or one of its names."""
     count = metadata.get("general.parameter_count")
     if isinstance(count, int) and count > 0:
         return count
@@ -647,20 +638,9 @@ def _write_count(parameters: int) -> str:
     return f"{parameters / 1_000_000:.0f} million"
 
 
-_CITY: dict[str, Any] = {
-    "type": "object",
-    "properties": {"city": {"type": "string", "description": "The name of the city"}},
-    "required": ["city"],
-    "additionalProperties": False,
-}
-_TOOL = ToolDefinition(name="get_weather", description="Tell the weather of a city.", parameters=_CITY)
-_QUESTION = "What is the weather in Oslo?"
-_MOST_TOKENS = 300
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallingProbe:
-    """The outcome of each way of asking: None where it worked, else what went wrong.
+    """The outcome of each way of asking: None for success, else the problem.
 
     Args:
         native: With a tool in the request.
@@ -674,7 +654,7 @@ class CallingProbe:
 
     @property
     def way(self) -> CallingWay | None:
-        """The first way that worked, of native, text and guided; None where none did."""
+        """The first successful way of native, text and guided, or None."""
         ways: tuple[tuple[CallingWay, str | None], ...] = (
             ("native", self.native),
             ("text", self.text),
@@ -684,7 +664,7 @@ class CallingProbe:
 
 
 async def probe_calling(provider: Provider, *, format: TextFormat = "auto", model: str = "") -> CallingProbe:  # noqa: A002
-    """Ask a model for the same call in three ways, one request each, and return which of them it can.
+    """Ask a model for the same call in three ways, by one request each, and return the outcomes.
 
     ::
 
@@ -692,12 +672,12 @@ async def probe_calling(provider: Provider, *, format: TextFormat = "auto", mode
         if probe.way == "text":
             provider = TextToolProvider(provider)
 
-    One request says little of how often a model gets it right: a small one may pass and still lose its way in a task.
+    A single request is no measure of reliability: a small model may pass, and still fail in a task.
 
     Args:
         provider: Talks to the model.
-        format: How the model writes calls in text.
-        model: Its name, for ``auto``.
+        format: The format of calls in text.
+        model: The name of the model, for ``auto``.
     """
     in_text = TextToolProvider(provider, format=format, model=model, max_parsing_attempts=1)
     return CallingProbe(
@@ -736,7 +716,7 @@ def _make_request(question: str, **settings: Any) -> ChatRequest:
 
 
 async def _ask_model(provider: Provider, request: ChatRequest) -> ChatResponse | str:
-    """Return the answer, or what went wrong; that a key is missing or refused is raised, since no way would work."""
+    """Return the answer, or the problem; a missing or refused key is raised, since no way would work."""
     try:
         return await provider.generate(request)
     except ProviderError as error:

@@ -1,7 +1,7 @@
-"""A reply of a model as text and calls, whole or while it comes; place and provenance decide what is a call.
+"""Reads a reply of a model as text and calls, whole or streamed; place and provenance decide what is a call.
 
-Nothing here knows a language: lines, fences, quotation marks, tags and punctuation tell where a call may begin, and a
-call that stands in a result, a user's words or the system prompt is a quotation.
+No rule depends on a language: lines, fences, quotation marks, tags and punctuation decide where a call may begin, and a
+call that occurs in a result, a user's words or the system prompt is a quotation.
 """
 
 from __future__ import annotations
@@ -25,13 +25,66 @@ from toolkit.parsing.forms import (
     find_format,
 )
 
+_AUTO = find_format("auto")
+_TURNS_OF_OTHERS = (
+    *RESULT_MARKS,
+    "User:",
+    "Human:",
+    "<|channel|>final<|message|>",
+    "<|start|>assistant<|channel|>final",
+)
+_FENCE_MARKS = {"`": re.compile("`"), "~": re.compile("~")}
+_LANGUAGE = re.compile(r"[\w.+-]")
+_FENCE_LANGUAGES = {"", "json", "json5", "jsonc", "xml", "tool_call", "tool_calls", "tool_code", "tool", "function"}
+_COST_OF_BROKEN = 20  # the text after an unreadable call without a mark is read again
+_MOST_MISSES = 10_000  # more than any real reply has: the rest is text
+_MOST_LOOKED_AT = 1_000_000  # characters; nested values are read again
+_MOST_DISPLACED = 8
+_NEVER = re.compile(r"(?!)")
+_THINKS = re.compile(r"think|thought|reason|reflect|scratch_?pad|monolog|deliberat|\bcot\b", re.IGNORECASE)
+_THINKING_OPENING = r"[<\[\u25c1][/|]?+(?:\Z|[A-Za-z](?:\Z|[\w:.-]))|\u25c1"
+_IN_THINKING_TAG = re.compile(r"[\w:.|/-]")
+_IN_ATTRIBUTES = re.compile(r"[^<>\n]")
+_TAG_ENDS = {"<": ">", "[": "]", "\u25c1": "\u25b7"}
+_HARMONY_THOUGHTS = tuple(
+    f"{start}<|channel|>{channel}<|message|>"
+    for start in ("", "<|start|>assistant")
+    for channel in ("analysis", "commentary")
+)
+_UNDERLINE = re.compile(r"\s*(?:-{2,}|={2,})\s*")  # of a heading
+_FENCE = re.compile(r"\s*(?:(?:[-*+]|\d{1,3}[.)])\s+)?(?P<mark>`{3,}|~{3,})(?P<rest>[^`]*)")
+_TAGS_ONLY = re.compile(r"</?[A-Za-z][^<>]*>")
+_MARKS = re.compile(
+    r"(?P<code>`+)|(?P<quote>[\"\u201c\u201d\u201e\u00ab\u00bb\u300c\u300d\u300e\u300f\u2039\u203a]|'{3}|<!--|-->)"
+    r"|<(?P<close>/)?(?P<name>[A-Za-z][\w:.-]{0,40})(?:\s[^<>]{0,200})?(?P<empty>/)?>"
+)
+_CLOSING_QUOTES = {
+    "\u201c": "\u201d", "\u201e": "\u201c\u201d", "\u00ab": "\u00bb", "\u300c": "\u300d", "\u300e": "\u300f",
+    "\u2039": "\u203a", "'''": "'''", "<!--": "-->",
+}  # fmt: skip
+_DECORATION = " \t\r*_"
+_ENDING = ".!\u2026\u3002\uff01\u06d4\u0964"
+_CLOSING = ")]\"'\u201d\u2019\u00bb\u300d\u300f`*_"
+# The ends of lines that introduce what follows, or ask about it.
+_UNFINISHED = ":\uff1a,;\uff0c\uff1b\u3001\u2014\u2013-=?\uff1f\u061f"
+_ASIDE = re.compile(r"\s*[>|\u2502]|.*\|\s*\Z")
+_ITEM = re.compile(r"\s*(?:[-*+\u2022]|\d{1,3}[.)])\s")
+_LONGEST_LINE = 4_096
+_MOST_OPEN = 100
+_ESCAPED = re.compile(r"\\u([0-9a-fA-F]{4})")
+_SKIPPED = re.compile(r"[\s\\`]+")
+_LINE_BREAK_IN_JSON = re.compile(r"\\+[nrt]")
+_AROUND = re.compile(r"\A\s*(?:`{3,}|~{3,})\w*|(?:`{3,}|~{3,})\s*\Z")  # a fence
+_LONG_ENOUGH = 24
+_NEAR = 80
+
 
 @dataclass(frozen=True, slots=True)
 class UnreadCall:
-    """A call that was meant and could not be read.
+    """A call that could not be read.
 
     Args:
-        text: All that belongs to it, as it was written.
+        text: The whole call, as it was written.
         reason: The problem, for the model.
     """
 
@@ -40,21 +93,21 @@ class UnreadCall:
 
 
 ReplyPart: TypeAlias = str | ToolCall | UnreadCall
-"""Some text, a call, or one that could not be read."""
+"""A text, a call, or a call that could not be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The parts of a reply, in its order; no two texts stand side by side.
+    """The parts of a reply, in order; adjacent texts are joined.
 
-    White space before calls is left out, and so is what a model wrote behind the end of its turn or as the result of
-    its call. All other text stays as it was written.
+    White space before calls is left out, and so is everything after the end of the turn, or after the beginning of a
+    result. All other text is unchanged.
 
     Args:
         parts: The texts, calls, and calls that could not be read.
-        displaced: The whole calls in the text: they stand where no call may stand, and don't run. Ask the model whether
-            it meant them.
-        broken: The calls in the text that could not be read, behind which the reply goes on.
+        displaced: The whole calls in the text, at places where no call may be. They don't run: ask the model whether it
+            meant them.
+        broken: The unreadable calls in the text, which more text follows.
     """
 
     parts: tuple[ReplyPart, ...]
@@ -63,7 +116,7 @@ class Reply:
 
     @property
     def text(self) -> str:
-        """The text, without the calls and what was meant as one."""
+        """The text, without calls, readable or not."""
         return "".join([part for part in self.parts if isinstance(part, str)])
 
     @property
@@ -73,7 +126,7 @@ class Reply:
 
     @property
     def unread(self) -> tuple[UnreadCall, ...]:
-        """The calls that were meant and could not be read."""
+        """The calls that could not be read."""
         return (*self.broken, *[part for part in self.parts if isinstance(part, UnreadCall)])
 
 
@@ -90,17 +143,16 @@ def read_reply(
 
         reply = read_reply('<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>', registry.definitions())
 
-    A call is one by its place: it begins a line, or follows thoughts or another call, outside of fences, quotations,
-    tags and tables, and below no line that goes on with it, such as one that ends with a colon; nothing but other calls
-    and the end of the turn follows it; and it does not stand in a text that the model was given. A whole call anywhere
-    else is text, and one of the `displaced`. Without a mark of its own a call must name a known tool. Arguments are
-    taken as `toolkit.tool_names` takes them: only what was surely written; what is cut off is never a call.
-    It takes time linear in the length of the text.
+    The place decides what is a call: it begins a line, or follows thoughts or another call, outside of fences,
+    quotations, tags and tables, and below no line that introduces it, such as one that ends with a colon; only other
+    calls and the end of the turn follow it; and it does not occur in a text that the model was given. A whole call
+    anywhere else is text, and one of the `displaced`. A call without a mark must name a known tool. Arguments are
+    repaired if they have one reading; a truncated call is never a call. It takes linear time.
 
     Args:
         text: The whole reply.
         tools: The tools that the model may call.
-        format: The only format that is looked for; ``auto`` keeps to that of the first call.
+        format: The format of calls; ``auto`` for that of the first call.
         given: The texts that the model was given, such as results.
     """
     reader = ReplyReader(tools, format=format, given=GivenTexts(given))
@@ -108,13 +160,13 @@ def read_reply(
 
 
 @dataclass(slots=True)
-class _Held:
-    """Something read behind which the reply may go on: then it was text.
+class _PendingItem:
+    """Something that becomes text if the reply continues after it.
 
     Args:
-        written: The text of it.
-        parts: Its calls, or the one that can't be read; empty for what is no text behind a call.
-        marks: The marks of their form: one of them too many is no text.
+        written: Its text.
+        parts: Its calls, readable or not; empty for white space and marks after a call.
+        marks: The marks of their form; an extra one is not text.
     """
 
     written: str
@@ -123,16 +175,16 @@ class _Held:
 
 
 class ReplyReader:
-    """Reads a reply while it comes.
+    """Reads a streamed reply.
 
-    What may still become a call is withheld, and white space, which may stand before one; all other text is returned at
-    once. Calls are returned when the reply is over, since nothing may follow them. The parts are the same however the
-    reply is cut into pieces, but for text, which comes in more of them.
+    Text that may become a call is withheld, and so is white space, which may precede one; all other text is returned at
+    once. Calls are returned at the end of the reply, since nothing may follow them. The parts do not depend on the
+    pieces in which the reply arrives, except that text may be in more parts.
 
     Args:
         tools: The tools that the model may call.
-        format: The only format that is looked for; ``auto`` keeps to that of the first call.
-        given: The texts that the model was given: what stands there is no call.
+        format: The format of calls; ``auto`` for that of the first call.
+        given: The texts that the model was given, which contain no call of its own.
 
     Raises:
         ConfigurationError: There is no such format.
@@ -154,8 +206,8 @@ class ReplyReader:
         self._own_tags = _list_tags(self._row.forms)
         self._place = CallPlace(self._own_tags)
         self._parts: list[ReplyPart] = []
-        self._space = ""  # white space whose text may still come
-        self._said: list[str] = []  # the text that is neither thought nor behind the end of a turn
+        self._space = ""  # white space that text may follow
+        self._own_text: list[str] = []  # the text without thoughts, up to the end of the turn
         self._broken: list[UnreadCall] = []
         self._had_thoughts = False
         self._left = MOST_CALLS
@@ -163,17 +215,17 @@ class ReplyReader:
         self._running = self._read_all()
 
     def feed(self, text: str) -> list[ReplyPart]:
-        """Take some more of the reply, and return what is known now."""
+        """Add a piece of the reply, and return the parts that are complete."""
         self._source.feed(text)
         return self._read_further()
 
     def finish(self) -> list[ReplyPart]:
-        """Return the rest: the reply is over."""
+        """Return the remaining parts, at the end of the reply."""
         self._source.is_ended = True
         return self._read_further()
 
     def collect(self, parts: Iterable[ReplyPart]) -> Reply:
-        """Return the whole reply from the parts that `feed` and `finish` returned."""
+        """Return the whole reply, given all parts from `feed` and `finish`."""
         joined: list[ReplyPart] = []
         for part in parts:
             if isinstance(part, str) and joined and isinstance(joined[-1], str):
@@ -200,17 +252,17 @@ class ReplyReader:
             kind = yield from self._read_here()
             if kind == "end":
                 yield from source.rest()
-                self._add_text(source.take(), is_said=False)
+                self._add_text(source.take(), is_own=False)
                 break
             if kind == "nothing":
                 self._misses += 1
-                # The next opening is behind the first character at the earliest.
+                # Search again after the first character.
                 source.skip(len((yield from source.peek(1))))
         if self._space:
             self._parts.append(self._space)
 
     def _read_here(self) -> Waiting[Literal["something", "nothing", "end"]]:
-        """Read thoughts, calls or the end of the turn, where one of them begins here."""
+        """Read thoughts, calls or the end of the turn at this place."""
         if (yield from self._pass_thoughts()):
             return "something"
         if (yield from self._is_end()):
@@ -224,7 +276,7 @@ class ReplyReader:
         return "something"
 
     def _is_end(self) -> Waiting[bool]:
-        """Return whether the model's own turn ends here: what it writes from here on it makes up."""
+        """Return whether the model's turn ends here; what follows is made up."""
         source = self._source
         begins_line = self._place.is_line_start and self._place.is_open
         character = yield from source.peek(1)
@@ -234,15 +286,15 @@ class ReplyReader:
         return False
 
     def _pass_thoughts(self) -> Waiting[bool]:
-        """Go past thoughts, where they begin or end here: what comes behind them is the reply."""
+        """Go past thoughts that begin or end here; the reply follows them."""
         source, place = self._source, self._place
         may_begin = place.is_line_start and place.is_open
         if not may_begin and self._had_thoughts:
             return False
         closing = yield from _find_thinking_end(source)
-        if closing == "/" and not self._had_thoughts and place.lets_thoughts_end:
-            # The template of the prompt has opened the thoughts: all before their end was one.
-            self._said.clear()
+        if closing == "/" and not self._had_thoughts and place.allows_end_of_thoughts:
+            # The template of the prompt has opened the thoughts.
+            self._own_text.clear()
             self._broken.clear()
             self._place = CallPlace(self._own_tags)
         elif closing and closing != "/" and may_begin:
@@ -257,11 +309,11 @@ class ReplyReader:
         self._add_thoughts(source.take())
         return True
 
-    def _read_group(self, forms: Sequence[Form], spot: Spot, *, follows: bool = False) -> Waiting[_Held | None]:
-        """Read the calls of one form, in a fence or without; None where no call may stand or none does."""
+    def _read_group(self, forms: Sequence[Form], spot: Spot, *, follows: bool = False) -> Waiting[_PendingItem | None]:
+        """Read the calls of one form, in a fence or not; None if there are none, or none are allowed here."""
         source = self._source
         try:
-            if not follows and not self._place.lets_call(is_marked=True, is_inline=True):
+            if not follows and not self._place.allows_call(is_marked=True, is_inline=True):
                 return None
             character = yield from source.peek(1)
             if character in _FENCE_MARKS:
@@ -273,21 +325,21 @@ class ReplyReader:
             if self._left <= 0:
                 yield from source.rest()
             written = source.take()
-            return _Held(written, [] if self._given.hold(written, ()) else [UnreadCall(written, str(error))])
+            return _PendingItem(written, [] if self._given.contains(written, ()) else [UnreadCall(written, str(error))])
         if found is None:
             return None
         form, calls = found
         written = source.take()
-        if self._given.hold(written, calls, form.marks):
-            return _Held(written, [])
+        if self._given.contains(written, calls, form.marks):
+            return _PendingItem(written, [])
         if self._row is _AUTO:
             self._forms = (form,)
         self._left -= len(calls)
         if self._left < 0:
             yield from source.rest()
             reason = f"A reply may have {MOST_CALLS} calls, and this has more."
-            return _Held(written, [UnreadCall(written + source.take(), reason)])
-        return _Held(written, list(calls), form.marks)
+            return _PendingItem(written, [UnreadCall(written + source.take(), reason)])
+        return _PendingItem(written, list(calls), form.marks)
 
     def _read_form(
         self, forms: Sequence[Form], spot: Spot, *, follows: bool
@@ -300,7 +352,7 @@ class ReplyReader:
                 continue
             if form.begins_line and not follows and not self._place.is_unindented:
                 continue
-            if follows or self._place.lets_call(is_marked=form.is_marked, is_inline=form.is_inline):
+            if follows or self._place.allows_call(is_marked=form.is_marked, is_inline=form.is_inline):
                 calls = yield from form.read(source, self._tools, spot)
                 if calls:
                     return form, calls
@@ -308,12 +360,12 @@ class ReplyReader:
         return None
 
     def _read_fence(self, forms: Sequence[Form], *, follows: bool) -> Waiting[tuple[Form, list[ToolCall]] | None]:
-        """Read a fence with nothing but calls in it."""
+        """Read a fence that contains only calls."""
         source = self._source
         fence = yield from source.word(_FENCE_MARKS[(yield from source.peek(1))], 20)
         language = (yield from source.word(_LANGUAGE, 20)).casefold()
         may_hold = len(fence) >= 3 and language in _FENCE_LANGUAGES and self._row.takes_fences
-        if not may_hold or not (follows or self._place.lets_call(is_marked=False)):
+        if not may_hold or not (follows or self._place.allows_call(is_marked=False)):
             return None
         try:
             return (yield from self._read_fenced(forms, Spot(fence=fence, language=language)))
@@ -338,31 +390,31 @@ class ReplyReader:
             calls += found[1]
             check_count(calls)
 
-    def _read_tail(self, first: _Held) -> Waiting[None]:
-        """Read what follows a call: where that is neither a call nor the end, all of it is text."""
+    def _read_tail(self, first: _PendingItem) -> Waiting[None]:
+        """Read the text after a call: if it is neither a call nor the end, all of it is text."""
         source = self._source
-        held = [first]
+        pending = [first]
         while first.parts:
             yield from source.spaces()
-            held.append(_Held(source.take(), []))
+            pending.append(_PendingItem(source.take(), []))
             if (yield from source.peek(1)) == "":
-                self._give_held(held)
+                self._emit_calls(pending)
                 return
             if (yield from self._ends_turn()):
                 yield from source.rest()
                 source.take()
-                self._give_held(held)
+                self._emit_calls(pending)
                 return
-            if (yield from self._pass_closing(held)):
+            if (yield from self._pass_closing(pending)):
                 continue
             found = yield from self._read_group(self._forms, Spot(), follows=True)
             if found is None or not found.parts:
                 source.back()
                 if found is not None:
-                    held.append(found)
+                    pending.append(found)
                 break
-            held.append(found)
-        self._give_text_of(held)
+            pending.append(found)
+        self._emit_as_text(pending)
 
     def _ends_turn(self) -> Waiting[bool]:
         for mark in (*TURN_ENDS, "<|end|>", *self._row.result_marks):
@@ -370,18 +422,18 @@ class ReplyReader:
                 return True
         return False
 
-    def _pass_closing(self, held: list[_Held]) -> Waiting[bool]:
-        """Go past a closing tag too many: it is no text."""
-        for mark in held[0].marks:
+    def _pass_closing(self, pending: list[_PendingItem]) -> Waiting[bool]:
+        """Go past an extra closing tag, which is not text."""
+        for mark in pending[0].marks:
             if mark.startswith("</") and (yield from self._source.accepts(mark)):
-                held.append(_Held(self._source.take(), []))
+                pending.append(_PendingItem(self._source.take(), []))
                 return True
         return False
 
-    def _give_held(self, held: list[_Held]) -> None:
-        """Return the calls: nothing follows them."""
+    def _emit_calls(self, pending: list[_PendingItem]) -> None:
+        """Add the calls to the parts, at the end of the reply."""
         number = 0
-        for item in held:
+        for item in pending:
             for part in item.parts:
                 if isinstance(part, ToolCall):
                     number += 1
@@ -389,22 +441,22 @@ class ReplyReader:
                 self._parts.append(part)
         self._space = ""
 
-    def _give_text_of(self, held: list[_Held]) -> None:
-        """Return the calls as text: something follows them."""
-        for item in held:
+    def _emit_as_text(self, pending: list[_PendingItem]) -> None:
+        """Add the calls as text, since the reply continues."""
+        for item in pending:
             self._add_text(item.written, is_call=bool(item.written.strip()))
             self._broken += [part for part in item.parts if isinstance(part, UnreadCall)]
 
-    def _add_text(self, text: str, *, is_said: bool = True, is_call: bool = False) -> None:
-        """Return text, as far as it is not white space before a call."""
+    def _add_text(self, text: str, *, is_own: bool = True, is_call: bool = False) -> None:
+        """Add text; white space is withheld."""
         if not text:
             return
         if is_call:
             self._place.add_call(text)
         else:
             self._place.add_text(text)
-        if is_said:
-            self._said.append(text)
+        if is_own:
+            self._own_text.append(text)
         self._emit_text(text)
 
     def _add_thoughts(self, text: str) -> None:
@@ -420,8 +472,8 @@ class ReplyReader:
             self._space += text
 
     def _find_displaced(self) -> tuple[ToolCall, ...]:
-        """Return the whole calls in the text, wherever they stand; what the model was given is none of them."""
-        text = "".join(self._said)
+        """Return the whole calls in the text at any place, except those that the model was given."""
+        text = "".join(self._own_text)
         found: dict[tuple[str, str], ToolCall] = {}
         source = Source()
         source.feed(text)
@@ -439,13 +491,13 @@ class ReplyReader:
             if form is None:
                 source.back()
                 source.skip(1)
-            elif calls and not self._given.hold(written, calls, form.marks):
+            elif calls and not self._given.contains(written, calls, form.marks):
                 for call in calls:
                     found.setdefault((call.name, call.arguments), call)
         return tuple(found.values())
 
     def _try_forms(self, source: Source) -> Waiting[tuple[list[ToolCall], Form | None]]:
-        """Return the calls that begin here in any form; where a value or a broken call does, go past it."""
+        """Return the calls at this place in any form; go past a value or an unreadable call."""
         character = (yield from source.peek(1)).casefold()
         for form in self._row.forms:
             if character not in form.characters:
@@ -460,41 +512,13 @@ class ReplyReader:
             if character in "{[" and not form.is_marked:
                 source.back()
                 if (yield from source.value()):
-                    return [], form  # data: what stands in it is no call
+                    return [], form  # data, which contains no call
         return [], None
-
-
-_AUTO = find_format("auto")
-_TURNS_OF_OTHERS = (
-    *RESULT_MARKS,
-    "User:",
-    "Human:",
-    "<|channel|>final<|message|>",
-    "<|start|>assistant<|channel|>final",
-)
-_FENCE_MARKS = {"`": re.compile("`"), "~": re.compile("~")}
-_LANGUAGE = re.compile(r"[\w.+-]")
-_FENCE_LANGUAGES = {"", "json", "json5", "jsonc", "xml", "tool_call", "tool_calls", "tool_code", "tool", "function"}
-_COST_OF_BROKEN = 20  # behind a broken call without a mark all is read again
-_MOST_MISSES = 10_000  # what no reply of a model has: from there on its text is not looked into
-_MOST_LOOKED_AT = 1_000_000  # characters: those of values in values are looked at again
-_MOST_DISPLACED = 8
-_NEVER = re.compile(r"(?!)")
-_THINKS = re.compile(r"think|thought|reason|reflect|scratch_?pad|monolog|deliberat|\bcot\b", re.IGNORECASE)
-_THINKING_OPENING = r"[<\[\u25c1][/|]?+(?:\Z|[A-Za-z](?:\Z|[\w:.-]))|\u25c1"
-_IN_THINKING_TAG = re.compile(r"[\w:.|/-]")
-_IN_ATTRIBUTES = re.compile(r"[^<>\n]")
-_TAG_ENDS = {"<": ">", "[": "]", "\u25c1": "\u25b7"}
-_HARMONY_THOUGHTS = tuple(
-    f"{start}<|channel|>{channel}<|message|>"
-    for start in ("", "<|start|>assistant")
-    for channel in ("analysis", "commentary")
-)
 
 
 @cache
 def _compile_opening(forms: tuple[Form, ...], *, is_for_place: bool = True) -> re.Pattern[str]:
-    """Return a pattern of all that may begin a call, thoughts, a fence or the end of a turn."""
+    """Return a pattern of the beginnings of calls, thoughts, fences and ends of turns."""
     openings = [form.opening for form in forms]
     if is_for_place:
         openings += [
@@ -513,9 +537,9 @@ def _list_tags(forms: tuple[Form, ...]) -> frozenset[str]:
 
 
 def _find_thinking_end(source: Source) -> Waiting[str]:
-    """Go past a tag that begins thoughts, and return what ends them; past one that ends them, and return ``/``.
+    """Go past a tag that begins thoughts, and return its end; or past one that ends thoughts, and return ``/``.
 
-    It returns nothing, wherever the place is then, where there is another tag or none.
+    The result is empty for other text; the place is undefined then.
     """
     bracket = yield from source.peek(1)
     closing = _TAG_ENDS.get(bracket, "")
@@ -540,104 +564,82 @@ def _find_thinking_end(source: Source) -> Waiting[str]:
 
 
 def _end_waiting(waiting: Waiting[tuple[list[ToolCall], Form | None]]) -> tuple[list[ToolCall], Form | None]:
-    """Return the outcome of reading a text that is all there."""
+    """Return the outcome of reading a complete text."""
     try:
         next(waiting)
     except StopIteration as ended:
         outcome: tuple[list[ToolCall], Form | None] = ended.value
         return outcome
-    raise AssertionError("a text that has ended is never waited for")
-
-
-_UNDERLINE = re.compile(r"\s*(?:-{2,}|={2,})\s*")  # of a heading
-_FENCE = re.compile(r"\s*(?:(?:[-*+]|\d{1,3}[.)])\s+)?(?P<mark>`{3,}|~{3,})(?P<rest>[^`]*)")
-_TAGS_ONLY = re.compile(r"</?[A-Za-z][^<>]*>")
-_MARKS = re.compile(
-    r"(?P<code>`+)|(?P<quote>[\"\u201c\u201d\u201e\u00ab\u00bb\u300c\u300d\u300e\u300f\u2039\u203a]|'{3}|<!--|-->)"
-    r"|<(?P<close>/)?(?P<name>[A-Za-z][\w:.-]{0,40})(?:\s[^<>]{0,200})?(?P<empty>/)?>"
-)
-_CLOSING_QUOTES = {
-    "\u201c": "\u201d", "\u201e": "\u201c\u201d", "\u00ab": "\u00bb", "\u300c": "\u300d", "\u300e": "\u300f",
-    "\u2039": "\u203a", "'''": "'''", "<!--": "-->",
-}  # fmt: skip
-_DECORATION = " \t\r*_"
-_ENDING = ".!\u2026\u3002\uff01\u06d4\u0964"
-_CLOSING = ")]\"'\u201d\u2019\u00bb\u300d\u300f`*_"
-# A line that ends so goes on with what follows, or asks about it.
-_UNFINISHED = ":\uff1a,;\uff0c\uff1b\u3001\u2014\u2013-=?\uff1f\u061f"
-_ASIDE = re.compile(r"\s*[>|\u2502]|.*\|\s*\Z")
-_ITEM = re.compile(r"\s*(?:[-*+\u2022]|\d{1,3}[.)])\s")
-_LONGEST_LINE = 4_096
-_MOST_OPEN = 100
+    raise AssertionError("a complete text needs no waiting")
 
 
 class CallPlace:
-    """Follows a reply and says where a call may begin.
+    """Tracks the place in a reply, and decides where a call may begin.
 
-    That is at the start of a line, but not in a fence, a quotation or a tag, nor below a line that goes on with it: a
-    heading, a block quote, a table, or one that ends with a colon, a comma, a dash or a question mark. Thoughts are no
-    part of a line.
+    It may begin a line, outside of fences, quotations and tags, but not below a line that introduces it: a heading, a
+    block quote, a table, or a line that ends with a colon, a comma, a dash or a question mark. Thoughts are no part of
+    a line.
 
     Args:
-        own_tags: The names of the tags of calls. As text they enclose what follows wherever they stand, other tags only
-            at the beginning of a line.
+        own_tags: The names of the tags of calls. As text they enclose what follows at any place, other tags only at the
+            beginning of a line.
 
     Attributes:
-        begins_reply: True while nothing but white space and thoughts has come.
+        begins_reply: True if there was only white space and thoughts so far.
     """
 
     def __init__(self, own_tags: frozenset[str] = frozenset()) -> None:
         self.begins_reply: bool = True
         self._own_tags = own_tags
         self._line = ""
-        self._is_long = False  # whether the beginning of the line was dropped
+        self._is_long = False  # True if the beginning of the line was dropped
         self._fence = ""
         self._quotes: list[str] = []  # the characters that close each quotation
         self._tags: list[str] = []
         self._is_in_quotes = False
-        self._is_introduced = False  # whether the last line with words goes on with what follows
-        self._is_unfinished = False  # whether it has no end of a sentence
-        self._is_aside = False  # whether the line directly above is one of a block quote or a table
-        self._is_below_line = False  # whether the line directly above is not blank
+        self._is_introduced = False  # True if the last line with words introduces what follows
+        self._is_unfinished = False  # True if that line has no end of a sentence
+        self._is_quoted_line = False  # True if the line above is a block quote or a table
+        self._is_below_line = False  # True if the line above is not blank
 
     @property
     def is_line_start(self) -> bool:
-        """True where nothing stands before it on its line; what is indented belongs to the text above."""
+        """True at the beginning of a line; indented text belongs to the text above."""
         return not self._is_long and not (self._line.strip() if self.begins_reply else self._line)
 
     @property
     def is_unindented(self) -> bool:
-        """True where nothing stands before it on its line, no white space either."""
+        """True at the beginning of a line, without indentation."""
         return not self._is_long and not self._line
 
     @property
     def is_open(self) -> bool:
-        """True where nothing encloses it: no fence, quotation or tag, up to the beginning of its line."""
+        """True outside of fences, quotations and tags, as of the beginning of the line."""
         return not (self._fence or self._quotes or self._tags or self._is_in_quotes)
 
-    def lets_call(self, *, is_marked: bool, is_inline: bool = False) -> bool:
+    def allows_call(self, *, is_marked: bool, is_inline: bool = False) -> bool:
         """Return whether a call may begin here.
 
         Args:
-            is_marked: False for what is a call by its content alone: then the words before it must be a whole sentence.
-            is_inline: True for a mark that its model may write directly behind the end of a sentence.
+            is_marked: False for a call that is one by its content alone, which must follow a whole sentence.
+            is_inline: True for a mark that models write directly after the end of a sentence.
         """
         if not self.is_open:
             return False
         if self.is_line_start:
-            return not (self._is_introduced or self._is_aside or (self._is_unfinished and not is_marked))
+            return not (self._is_introduced or self._is_quoted_line or (self._is_unfinished and not is_marked))
         return is_inline and self._ends_sentence()
 
     @property
-    def lets_thoughts_end(self) -> bool:
-        """True where the end of thoughts that nothing began may stand: then all before it was thought."""
+    def allows_end_of_thoughts(self) -> bool:
+        """True if thoughts may end here that no tag began; all text before is thought then."""
         if not self.is_open or self._is_quoting_line():
             return False
         words = self._line.strip(_DECORATION)
-        return words[-1] not in _UNFINISHED if words else not (self._is_introduced or self._is_aside)
+        return words[-1] not in _UNFINISHED if words else not (self._is_introduced or self._is_quoted_line)
 
     def add_text(self, text: str) -> None:
-        """Take text of the reply."""
+        """Add text of the reply."""
         first, *lines = text.split("\n")
         self._extend_line(first)
         for line in lines:
@@ -645,13 +647,13 @@ class CallPlace:
             self._extend_line(line)
 
     def add_call(self, text: str) -> None:
-        """Take a piece that reads as a call, but is text: the marks in it mean nothing."""
+        """Add a call that is text; its punctuation is ignored."""
         self._line, self._is_long = "", True
         if text.strip():
             self.begins_reply = self._is_introduced = False
 
     def add_thoughts(self, text: str) -> None:
-        """Take thoughts: they are no part of a line, but may end one."""
+        """Add thoughts, which are no part of a line but may end one."""
         if "\n" in text:
             self._line, self._is_long = "", False
 
@@ -676,10 +678,10 @@ class CallPlace:
             self._fence = fence["mark"]
             return
         if is_whole and not line.strip():
-            self._is_in_quotes = self._is_aside = self._is_below_line = False
+            self._is_in_quotes = self._is_quoted_line = self._is_below_line = False
             return
         self._take_marks(line)
-        self._is_aside = is_whole and _ASIDE.match(line) is not None
+        self._is_quoted_line = is_whole and _ASIDE.match(line) is not None
         if self._is_below_line and _UNDERLINE.fullmatch(line):
             self._is_introduced = True
         self._is_below_line = True
@@ -689,7 +691,7 @@ class CallPlace:
             self._is_unfinished = words.rstrip(_CLOSING)[-1:] not in tuple(_ENDING)
 
     def _take_marks(self, line: str) -> None:
-        """Open and close the quotations and tags of a line, or of a long piece of one."""
+        """Open and close the quotations and tags of a line, or of a piece of a long one."""
         if self._fence:
             return
         begins = not self._is_long
@@ -702,21 +704,23 @@ class CallPlace:
                 code = "" if code == mark["code"] else code or mark["code"]
             elif code:
                 continue
-            elif mark["quote"] == '"':
-                self._is_in_quotes = not self._is_in_quotes
             elif mark["quote"]:
                 self._take_quote(mark["quote"])
-            elif mark["close"]:
-                name = mark["name"].casefold()
-                if name in self._tags:
-                    del self._tags[self._tags.index(name) :]
-            elif not mark["empty"] and len(self._tags) < _MOST_OPEN:
-                name = mark["name"].casefold()
-                if begins or name in self._own_tags:
-                    self._tags.append(name)
+            else:
+                self._take_tag(mark, begins=begins)
+
+    def _take_tag(self, mark: re.Match[str], *, begins: bool) -> None:
+        name = mark["name"].casefold()
+        if mark["close"]:
+            if name in self._tags:
+                del self._tags[self._tags.index(name) :]
+        elif not mark["empty"] and len(self._tags) < _MOST_OPEN and (begins or name in self._own_tags):
+            self._tags.append(name)
 
     def _take_quote(self, quote: str) -> None:
-        if self._quotes and quote in self._quotes[-1]:
+        if quote == '"':
+            self._is_in_quotes = not self._is_in_quotes
+        elif self._quotes and quote in self._quotes[-1]:
             self._quotes.pop()
         elif quote in _CLOSING_QUOTES and len(self._quotes) < _MOST_OPEN:
             self._quotes.append(_CLOSING_QUOTES[quote])
@@ -725,29 +729,21 @@ class CallPlace:
         return self._line[-1:] in tuple(_ENDING) and not self._is_quoting_line()
 
     def _is_quoting_line(self) -> bool:
-        """Return whether the line so far is a quotation, an item or code, or leaves one of them open."""
+        """Return whether the line so far is a quotation, an item or code, or has an open one."""
         line = self._line
         if self._is_long or _ASIDE.match(line) or _ITEM.match(line) or line.count("`") % 2 or line.count('"') % 2:
             return True
         return any(line.count(opening) > sum(map(line.count, closing)) for opening, closing in _CLOSING_QUOTES.items())
 
 
-_ESCAPED = re.compile(r"\\u([0-9a-fA-F]{4})")
-_SKIPPED = re.compile(r"[\s\\`]+")
-_LINE_BREAK_IN_JSON = re.compile(r"\\+[nrt]")
-_AROUND = re.compile(r"\A\s*(?:`{3,}|~{3,})\w*|(?:`{3,}|~{3,})\s*\Z")  # a fence
-_LONG_ENOUGH = 24
-_NEAR = 80
-
-
 class GivenTexts:
-    """The texts that a model was given: a call that stands in one of them is no call of the model's own.
+    """The texts that a model was given: a call in one of them is not its own.
 
-    Spaces and escapes don't count. A call of a few characters must be a whole line there.
+    Spaces and escapes are ignored. A short call must be a whole line there.
 
     Args:
-        texts: The texts that users, tools and the application wrote.
-        results: Those of them that tools wrote. A name of a tool beside its arguments is a call there, in any format.
+        texts: The texts of users, tools and the application.
+        results: Those of tools. There, the name of a tool near its arguments is a call in any format.
     """
 
     def __init__(self, texts: Iterable[str] = (), results: Iterable[str] = ()) -> None:
@@ -755,13 +751,13 @@ class GivenTexts:
         self._results = tuple(results)
         self._folded: tuple[str, str] | None = None
 
-    def hold(self, written: str, calls: Sequence[ToolCall], marks: Sequence[str] = ()) -> bool:
-        """Return whether a call stands there.
+    def contains(self, written: str, calls: Sequence[ToolCall], marks: Sequence[str] = ()) -> bool:
+        """Return whether the texts contain a call.
 
         Args:
-            written: All that belongs to it.
-            calls: The calls that it was read as.
-            marks: The marks that may stand round it.
+            written: The whole call, as it was written.
+            calls: The calls that were read from it.
+            marks: The marks around it.
         """
         if not self._texts:
             return False
@@ -776,7 +772,7 @@ class GivenTexts:
                     return True
             elif words and any(_fold_text(line) == words for text in self._texts for line in text.splitlines()):
                 return True
-        return any(_stands_near(call, results) for call in calls)
+        return any(_is_named_near(call, results) for call in calls)
 
     def _fold_texts(self) -> tuple[str, str]:
         if self._folded is None:
@@ -785,17 +781,17 @@ class GivenTexts:
 
 
 def _fold_text(text: str) -> str:
-    """Return a text without its spaces, backslashes and marks of code."""
+    """Return a text without spaces, backslashes and backticks."""
     text = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
     return _SKIPPED.sub("", html.unescape(text) if "&" in text else text)
 
 
 def _fold_all(texts: Sequence[str]) -> str:
-    # As they are, and as JSON that has line breaks in its strings.
+    # Unchanged, and as JSON with escaped line breaks in its strings.
     return "\0".join([_fold_text(each) for text in texts for each in (text, _LINE_BREAK_IN_JSON.sub("", text))])
 
 
-def _stands_near(call: ToolCall, results: str) -> bool:
+def _is_named_near(call: ToolCall, results: str) -> bool:
     arguments = _fold_text(call.arguments)
     if arguments == "{}":
         return False

@@ -1,7 +1,7 @@
-"""Families of models, and how tools, calls and results are put into words for each: one way for each format.
+"""Families of models, and the texts of tools, calls and results in each format.
 
-A family's row says how it writes calls, whether its template knows tools, how it is best asked for calls, and where
-these facts stand. What is not known is None, and nothing is guessed.
+The row of a family has the format of its calls, whether its template accepts tools, the best way to ask it for calls,
+and the sources of these facts. Unknown facts are None; nothing is guessed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal, Self, TypeAlias
 
 from toolkit.calls.argument_repair import repair_arguments
@@ -22,19 +22,19 @@ from toolkit.schema.nodes import Nodes, is_object
 from toolkit.schema.problems import ExampleTooLargeError, make_example
 
 CallingWay: TypeAlias = Literal["native", "text", "guided"]
-"""How a model is asked for calls: by its server's own tools, in text by a prompt, or by replies held to schemas."""
+"""How a model is asked for calls: by the tools of its server, by a prompt, or by replies held to schemas."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingAdvice:
-    """The sampling that a model's makers recommend; None where they name nothing.
+    """The sampling that the makers of a model recommend; None for what they don't name.
 
     Args:
         temperature: From 0.
         top_p: From 0 to 1.
-        top_k: How many tokens are looked at.
+        top_k: The number of candidate tokens.
         min_p: From 0 to 1.
-        forbids_greedy: True where they warn of temperature 0.
+        forbids_greedy: True if they warn of temperature 0.
     """
 
     temperature: float
@@ -44,7 +44,7 @@ class SamplingAdvice:
     forbids_greedy: bool = False
 
     def list_options(self) -> dict[str, float]:
-        """Return all of it but the temperature, by the names that servers have for it."""
+        """Return all settings but the temperature, by the names that servers have for them."""
         values: dict[str, float | None] = {"top_p": self.top_p, "top_k": self.top_k, "min_p": self.min_p}
         return {name: value for name, value in values.items() if value is not None}
 
@@ -58,15 +58,15 @@ class ModelFamily:
     """The facts about the models of one kind.
 
     Args:
-        name: As its makers write it.
-        pattern: A regular expression that is found in the names of its models, in small letters and with ``-`` for
-            ``_`` and spaces.
-        format: How it writes calls; ``hermes`` where that is not known, which most can follow.
-        template_has_tools: True where the chat template that comes with it takes tools.
-        calling: The best way of those that its template and format allow. Small models are asked in another way,
-            whatever their family; see `advise_calling`.
+        name: The name, as its makers write it.
+        pattern: A regular expression for the names of its models, in small letters and with ``-`` for ``_`` and
+            spaces.
+        format: The format of its calls; ``hermes``, which most can follow, if it is unknown.
+        template_has_tools: True if its chat template accepts tools.
+        calling: The best way that its template and format allow. Small models of any family are asked in another way;
+            see `advise_calling`.
         sampling: The sampling that its makers recommend.
-        sources: Where the facts stand.
+        sources: The sources of the facts.
     """
 
     name: str
@@ -78,6 +78,17 @@ class ModelFamily:
     sources: tuple[str, ...]
 
 
+# The tokens of chat templates, and the tags of thoughts and calls, of all models.
+_TEMPLATE_TOKENS = (
+    r"<[|\uff5c][\w\u2581 /.:-]{1,60}[|\uff5c]>|</?s>|<(?:start|end)_of_turn>|<(?:bos|eos|pad|unk)>"
+    r"|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|CALL_ID|ARGS|THINK|IMG)\]|<</?SYS>>"
+    r"|</?(?:tool_call|tool_calls|tool_response|tool_result|tools|function_call|function_calls|functioncall|function_results"
+    r"|antml:[\w]+|minimax:tool_call|think|thinking|system|arg_key|arg_value)\b|</?(?:function|parameter|invoke)\b(?=[\s=>])"
+    r"|</?\uff5cDSML\uff5c|\u25c1/?\w+\u25b7|\bfunctools(?=\[)"
+)
+_LARGE_MODEL = re.compile(r"gpt-(?:[4-9]|\d\d)(?:o|\.\d+)?|o\d+(?:-preview|-mini|-pro)?")
+# The end of a model's name: the day of its release, or `latest`.
+_MODEL_VERSION = re.compile(r"-(?:\d{4}-\d{2}-\d{2}|\d{8}|\d{4}|latest)\Z")
 _LLAMA_CPP = "https://github.com/ggml-org/llama.cpp/blob/master/docs/function-calling.md"
 _VLLM = "https://github.com/vllm-project/vllm/blob/main/docs/features/tool_calling.md"
 _META = "https://github.com/meta-llama/llama-models/blob/main/models"
@@ -87,7 +98,7 @@ _R1_SAMPLING = SamplingAdvice(temperature=0.6, top_p=0.95, forbids_greedy=True)
 
 
 def _describe_plain(name: str, pattern: str, *, sources: tuple[str, ...] = (_LLAMA_CPP,), **facts: Any) -> ModelFamily:
-    """Return a family whose template takes no tools, so that it is told of them in its prompt."""
+    """Return a family whose template accepts no tools, so that its prompt describes them."""
     return ModelFamily(name=name, pattern=pattern, template_has_tools=False, calling="text", sources=sources, **facts)
 
 
@@ -239,52 +250,57 @@ FAMILIES: tuple[ModelFamily, ...] = (
 
 
 def find_family(model: str) -> ModelFamily | None:
-    """Return the family that a model's name tells, such as ``qwen3:8b`` or ``Qwen/Qwen3-8B-GGUF``; None if unknown."""
+    """Return the family of a model by its name, such as ``qwen3:8b`` or ``Qwen/Qwen3-8B-GGUF``; None if unknown."""
     name = model.casefold().replace("_", "-").replace(" ", "-")
     return next((family for family in FAMILIES if re.search(family.pattern, name)), None)
 
 
 def format_of_model(model: str) -> TextFormat:
-    """Return the format of the family that a model's name tells; ``hermes``, which most can follow, for all others."""
+    """Return the format of a model's family by its name; ``hermes``, which most can follow, for unknown models."""
     family = find_family(model)
     return "hermes" if family is None else family.format
 
 
-_CallWriter = Callable[[Sequence[ToolCall]], str]
-_ResultWriter = Callable[[ToolResult], str]
+_CallWriter: TypeAlias = Callable[[Sequence[ToolCall]], str]
+_ResultWriter: TypeAlias = Callable[[ToolResult], str]
+_RESULT_WORDS = ("Result of", "Error of")
+
+
+def _write_plain_result(result: ToolResult) -> str:
+    return f"{'Error' if result.is_error else 'Result'} of {result.tool_name or 'the call'}: {result.text}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wording:
-    """The words of one format.
+    """The texts of one format.
 
     Args:
-        format: Its name.
+        format: The name of the format.
         rule: How to write a call; an example follows it.
         write_calls: Writes calls as the model would.
-        write_result: Writes what a tool gave.
-        stop: Texts at which the model must stop, because what it would write then is not its to say.
-        markers: The marks of a call or a result in this format, beside the tokens that are escaped in all.
+        write_result: Writes a result; by default in words, for formats without a mark for results.
+        stop: The texts at which the model must stop, since it must not write what follows.
+        markers: The marks of calls and results in this format, beside the tokens that are escaped in all.
     """
 
     format: TextFormat
     rule: str
     write_calls: _CallWriter
-    write_result: _ResultWriter
+    write_result: _ResultWriter = _write_plain_result
     stop: tuple[str, ...] = ()
-    markers: tuple[str, ...] = ()
+    markers: tuple[str, ...] = _RESULT_WORDS
 
     def escape(self, text: str) -> str:
-        """Return a text of somebody else without what would be read, here or by the model, as a mark."""
+        """Return a text of somebody else with the marks of calls and results broken."""
         return escape_markers(text, self.markers)
 
     def instructions(self, tools: Sequence[ToolDefinition]) -> str:
-        """Return what tells a model of its tools and how to call them."""
+        """Return the instructions about the tools, and about calls of them."""
         listed = "\n".join([_describe_tool(tool) for tool in tools])
         return f"You can call these tools:\n{listed}\n\n{self.reminder(tools)}"
 
     def reminder(self, tools: Sequence[ToolDefinition]) -> str:
-        """Return how to call them."""
+        """Return the instructions about calls."""
         return f"{self.rule} For example:\n{self.write_calls([_make_example_call(tools)])}"
 
 
@@ -299,7 +315,7 @@ def _describe_tool(tool: ToolDefinition) -> str:
 
 
 def _make_example_call(tools: Sequence[ToolDefinition]) -> ToolCall:
-    """A call of the first tool that takes something."""
+    """Return a call of the first tool with parameters."""
     tool = next((tool for tool in tools if tool.parameters.get("properties")), tools[0])
     try:
         arguments: Any = make_example(Nodes(tool.parameters), tool.parameters)
@@ -309,7 +325,7 @@ def _make_example_call(tools: Sequence[ToolDefinition]) -> ToolCall:
 
 
 def wording_of(format: TextFormat, model: str = "") -> Wording:  # noqa: A002
-    """Return the words of a format; ``auto`` is that of the model's family, or ``hermes``.
+    """Return the texts of a format; ``auto`` is that of the model's family, or ``hermes``.
 
     Raises:
         ConfigurationError: There is no such format.
@@ -320,15 +336,8 @@ def wording_of(format: TextFormat, model: str = "") -> Wording:  # noqa: A002
     return wording
 
 
-# calls
-
-
-def _write_each(write: Callable[[str, str], str]) -> _CallWriter:
-    return lambda calls: "\n".join([write(call.name, _write_arguments(call)) for call in calls])
-
-
 def _write_arguments(call: ToolCall) -> str:
-    """The arguments as JSON; what was never read stays as it was written."""
+    """Return the arguments as JSON; those that can't be read are unchanged."""
     repaired = repair_arguments(call.arguments)
     return escape_markers(call.arguments) if repaired is None else escape_json(repaired)
 
@@ -365,10 +374,6 @@ def _write_unquoted(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _write_list(calls: Iterable[ToolCall], write: Callable[[str, str], str]) -> str:
-    return "[" + ", ".join([write(call.name, _write_arguments(call)) for call in calls]) + "]"
-
-
 def _write_kimi_call(name: str, arguments: str) -> str:
     return f"<|tool_call_begin|>functions.{name}:0<|tool_call_argument_begin|>{arguments}<|tool_call_end|>"
 
@@ -402,17 +407,13 @@ def _write_invoke_call(name: str, arguments: str) -> str:
     return f'<invoke name="{name}">\n{"".join(elements)}</invoke>'
 
 
-def _write_between(opening: str, write: Callable[[str, str], str], closing: str, separator: str = "") -> _CallWriter:
+def _write_each(
+    write: Callable[[str, str], str], opening: str = "", closing: str = "", separator: str = "\n"
+) -> _CallWriter:
+    """Return a writer of calls, one after the other between two marks."""
     return lambda calls: (
         opening + separator.join([write(call.name, _write_arguments(call)) for call in calls]) + closing
     )
-
-
-# results
-
-
-def _write_told_result(result: ToolResult) -> str:
-    return f"{'Error' if result.is_error else 'Result'} of {result.tool_name or 'the call'}: {result.text}"
 
 
 def _write_around(opening: str, closing: str) -> _ResultWriter:
@@ -423,7 +424,6 @@ def _write_mistral_result(result: ToolResult) -> str:
     return f"[TOOL_RESULTS]{json.dumps({'content': result.text}, ensure_ascii=False)}[/TOOL_RESULTS]"
 
 
-_TOLD_MARKS = ("Result of", "Error of")
 _HERMES_MARKS = ("<tool_call", "</tool_call", "<tool_response", "</tool_response")
 _JSON_RULE = "To call a tool, reply with a JSON object on lines of its own, and nothing after it."
 _SECTION_RULE = (
@@ -455,14 +455,12 @@ _ALL_WORDINGS = (
     Wording(
         format="llama",
         rule=_JSON_RULE,
-        write_calls=_write_each(lambda name, arguments: _write_json_call(name, arguments, keys=("name", "parameters"))),
-        write_result=_write_told_result,
-        markers=_TOLD_MARKS,
+        write_calls=_write_each(partial(_write_json_call, keys=("name", "parameters"))),
     ),
     Wording(
         format="mistral",
         rule="To call tools, write [TOOL_CALLS] and a list of JSON objects with their names and arguments.",
-        write_calls=lambda calls: f"[TOOL_CALLS] {_write_list(calls, _write_json_call)}",
+        write_calls=_write_each(_write_json_call, "[TOOL_CALLS] [", "]", ", "),
         write_result=_write_mistral_result,
     ),
     Wording(
@@ -476,32 +474,23 @@ _ALL_WORDINGS = (
     Wording(
         format="pythonic",
         rule="To call tools, reply with a list of calls in Python syntax, with names for all arguments, alone.",
-        write_calls=lambda calls: _write_list(calls, _write_python_call),
-        write_result=_write_told_result,
-        markers=_TOLD_MARKS,
+        write_calls=_write_each(_write_python_call, "[", "]", ", "),
     ),
     Wording(
         format="json",
         rule=_JSON_RULE,
         write_calls=_write_each(_write_json_call),
-        write_result=_write_told_result,
-        markers=_TOLD_MARKS,
     ),
     Wording(
         format="fenced",
         rule="To call a tool, write a JSON object with its name and arguments in a fence of its own.",
         write_calls=_write_each(lambda name, arguments: f"```json\n{_write_json_call(name, arguments)}\n```"),
-        write_result=_write_told_result,
-        markers=_TOLD_MARKS,
     ),
     Wording(
         format="crew",
         rule=_JSON_RULE,
-        write_calls=_write_each(
-            lambda name, arguments: _write_json_call(name, arguments, keys=("tool_name", "arguments"))
-        ),
-        write_result=_write_told_result,
-        markers=(*_TOLD_MARKS, "Action", "Observation"),
+        write_calls=_write_each(partial(_write_json_call, keys=("tool_name", "arguments"))),
+        markers=(*_RESULT_WORDS, "Action", "Observation"),
     ),
     Wording(
         format="glm",
@@ -514,8 +503,8 @@ _ALL_WORDINGS = (
     Wording(
         format="deepseek",
         rule=_SECTION_RULE,
-        write_calls=_write_between(
-            _make_deepseek_token("tool_calls_begin"), _write_deepseek_call, _make_deepseek_token("tool_calls_end")
+        write_calls=_write_each(
+            _write_deepseek_call, _make_deepseek_token("tool_calls_begin"), _make_deepseek_token("tool_calls_end"), ""
         ),
         write_result=_write_around("".join(_OUTPUTS[:2]), "".join(_OUTPUTS[2:])),
         stop=_OUTPUTS[:1],
@@ -523,37 +512,30 @@ _ALL_WORDINGS = (
     Wording(
         format="kimi",
         rule=_SECTION_RULE,
-        write_calls=_write_between("<|tool_calls_section_begin|>", _write_kimi_call, "<|tool_calls_section_end|>"),
-        write_result=_write_told_result,
-        markers=_TOLD_MARKS,
+        write_calls=_write_each(_write_kimi_call, "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", ""),
     ),
     Wording(
         format="harmony",
         rule="To call a tool, write a message on the commentary channel to functions.NAME; its body is a JSON object.",
         write_calls=_write_each(_write_harmony_call),
-        write_result=_write_told_result,
-        markers=_TOLD_MARKS,
     ),
     Wording(
         format="minimax",
         rule="To call tools, write <invoke> elements with <parameter> elements between <minimax:tool_call> and "
         "</minimax:tool_call>.",
-        write_calls=_write_between("<minimax:tool_call>\n", _write_invoke_call, "\n</minimax:tool_call>", "\n"),
-        write_result=_write_told_result,
-        markers=(*_TOLD_MARKS, "<invoke", "</invoke", "<parameter", "</parameter"),
+        write_calls=_write_each(_write_invoke_call, "<minimax:tool_call>\n", "\n</minimax:tool_call>"),
+        markers=(*_RESULT_WORDS, "<invoke", "</invoke", "<parameter", "</parameter"),
     ),
     Wording(
         format="phi",
         rule="To call tools, write a list of JSON objects with names and arguments between the tokens for calls.",
-        write_calls=lambda calls: f"<|tool_call|>{_write_list(calls, _write_json_call)}<|/tool_call|>",
-        write_result=_write_told_result,
-        markers=_TOLD_MARKS,
+        write_calls=_write_each(_write_json_call, "<|tool_call|>[", "]<|/tool_call|>", ", "),
     ),
     Wording(
         format="anthropic",
         rule="To call tools, write <invoke> elements with <parameter> elements between <function_calls> and "
         "</function_calls>.",
-        write_calls=_write_between("<function_calls>\n", _write_invoke_call, "\n</function_calls>", "\n"),
+        write_calls=_write_each(_write_invoke_call, "<function_calls>\n", "\n</function_calls>"),
         write_result=_write_around("<function_results>\n", "\n</function_results>"),
         stop=("<function_results>",),
         markers=("<invoke", "</invoke", "<parameter", "</parameter"),
@@ -562,30 +544,18 @@ _ALL_WORDINGS = (
 _WORDINGS: Mapping[str, Wording] = {wording.format: wording for wording in _ALL_WORDINGS}
 
 
-# texts of others made harmless
-
-# Tokens by which chat templates part turns, and tags by which models think and call, whatever the model.
-_TEMPLATE_TOKENS = (
-    r"<[|\uff5c][\w\u2581 /.:-]{1,60}[|\uff5c]>|</?s>|<(?:start|end)_of_turn>|<(?:bos|eos|pad|unk)>"
-    r"|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|CALL_ID|ARGS|THINK|IMG)\]|<</?SYS>>"
-    r"|</?(?:tool_call|tool_calls|tool_response|tool_result|tools|function_call|function_calls|functioncall|function_results"
-    r"|antml:[\w]+|minimax:tool_call|think|thinking|system|arg_key|arg_value)\b|</?(?:function|parameter|invoke)\b(?=[\s=>])"
-    r"|</?\uff5cDSML\uff5c|\u25c1/?\w+\u25b7|\bfunctools(?=\[)"
-)
-
-
 def escape_markers(text: str, markers: Iterable[str] = ()) -> str:
-    """Return a text of a user or a tool without the markers of a format, and without tokens of any chat template.
+    """Return a text with the markers of a format and the tokens of all chat templates broken by a backslash.
 
     Args:
-        text: A text that somebody else wrote.
-        markers: The other marks of the format. A word counts at the beginning of a line, in any case.
+        text: A text of a user or a tool.
+        markers: The other marks of the format. A word is one at the beginning of a line, in any case.
     """
     return _compile_markers(tuple(markers)).sub(lambda found: f"{found[0][0]}\\{found[0][1:]}", text)
 
 
 def escape_json(text: str) -> str:
-    """Return JSON that means the same, in whose strings no token of a chat template stands."""
+    """Return equal JSON without tokens of chat templates in its strings."""
     return _compile_markers(()).sub(lambda found: f"\\u{ord(found[0][0]):04x}{found[0][1:]}", text)
 
 
@@ -595,20 +565,13 @@ def _compile_markers(markers: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join([_TEMPLATE_TOKENS, *own]), re.IGNORECASE)
 
 
-# how often a model is asked
-
-_LARGE_MODEL = re.compile(r"gpt-(?:[4-9]|\d\d)(?:o|\.\d+)?|o\d+(?:-preview|-mini|-pro)?")
-# What stands behind a model's name: the day of its release, or that it is the latest one.
-_MODEL_VERSION = re.compile(r"-(?:\d{4}-\d{2}-\d{2}|\d{8}|\d{4}|latest)\Z")
-
-
 @dataclass(frozen=True, slots=True)
 class ParsingLimits:
-    """How often a call may be unreadable, and how often the model is told again how to write one.
+    """The limits of unreadable calls and of results without a reminder of the format.
 
     Args:
-        max_parsing_attempts: How many replies in a row may hold calls that can't be read, the first one included.
-        remember_format_after_usages: After how many results each the format is told again.
+        max_parsing_attempts: How many replies in a row may have unreadable calls, including the first one.
+        remember_format_after_usages: The number of results after which the format is repeated.
 
     Raises:
         ConfigurationError: One of them is less than 1.
@@ -626,9 +589,9 @@ class ParsingLimits:
     def for_model(
         cls, model: str, max_parsing_attempts: int | None = None, remember_format_after_usages: int | None = None
     ) -> Self:
-        """Return what is given, and where it is None what suits the model: 2 and 4 for large ones, else 3 and 3.
+        """Return the given limits, with defaults for the model: 2 and 4 for large ones, else 3 and 3.
 
-        A provider before the name of a model, and a version behind it, make no other model of it.
+        A provider before the name, and a version after it, are ignored.
         """
         names = [_MODEL_VERSION.sub("", part) for part in re.split(r"[/:]", model.casefold())]
         attempts, usages = (2, 4) if any(map(_LARGE_MODEL.fullmatch, names)) else (3, 3)

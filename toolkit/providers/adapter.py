@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections.abc import (
@@ -49,6 +48,7 @@ from toolkit.chat import (
 )
 from toolkit.chat.request import Capabilities
 from toolkit.errors import ConfigurationError, ProviderAuthError, ProviderError
+from toolkit.foreign_text import find_lone_halves, may_have_surrogates, mend_surrogates
 from toolkit.http_replies import (
     ACCEPTED_ENCODINGS,
     MOST_ERROR_BYTES,
@@ -774,8 +774,6 @@ class ServerEventReader:
         return complete
 
 
-_ESCAPE = re.compile(rb"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
-_REPLACEMENT = rb"\ufffd"
 _MOST_HELD = 4  # a server may send other events between the halves of a character
 
 
@@ -791,7 +789,7 @@ class SurrogateMender:
 
     def feed(self, events: list[bytes]) -> list[bytes]:
         """Return the events that are ready."""
-        if not self._held and not any(map(_may_have_surrogates, events)):
+        if not self._held and not any(map(may_have_surrogates, events)):
             return events
         ready: list[bytes] = []
         for event in events:
@@ -817,38 +815,13 @@ class SurrogateMender:
         return []
 
 
-def mend_surrogates(data: bytes) -> bytes:
-    """Return JSON in which each half of a surrogate pair that stands alone is U+FFFD."""
-    if not _may_have_surrogates(data):
-        return data
-    for start in reversed([start for start, _ in _find_lone_halves(data)]):
-        data = data[:start] + _REPLACEMENT + data[start + 6 :]
-    return data
-
-
-def _may_have_surrogates(data: bytes) -> bool:
-    return b"\\ud" in data or b"\\uD" in data
-
-
-def _find_lone_halves(data: bytes) -> list[tuple[int, bool]]:
-    """Return where each escaped half without its other one stands, and whether it is a first half."""
-    halves: list[tuple[int, bool]] = []
-    for found in _ESCAPE.finditer(data):
-        code = int(found[1] or b"0", 16)
-        if 0xDC00 <= code < 0xE000 and halves and halves[-1] == (found.start() - 6, True):
-            halves.pop()
-        elif 0xD800 <= code < 0xE000:
-            halves.append((found.start(), code < 0xDC00))
-    return halves
-
-
 def _find_high_at_end(data: bytes) -> int | None:
     """Return the place behind the last lone first half that ends a text; None where none does."""
-    ends = [start + 6 for start, is_first in _find_lone_halves(data) if is_first]
+    ends = [start + 6 for start, is_first in find_lone_halves(data) if is_first]
     return next((end for end in reversed(ends) if data[end : end + 1] == b'"'), None)
 
 
 def _find_low_at_start(data: bytes) -> int | None:
     """Return the place of the first lone second half that begins a text; None where none does."""
-    starts = [start for start, is_first in _find_lone_halves(data) if not is_first]
+    starts = [start for start, is_first in find_lone_halves(data) if not is_first]
     return next((start for start in starts if data[start - 1 : start] == b'"'), None)

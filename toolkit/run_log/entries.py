@@ -54,6 +54,15 @@ _EMPTY: dict[str, Callable[[Any], Any]] = {
 }
 _LAST_WORDS = re.compile(r"\S{0,400}[ \t]?\S{0,100}$")  # a name such as "password:" and what follows it
 _OPEN_KEY = re.compile(r"PRIVATE KEY-----(?!.*-----END)", re.DOTALL)
+RUN_LOG_VERSION = 1
+"""The version of the lines; the first line of each run states it."""
+RECORDS = frozenset(
+    {"run_opened", "loop_opened", "request_made", "question_asked", "question_answered", "entries_dropped", "run_ended"}
+)
+"""The entries that are no events of a loop."""
+RunState: TypeAlias = Literal["running", "ended", "failed", "cut off", "unreadable"]
+"""``cut off`` is a run whose process was killed: no end was written."""
+_LONGEST_PROMPT = 200
 
 
 class EntryCleaner:
@@ -221,18 +230,6 @@ class ReplyText:
         return piece
 
 
-RUN_LOG_VERSION = 1
-"""The version of the lines; the first line of each run states it."""
-
-RECORDS = frozenset(
-    {"run_opened", "loop_opened", "request_made", "question_asked", "question_answered", "entries_dropped", "run_ended"}
-)
-"""The entries that are no events of a loop."""
-RunState: TypeAlias = Literal["running", "ended", "failed", "cut off", "unreadable"]
-"""``cut off`` is a run whose process was killed: no end was written."""
-_LONGEST_PROMPT = 200
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEntry:
     """One line of a run log.
@@ -299,11 +296,7 @@ def read_object(plain: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def read_header(line: bytes, where: str) -> dict[str, Any]:
-    """Return the content of the first line of a run.
-
-    Raises:
-        ConfigurationError: It is not that of a run log, or of another version.
-    """
+    """Return the content of the first line of a run."""
     plain = read_line(line)
     version = None if plain is None else plain.get("toolkit_run")
     if plain is None or version is None:
@@ -408,11 +401,7 @@ class RunSummary:
 
 
 class RunTally:
-    """Counts the entries of one run.
-
-    Args:
-        run_id: The run.
-    """
+    """Counts the entries of one run."""
 
     def __init__(self, run_id: str) -> None:
         self._facts = RunSummary(id=run_id)

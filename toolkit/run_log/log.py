@@ -1,8 +1,8 @@
-"""`RunLog`: the middleware that logs runs, the reader of logged runs, and approvals asked for on their page.
+"""`RunLog`: the middleware that logs runs, the reader of logged runs, and approvals that are requested on their page.
 
-A thread writes: no run waits for a disk, or fails because of one.
+A thread writes the log: no run waits for a disk, or fails because of one.
 
-The approval hook writes its question as an entry of the run, and waits until an answer to exactly that is there, from a
+The approval hook writes its question as an entry of the run, and waits for an answer to exactly that question, from a
 page or a program in this or another process. Anyone who can write to the log can answer: its files are private.
 """
 
@@ -63,13 +63,19 @@ _BEAT_SECONDS = 5.0
 _LINGER_SECONDS = 2.0
 _EXIT_SECONDS = 3.0
 _writers: WeakSet[RunWriter] = WeakSet()
+_DATABASE_ENDINGS = (".db", ".sqlite", ".sqlite3")
+_GONE_SECONDS = 15.0
+"""Seconds without a sign of life after which a run counts as cut off: its writer gives one every 5 s."""
+_FOLLOW_SECONDS = 0.2
+QuestionAnswer: TypeAlias = Literal["approve", "deny"]
+_ANSWER_POLL_SECONDS = 0.25
 
 
 class RunRecorder(Middleware[object]):
-    """Serves one loop.
+    """Records one loop.
 
     Args:
-        put: Takes an event or a record, and returns at once.
+        put: Called with each event or record; returns at once.
         run: The loop.
     """
 
@@ -82,7 +88,7 @@ class RunRecorder(Middleware[object]):
         self._is_opened = False
 
     async def around_run(self, run: RunInfo[object], proceed: RunProceed) -> None:
-        """Log the owner of the loop, once, and make the loop known to the code that runs inside it."""
+        """Log the owner of the loop once, and make the loop known to the code inside it."""
         if not self._is_opened:
             self._is_opened = True
             self._record_entry(
@@ -100,9 +106,9 @@ class RunRecorder(Middleware[object]):
             recorded_run.reset(token)
 
     async def around_request(self, request: RequestInfo[object], proceed: RequestProceed) -> ChatResponse:
-        """Log the messages that no request before had."""
+        """Log the messages that no earlier request had."""
         messages, count = request.chat.messages, self._count
-        # Where the transcript was shortened or edited, all of it is new.
+        # All of a shortened or edited transcript is new.
         if count > len(messages) or (count and messages[count - 1] is not self._last):
             count = 0
         fields: dict[str, Any] = {
@@ -120,7 +126,7 @@ class RunRecorder(Middleware[object]):
         return await proceed()
 
     def on_event(self, event: LoopEvent) -> None:
-        """Write an event."""
+        """Log an event."""
         self._put(event)
 
     def _record_entry(self, kind: str, **fields: Any) -> None:
@@ -128,7 +134,7 @@ class RunRecorder(Middleware[object]):
 
 
 def make_record(run: RunInfo[Any], kind: str, fields: dict[str, Any]) -> LogRecord:
-    """Return a record of a loop, of now."""
+    """Return a record of a loop with the current time."""
     return LogRecord(kind=kind, run_id=run.run_id, loop_id=run.loop_id, time=time.time(), fields=fields)
 
 
@@ -149,9 +155,9 @@ class RunWriter:
     The queue is bounded: items are dropped when it is full, and the log records how many.
 
     Args:
-        store: Where the lines go.
-        content: The content that is logged.
-        secrets: Texts that are removed.
+        store: The store of the lines.
+        content: The content to log.
+        secrets: Texts to remove.
     """
 
     def __init__(self, store: RunStore, content: ContentPolicy, secrets: Iterable[str]) -> None:
@@ -183,7 +189,7 @@ class RunWriter:
             self._start_thread()
 
     def flush(self, timeout: float = _EXIT_SECONDS) -> bool:
-        """Wait until everything in the queue is written; return False if that takes longer."""
+        """Wait until the whole queue is written; return False at the timeout."""
         deadline = time.monotonic() + timeout
         with self._idle:
             while self._waiting or self._news.is_set():
@@ -202,7 +208,7 @@ class RunWriter:
                 self._thread.start()
 
     def _write_on(self) -> None:
-        """Write items as they arrive; end after a while without items and open runs."""
+        """Write items as they arrive; return after some time without items and open runs."""
         beat = time.monotonic()
         while True:
             has_news = self._news.wait(self._find_pause())
@@ -225,7 +231,7 @@ class RunWriter:
     def _take_waiting(self) -> None:
         """Write the queue, in batches."""
         while True:
-            self._news.clear()  # before looking, so that an item that comes meanwhile is news again
+            self._news.clear()  # before the check, so that an item that arrives meanwhile sets it again
             batch = [self._waiting[index] for index in range(min(_BATCH, len(self._waiting)))]
             for item in batch:
                 self._run_safely(lambda item=item: self._handle_item(item))
@@ -253,7 +259,7 @@ class RunWriter:
                 reply.add(item.text)
                 return
             case ArgumentsDelta():
-                return  # they come whole with the reply
+                return  # the whole reply has them
             case ResponseReceived() | ProviderRetried() | Done() | Failed():
                 run.replies = {key: reply for key, reply in run.replies.items() if key[0] != item.loop_id}
             case _:
@@ -273,7 +279,7 @@ class RunWriter:
         if self._store.find_run(item.run_id) is None:
             self._add_entry(run, make_header(item.run_id, item.time, self._content))
         else:
-            for line in self._store.read_lines(item.run_id):  # it ended before, awaiting a decision, and resumes
+            for line in self._store.read_lines(item.run_id):  # it ended to await a decision, and is resumed
                 plain = read_line(line.line)
                 if plain is not None:
                     run.tally.add(plain)
@@ -284,7 +290,7 @@ class RunWriter:
         run.lines.append(write_line(plain))
 
     def _show_replies(self) -> None:
-        """Write the parts of replies that are not whole yet."""
+        """Write the parts of incomplete replies."""
         if self._content == "none":
             return
         now = time.monotonic()
@@ -313,7 +319,7 @@ class RunWriter:
             try:
                 self._store.append(run_id, b"".join(lines))
                 run.dropped = 0
-            except Exception as error:  # noqa: BLE001 - the run continues whatever the disk does
+            except Exception as error:  # noqa: BLE001 - errors of the disk do not affect runs
                 run.dropped += len(lines)
                 self._log_failure(error)
 
@@ -336,15 +342,6 @@ def _flush_writers() -> None:
         writer.flush()
 
 
-_DATABASE_ENDINGS = (".db", ".sqlite", ".sqlite3")
-_GONE_SECONDS = 15.0
-"""A run whose writer gave no sign of life for so long was cut off: a writer gives one every 5 s."""
-
-_FOLLOW_SECONDS = 0.2
-QuestionAnswer: TypeAlias = Literal["approve", "deny"]
-_ANSWER_POLL_SECONDS = 0.25
-
-
 class RunLog(Middleware[object]):
     """Logs each run as lines, and reads logged runs.
 
@@ -359,10 +356,10 @@ class RunLog(Middleware[object]):
         for entry in log.read(log.runs()[0].id):
             print(entry.kind, entry.event)
 
-    Logging never blocks a run and never makes one fail: a thread writes, some milliseconds later, and if that is not
-    possible, because a disk is full, say, one error is logged and the run continues. A run whose process was
-    killed can be read up to its last whole line. Sub-agents and loops inside tools are part of the log of the run that
-    they are a part of. Several processes may write to the same place and read it.
+    Logging never blocks a run and never makes one fail: a thread writes some milliseconds later, and if that fails, as
+    on a full disk, one error is logged and the run continues. The log of a killed process can be read up to its last
+    whole line. Sub-agents and loops inside tools are part of the log of their run. Several processes may write and read
+    the same log.
 
     A path that ends in ``.db``, ``.sqlite`` or ``.sqlite3`` is an SQLite file; any other is a folder, with a file of
     JSON lines for each run. Files are for their owner alone (0600, a new folder 0700).
@@ -427,7 +424,7 @@ class RunLog(Middleware[object]):
     def runs(self, limit: int | None = None) -> list[RunSummary]:
         """Return summaries of the runs, newest first; `problem` explains why a run can't be read."""
         self.flush()
-        return [self._summarize_run(stored) for stored in self._store.list_runs()[:limit]]
+        return [self._summarize_run(stored) for stored in self._store.list_runs(limit)]
 
     def find(self, run_id: str) -> str:
         """Return the id of the one run whose id begins with a text.

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
@@ -73,11 +74,7 @@ class RunStore(Protocol):
     """Stores runs as lines, each appended whole and never changed."""
 
     def append(self, run_id: str, lines: bytes) -> None:
-        """Write lines at the end of a run; the first ones make it.
-
-        Raises:
-            OSError: They can't be written; none of them is there.
-        """
+        """Write lines at the end of a run, which the first ones begin; raise `OSError`, and write none, if it fails."""
         ...
 
     def touch(self, run_ids: Iterable[str]) -> None:
@@ -88,8 +85,8 @@ class RunStore(Protocol):
         """Release the resources of a run for now."""
         ...
 
-    def list_runs(self) -> list[StoredRun]:
-        """Return the runs, newest first."""
+    def list_runs(self, limit: int | None = None) -> list[StoredRun]:
+        """Return the runs, newest first; at most `limit`, if it is not None."""
         ...
 
     def find_run(self, run_id: str) -> StoredRun | None:
@@ -159,14 +156,11 @@ class FolderStore:
             with suppress(OSError):
                 os.close(descriptor)
 
-    def list_runs(self) -> list[StoredRun]:
+    def list_runs(self, limit: int | None = None) -> list[StoredRun]:
         """Return the runs in the folder, newest first; other files are ignored."""
-        found: list[StoredRun] = []
-        for file in sorted(self._list_files(), key=lambda file: file.name, reverse=True):
-            run = _describe_file(file)
-            if run is not None:
-                found.append(run)
-        return found
+        files = sorted(self._list_files(), key=lambda file: file.name, reverse=True)
+        runs = (run for run in map(_describe_file, files) if run is not None)
+        return list(islice(runs, limit))
 
     def find_run(self, run_id: str) -> StoredRun | None:
         """Return one run as it is now."""
@@ -280,9 +274,6 @@ class DatabaseStore:
 
     Args:
         path: The file; it is made with the first run.
-
-    Raises:
-        ConfigurationError: It is a database of something else, or of another version.
     """
 
     def __init__(self, path: Path) -> None:
@@ -323,9 +314,9 @@ class DatabaseStore:
                 self._writer.close()
             self._writer = None
 
-    def list_runs(self) -> list[StoredRun]:
+    def list_runs(self, limit: int | None = None) -> list[StoredRun]:
         """Return the runs, newest first."""
-        return self._find_runs("ORDER BY started DESC", ())
+        return self._find_runs("ORDER BY started DESC LIMIT ?", (-1 if limit is None else limit,))
 
     def find_run(self, run_id: str) -> StoredRun | None:
         """Return one run as it is now."""
@@ -353,7 +344,7 @@ class DatabaseStore:
         """Return the answers."""
         return self._read_column("answers", run_id, "ASC")
 
-    def _find_runs(self, which: str, values: tuple[str, ...]) -> list[StoredRun]:
+    def _find_runs(self, which: str, values: tuple[str | int, ...]) -> list[StoredRun]:
         if not self.path.exists():
             return []
         with closing(self._open_connection()) as connection:
@@ -388,11 +379,7 @@ class DatabaseStore:
 
 
 def _check_file(path: Path) -> bool:
-    """Return True if the file exists, without touching one that is not ours.
-
-    Raises:
-        ConfigurationError: It is of something else, or of another version.
-    """
+    """Return True if the file exists, without touching one that is not ours."""
     try:
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)

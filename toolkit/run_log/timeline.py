@@ -37,6 +37,61 @@ _MOST_ENTRIES = 2_000  # that a step keeps the places of; a call that reports wi
 SectionKind: TypeAlias = Literal["facts", "text", "json", "message", "error", "question"]
 _REPORTS = ("Progress", "Update")
 _LOOP_FACTS = ("agent", "provider", "model", "loop_id", "parent_loop_id", "parent_call_id")
+ExportForm: TypeAlias = Literal["lines", "markdown", "test"]
+"""The forms that a run can be exported in."""
+_WIDTH = 100
+_PLAYABLE = ("complete", "result_as_answer", "max_iterations")
+_OFFERED_BY_LOOP = (ANSWER_TOOL, READER)
+_TEST = '''"""Run {short} of {started}, played again."""
+
+import json
+
+from toolkit import Deny, ToolLoopConfig, ToolOutput, ToolRegistry, tool_from_schema_with_ctx, tool_loop_sync
+from toolkit.chat import load_messages
+from toolkit.chat.provider import response_from_plain
+from toolkit.events import ToolExecutionStart
+from toolkit.testing import ScriptedProvider
+
+MESSAGES = {messages}
+
+REPLIES = {replies}
+
+TOOLS = {tools}
+
+OUTPUTS = {outputs}
+"""The result of each call: the text, and how it counted."""
+
+REFUSED = {refused}
+"""Calls that did not run."""
+
+
+def make_stub(name):
+    async def give_output(context, arguments):
+        text, facts = OUTPUTS[context.call_id]
+        return ToolOutput(text, **facts)
+
+    return tool_from_schema_with_ctx(name, TOOLS[name]["description"], TOOLS[name]["parameters"], give_output)
+
+
+def test_run_{short}():
+    registry = ToolRegistry([make_stub(name) for name in TOOLS])  # or your own, to test your tools
+    called = []
+
+    def take_event(event):
+        if isinstance(event, ToolExecutionStart):
+            called.append((event.tool_name, json.loads(event.arguments_json)))
+
+    provider = ScriptedProvider([response_from_plain(reply) for reply in REPLIES])
+    config = ToolLoopConfig(
+        on_event=take_event,
+        on_tool_call=lambda request: Deny(OUTPUTS[request.call_id][0]) if request.call_id in REFUSED else True,
+        {limit},
+    )
+    result = tool_loop_sync(provider, registry, load_messages(json.dumps(MESSAGES)), config=config)
+
+    assert called == {calls}
+    assert provider.unplayed == 0
+{ending}'''
 
 
 @dataclass(slots=True, kw_only=True)
@@ -492,70 +547,8 @@ _DESCRIBERS: dict[str, Callable[[Mapping[str, Any]], list[Section]]] = {
 }
 
 
-ExportForm: TypeAlias = Literal["lines", "markdown", "test"]
-"""The forms that a run can be exported in."""
-
-_WIDTH = 100
-_PLAYABLE = ("complete", "result_as_answer", "max_iterations")
-_OFFERED_BY_LOOP = (ANSWER_TOOL, READER)
-_TEST = '''"""Run {short} of {started}, played again."""
-
-import json
-
-from toolkit import Deny, ToolLoopConfig, ToolOutput, ToolRegistry, tool_from_schema_with_ctx, tool_loop_sync
-from toolkit.chat import load_messages
-from toolkit.chat.provider import response_from_plain
-from toolkit.events import ToolExecutionStart
-from toolkit.testing import ScriptedProvider
-
-MESSAGES = {messages}
-
-REPLIES = {replies}
-
-TOOLS = {tools}
-
-OUTPUTS = {outputs}
-"""The result of each call: the text, and how it counted."""
-
-REFUSED = {refused}
-"""Calls that did not run."""
-
-
-def make_stub(name):
-    async def give_output(context, arguments):
-        text, facts = OUTPUTS[context.call_id]
-        return ToolOutput(text, **facts)
-
-    return tool_from_schema_with_ctx(name, TOOLS[name]["description"], TOOLS[name]["parameters"], give_output)
-
-
-def test_run_{short}():
-    registry = ToolRegistry([make_stub(name) for name in TOOLS])  # or your own, to test your tools
-    called = []
-
-    def take_event(event):
-        if isinstance(event, ToolExecutionStart):
-            called.append((event.tool_name, json.loads(event.arguments_json)))
-
-    provider = ScriptedProvider([response_from_plain(reply) for reply in REPLIES])
-    config = ToolLoopConfig(
-        on_event=take_event,
-        on_tool_call=lambda request: Deny(OUTPUTS[request.call_id][0]) if request.call_id in REFUSED else True,
-        {limit},
-    )
-    result = tool_loop_sync(provider, registry, load_messages(json.dumps(MESSAGES)), config=config)
-
-    assert called == {calls}
-    assert provider.unplayed == 0
-{ending}'''
-
-
 def export_run(log: RunLog, run_id: str, form: ExportForm) -> Iterator[str]:
-    """Return the pieces of the text of a run in a form.
-
-    Raises:
-        ConfigurationError: There is no such form or run, it is no run log, or it can't be played again.
-    """
+    """Return the pieces of the text of a run in a form."""
     match form:
         case "lines":
             return export_lines(log, run_id)

@@ -1,6 +1,6 @@
-"""The protocol of argument parsers, and what they share: JSON decoding, limits, and strings that should be values.
+"""The protocol of argument parsers, and their shared parts: JSON decoding, limits, and decoding of strings.
 
-The two parsers are `TypedArguments`, of a function's hints, and `RawArguments`, of a JSON Schema.
+The parsers are `TypedArguments` for the hints of a function and `RawArguments` for a JSON Schema.
 """
 
 from __future__ import annotations
@@ -20,9 +20,19 @@ from toolkit.schema.nodes import JsonPath, Node, Nodes, is_array, is_object, typ
 from toolkit.schema.problems import example_line, value_at
 
 MAX_DEPTH = 100
-"""How deeply arguments may be nested: what reads them, here and elsewhere, goes down by recursion."""
+"""The deepest nesting of arguments: their readers, here and elsewhere, are recursive."""
 _STEPS_OF_CHECK = 500_000
 _STEPS_OF_TRIAL = 20_000
+_MOST_DIGITS = 4_000
+_STRUCTURED = frozenset({"array", "object"})
+_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+_LONGEST_AMOUNT = 60
+_MOST_ENCODINGS = 2
+_WRITTEN_AMOUNT = re.compile(
+    r"(?P<sign>[-+\u2212]?)"
+    r"(?P<number>[0-9]+(?:\.[0-9]+)?|[0-9]{1,3}(?:(?P<mark>[,_'\u2019\u00a0\u202f ])[0-9]{3})(?:(?P=mark)[0-9]{3})*"
+    r"(?:\.[0-9]+)?)"
+)
 
 
 class TooMuchWorkError(Exception):
@@ -33,7 +43,7 @@ class WorkBudget:
     """Limits validation by counted steps of about a microsecond, so that results do not depend on machine speed.
 
     Args:
-        steps: How many.
+        steps: The number of steps.
         is_trial: True if the caller catches `TooMuchWorkError` and retries in a thread; else the arguments are refused.
     """
 
@@ -44,10 +54,10 @@ class WorkBudget:
         self.is_trial = is_trial
 
     def spend(self, steps: int) -> None:
-        """Take that many steps.
+        """Spend steps.
 
         Raises:
-            TooMuchWorkError: There are not so many left.
+            TooMuchWorkError: Fewer are left.
         """
         self.left -= steps
         if self.left < 0:
@@ -55,11 +65,11 @@ class WorkBudget:
 
 
 SHARED_BUDGET: ContextVar[WorkBudget | Literal["trial"] | None] = ContextVar("shared_budget", default=None)
-"""The budget that all checks of one call take their steps from; ``trial`` becomes a small one when it is opened."""
+"""The shared budget of the checks of one call; ``trial`` becomes a small one when it is opened."""
 
 
 def open_budget() -> WorkBudget:
-    """Return the budget that checks take their steps from here, or one for a check by itself."""
+    """Return the shared budget of this context, or a new one for a single check."""
     shared = SHARED_BUDGET.get()
     if shared == "trial":
         shared = WorkBudget(_STEPS_OF_TRIAL, is_trial=True)
@@ -72,74 +82,71 @@ def is_trial() -> bool:
     return open_budget().is_trial
 
 
-_MOST_DIGITS = 4_000
-
-
 class MalformedJsonError(InvalidArgumentsError):
-    """The text is not JSON: the one failure that mending the text can help."""
+    """The text is not JSON: the only failure that a repair of the text can help."""
 
 
 class ArgumentsParser(Protocol):
-    """Checks arguments; made once per tool, from a function or from a JSON Schema."""
+    """Parses the arguments of one tool."""
 
     @property
     def schema(self) -> Mapping[str, Any]:
-        """The JSON Schema that the arguments are checked against."""
+        """The JSON Schema of the arguments."""
         ...
 
     @property
     def nodes(self) -> Nodes:
-        """The same schema with its references followed; what is found in it is kept for all who look again."""
+        """The same schema with its references followed; lookups are cached."""
         ...
 
     @property
     def is_strict(self) -> bool:
-        """True where values are taken as they are: no ``"5"`` for a number."""
+        """True if values are not coerced, such as ``"5"`` for a number."""
         ...
 
     def parse_json(self, text: str) -> dict[str, Any]:
-        """Return the validated arguments that a JSON text says; an empty text and ``null`` say none.
+        """Return the validated arguments of a JSON text; an empty text and ``null`` are no arguments.
 
         Raises:
             MalformedJsonError: It is not JSON.
-            InvalidArgumentsError: All that is wrong with it, in one message.
+            InvalidArgumentsError: It has problems; the message lists all of them.
         """
         ...
 
     def parse(self, value: object, *, mend: bool = True) -> dict[str, Any]:
-        """Do the same with JSON that is decoded already; values that are validated already are taken too.
+        """Return the validated arguments of decoded JSON, which may contain validated values.
 
-        Without `mend` nothing is taken for what a model may have meant by it: null is no way to leave a parameter out.
+        Without `mend`, values are not interpreted: null does not mean that a parameter is left out.
 
         Raises:
-            InvalidArgumentsError: All that is wrong with it, in one message.
+            InvalidArgumentsError: It has problems; the message lists all of them.
         """
         ...
 
     def dump_json(self, arguments: dict[str, Any], *, reveal_secrets: bool = False) -> str:
-        """Return the one canonical JSON text of validated arguments: sorted, compact, ASCII, the same in each process.
+        """Return the canonical JSON text of validated arguments: sorted, compact, ASCII, the same in each process.
 
-        Secrets stand in it as digests that only this process can make, so that two of them are told apart and none is
-        shown or found by trying: with these, other processes have another text. With `reveal_secrets` they
-        stand in it as they are, and `parse_json` takes the text back: only for another process of the same program.
+        Secrets are replaced by digests that only this process can make: equal secrets have equal digests, and no
+        secret is shown or can be guessed. With `reveal_secrets` they are written as they are, and `parse_json` restores
+        the arguments: only for another process of the same program.
         """
         ...
 
     def is_strict_at(self, path: JsonPath) -> bool:
-        """Return whether the value at a path must have its type already: the author of the field made it strict."""
+        """Return whether the author made the field at a path strict, so that its value is not coerced."""
         ...
 
 
 def may_be_deep(text: str) -> bool:
-    """Return whether the JSON of a text may be nested more deeply than arguments may be."""
+    """Return whether the JSON of a text may be nested too deeply."""
     return len(text) > MAX_DEPTH and text.count("[") + text.count("{") > MAX_DEPTH
 
 
 def check_depth(value: object) -> None:
-    """Refuse what is nested so deeply that what reads it later, here or elsewhere, could not.
+    """Refuse values that are nested too deeply for their readers.
 
     Raises:
-        InvalidArgumentsError: It is.
+        InvalidArgumentsError: The value has more than `MAX_DEPTH` levels.
     """
     level = [value]
     for _ in range(MAX_DEPTH + 1):
@@ -156,9 +163,9 @@ def _list_inner_values(value: object) -> Iterable[object]:
 
 
 def drop_nulls(value: Any, paths: Sequence[JsonPath], nodes: Nodes) -> Any | None:
-    """Return the arguments without the nulls at these paths that mean "left out"; None where there are none.
+    """Return the arguments without the nulls at these paths that mean "left out"; None if there are none.
 
-    Models say so of what has a default, and OpenAI's strict mode leaves them no other way.
+    Models write null for parameters with a default; in OpenAI's strict mode they have no other way.
     """
     dropped = False
     result: Any = value
@@ -179,11 +186,11 @@ def drop_nulls(value: Any, paths: Sequence[JsonPath], nodes: Nodes) -> Any | Non
 
 
 def check_text(text: str) -> None:
-    """Refuse a text that no JSON can be: half of a surrogate pair in it stands for no character.
+    """Refuse a text with half of a surrogate pair, which no JSON can have.
 
     Raises:
         MalformedJsonError: There is one.
-        ConfigurationError: It is no text; the provider that made the call has to mend that, and not the model.
+        ConfigurationError: It is not a text, which is a fault of the provider and not of the model.
     """
     if not isinstance(cast("object", text), str):
         kind = type(text).__qualname__
@@ -222,19 +229,18 @@ def _join_members(members: list[tuple[str, Any]]) -> dict[str, Any]:
 _strict_decoder = json.JSONDecoder(
     object_pairs_hook=_join_members, parse_constant=_read_finite, parse_float=_read_finite, parse_int=_read_integer
 )
-_surrogate_escape = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def decode_json(text: str) -> Any:
-    """Return what a text says by the letter of JSON, where it can be read in one way only.
+    """Return the value of a strict JSON text.
 
     Raises:
-        ValueError: It is not JSON, or has NaN, an infinite number, one of more than 4,000 digits, a name twice in one
+        ValueError: It is not JSON, or has NaN, an infinite number, one of more than 4,000 digits, a repeated name in an
             object, or half of a surrogate pair.
         RecursionError: It is nested too deeply.
     """
     value = _strict_decoder.decode(text)
-    if _surrogate_escape.search(text):
+    if _SURROGATE_ESCAPE.search(text):
         try:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError:
@@ -243,10 +249,11 @@ def decode_json(text: str) -> Any:
 
 
 def decode_clearly(text: str) -> Any:
-    """Return what a text says, as `decode_json` does, with an error for the model.
+    """Return the value of a text as `decode_json` does, with an error for the model.
 
     Raises:
-        MalformedJsonError: It is JSON in some way, but not by the letter, or it says two things at once.
+        MalformedJsonError: The text is accepted by `json`, but is not strict JSON.
+        json.JSONDecodeError: It is not JSON.
     """
     try:
         return decode_json(text)
@@ -261,14 +268,14 @@ def decode_clearly(text: str) -> Any:
 def malformed(
     text: str, reason: str, nodes: Nodes, accepts: Callable[[Any], bool], *, is_cut_off: bool
 ) -> MalformedJsonError:
-    """Return the error that says where a text stops being JSON.
+    """Return the error about a text that is not JSON, with the place and an example.
 
     Args:
-        text: The text that came. The part around that place is quoted, unless it may hold a secret.
+        text: The text. The part around the place is quoted, unless it may hold a secret.
         reason: The message of the parser.
-        nodes: The schema that was wanted.
-        accepts: True where some arguments would do; decides whether an example is shown.
-        is_cut_off: True where the text ends too early.
+        nodes: The schema of the arguments.
+        accepts: Returns whether arguments are valid, to choose an example.
+        is_cut_off: True if the text ends too early.
     """
     if is_cut_off:
         return MalformedJsonError(
@@ -281,7 +288,7 @@ def malformed(
 
 
 def _quote_break(text: str) -> str:
-    """Return the part of the line around the place where a text stops being JSON; nothing where Python reads it."""
+    """Return the part of the line around the place where a text stops being JSON; empty if `json` accepts it."""
     try:
         json.loads(text)
     except json.JSONDecodeError as error:
@@ -292,30 +299,25 @@ def _quote_break(text: str) -> str:
     return ""
 
 
-_STRUCTURED = frozenset({"array", "object"})
-
-
 def decode_strings(parser: ArgumentsParser, value: Any, *, assumed: list[str] | None = None) -> Any | None:
-    """Return the arguments with strings read as what the schema wants there; None where there are none.
+    """Return refused arguments with strings decoded as the schema requires; None if there are none.
 
-    Only for arguments that were refused: ``"[1, 2]"`` where a list is wanted, ``"null"``, ``"3"``, ``"1,000"``. Where a
-    string is allowed it stays one. Where its author made a field strict, lists and objects are decoded, no numbers.
-    What is assumed for that is appended to `assumed`, in words.
+    Such strings are ``"[1, 2]"`` for a list, ``"null"``, ``"3"`` and ``"1,000"``, where no string is allowed. In strict
+    fields, only lists and objects are decoded. The assumptions are appended to `assumed`, in words.
     """
     if open_budget().left < 0:  # a check of this call was given up
         return None
-    told: list[str] = [] if assumed is None else assumed
-    decoder = _Decoder(parser, told)
-    before = len(told)
+    assumed = [] if assumed is None else assumed
+    before = len(assumed)
     try:
-        decoded = decoder.decode(value, parser.schema, ())
+        decoded = _Decoder(parser, assumed).decode(value, parser.schema, ())
     except RecursionError:
         return None
-    return decoded if len(told) > before else None
+    return decoded if len(assumed) > before else None
 
 
 def find_dropped_nulls(nodes: Nodes, value: Any) -> list[JsonPath]:
-    """Return where null stands in arguments that were accepted although the schema takes none there: left out."""
+    """Return the paths of nulls in accepted arguments where the schema accepts no null: they were left out."""
     found: list[JsonPath] = []
     waiting: list[tuple[Any, Node, JsonPath]] = [(value, nodes.root, ())]
     while waiting:
@@ -328,11 +330,6 @@ def find_dropped_nulls(nodes: Nodes, value: Any) -> list[JsonPath]:
             inside = zip(part, nodes.at_items(node, len(part)), strict=True)
             waiting += [(item, member, (*path, index)) for index, (item, member) in enumerate(inside)]
     return sorted(found, key=str)
-
-
-def name_of(path: Sequence[str | int]) -> str:
-    """Return a path as it is written in what is told of a repair."""
-    return ".".join(map(str, path))
 
 
 class _Decoder:
@@ -363,10 +360,10 @@ class _Decoder:
         try:
             decoded = decode_json(text)
         except (ValueError, RecursionError):
-            amount = read_amount(text, node, self.nodes, path)
+            amount = read_amount(text, node, self.nodes)
             if amount is None or self.parser.is_strict_at(path):
                 return text
-            self.assumed.append(f"{name_of(path)}: the number {amount} was read from words")
+            self.assumed.append(f"{'.'.join(map(str, path))}: {text} was written as {amount}")
             return amount
         for _ in range(_MOST_ENCODINGS):
             if not isinstance(decoded, str):
@@ -378,33 +375,20 @@ class _Decoder:
         found = types_of(decoded)
         if not found & types or (not found & _STRUCTURED and self.parser.is_strict_at(path)):
             return text
-        self.assumed.append(f"{name_of(path)}: the string was decoded as JSON")
+        self.assumed.append(f"{'.'.join(map(str, path))}: the string was decoded as JSON")
         return decoded
 
 
-_LONGEST_AMOUNT = 60
-_MOST_ENCODINGS = 2
-_WRITTEN_AMOUNT = re.compile(
-    r"(?P<sign>[-+\u2212]?)"
-    r"(?P<number>[0-9]+(?:\.[0-9]+)?|[0-9]{1,3}(?:(?P<mark>[,_'\u2019\u00a0\u202f ])[0-9]{3})(?:(?P=mark)[0-9]{3})*"
-    r"(?:\.[0-9]+)?)"
-    r"(?:\s?(?P<unit>[^\W\d_]+))?"
-)
+def read_amount(text: str, node: Node, nodes: Nodes) -> int | float | None:
+    """Return the number that a text must mean where a number is wanted; None if it may mean another, or none.
 
-
-def read_amount(text: str, node: Node, nodes: Nodes, path: JsonPath) -> int | float | None:
-    """Return the number that a text must mean where a number is wanted; None where it may mean another, or none.
-
-    Separators between thousands are taken: ``1_000``, ``1 000``, ``1,000,000``. One comma alone, as in ``1,000``, is a
-    decimal comma in half of the world: it is taken where an integer is wanted only. A word behind the number is left
-    out where it is a part of the parameter's own name: ``"30 seconds"`` for `timeout_seconds`.
+    Separators between thousands are accepted: ``1_000``, ``1 000``, ``1,000,000``. A single comma, as in ``1,000``, may
+    be a decimal comma: it is accepted for an integer only.
     """
     types = nodes.types(node)
     wants = types & {"integer", "number"}
     match = _WRITTEN_AMOUNT.fullmatch(text.strip()) if wants and len(text) <= _LONGEST_AMOUNT else None
     if match is None:
-        return None
-    if match["unit"] and match["unit"].casefold() not in _split_name(path):
         return None
     written, mark = match["number"], match["mark"]
     if mark == "," and "number" in wants and written.count(",") == 1 and "." not in written:
@@ -416,18 +400,12 @@ def read_amount(text: str, node: Node, nodes: Nodes, path: JsonPath) -> int | fl
     return float(digits) if "." in digits else int(digits)
 
 
-def _split_name(path: JsonPath) -> list[str]:
-    """Return the words of the name at the end of a path."""
-    name = next((str(key) for key in reversed(path) if isinstance(key, str)), "")
-    return re.split(r"[\W_]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).casefold())
-
-
 def hide_secrets(text: str, value: Any, nodes: Nodes) -> str:
     """Return the canonical text of arguments with digests in place of secrets.
 
     Args:
         text: Their text.
-        value: The same as JSON values; None has it read from the text.
+        value: The same as JSON values; None to decode the text.
         nodes: Their schema.
     """
     if not may_hold_secrets(text, nodes):
@@ -445,7 +423,7 @@ def may_hold_secrets(text: str, nodes: Nodes) -> bool:
 
 
 def digest_secrets(value: Any, nodes: Nodes) -> Any:
-    """Return a JSON value with digests in place of what its schema, or the name of a field, says is secret."""
+    """Return a JSON value with digests in place of the fields that are secret by their schema or name."""
     return nodes.replace_secrets(value, _digest_secret)
 
 
@@ -453,5 +431,5 @@ def _digest_secret(secret: Any, path: JsonPath, is_marked: bool) -> Any:
     from toolkit.redaction import digest_of, is_replaced  # noqa: PLC0415 - slow to import, and few schemas have secrets
 
     del path, is_marked
-    # The type of a parameter may have written a digest already.
+    # The type of a parameter may have written a digest.
     return secret if is_replaced(secret) else digest_of(canonical_json(secret))

@@ -1,8 +1,7 @@
-"""Docstrings read in any of the usual styles: the description of a function, and of each parameter.
+"""Reads docstrings of the usual styles: the description of a function, and of each parameter.
 
-Here is where sections begin and end (without blank lines, in any order, not inside code); docstring-parser reads those
-of parameters. No line gets lost: one that belongs to no parameter, and to no section that models don't read, is part of
-the description.
+Sections are found here (without blank lines, in any order, not in code); docstring-parser reads those of parameters.
+No line is lost: lines of no parameter, outside of the sections that models don't read, belong to the description.
 """
 
 from __future__ import annotations
@@ -60,32 +59,48 @@ _JAVA_HEAD = re.compile(rf"(?P<names>{_NAME})(?P<type>)(?P<text>\s.*|$)")
 _JS_HEAD = re.compile(
     r"\{(?P<type>[^{}]*)\}\s*(?:\[\s*(?P<optional>\w+)[^\]]*\]|(?P<names>[\w*`]+))\s*[-:]*\s*(?P<text>.*)"
 )
-_LONGEST_HEAD = 2_000  # docstring-parser takes time that grows with more than the length of one
+_LONGEST_HEAD = 2_000  # docstring-parser takes more than linear time for it
 _GOOGLE, _NUMPY = GoogleParser(), NumpydocParser()
-# In a type, docstring-parser would end the head of an entry at a colon, and leave ", optional" and "(default 3)" out.
+# docstring-parser would end a head at a colon in the type, and drop ", optional" and "(default 3)".
 _HIDDEN = str.maketrans(":,(?", "\ufe55\ufe50\ufe59\ufe56")
 _SHOWN = {hidden: mark for mark, hidden in _HIDDEN.items()}
+
+_TYPE_QUALIFIERS = re.compile(
+    r",?\s*(?:\(optional\)|\boptional\b|\bdefaults?\b.*|\bkeyword[- ]only\b)\s*$", re.IGNORECASE
+)
+_NODES_OF_HINTS = (
+    ast.Expression, ast.Name, ast.Attribute, ast.Subscript, ast.BinOp, ast.BitOr, ast.Tuple, ast.List, ast.Load
+)  # fmt: skip
+_TYPES_BY_NAME: dict[str, Any] = {
+    "int": int, "integer": int, "str": str, "string": str, "text": str, "float": float, "number": float,
+    "double": float, "bool": bool, "boolean": bool, "bytes": bytes, "list": list, "array": list, "sequence": list,
+    "iterable": list, "tuple": tuple, "set": set, "dict": dict, "dictionary": dict, "mapping": dict, "object": object,
+    "any": Any, "none": None, "null": None, "optional": typing.Optional, "union": typing.Union,
+    "literal": typing.Literal,
+}  # fmt: skip
+# Python's parser raises a `MemoryError` for what is nested too deeply.
+_UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentedParameter:
-    """The description and the type that a docstring gives one parameter."""
+    """The description and the type of a parameter in a docstring."""
 
     description: str = ""
     type_text: str | None = None
 
     def type_in(self, namespace: Mapping[str, Any]) -> Any:
-        """Return the type that the text means; `NotImplemented` where it means none that is known."""
+        """Return the type of the text; `NotImplemented` if it is unknown."""
         return read_type(self.type_text, namespace) if self.type_text else NotImplemented
 
-    def text_beside(self, hint: Any, default: Any) -> str:
-        """Return the description, and behind it the text of the type where the schema says less than that."""
-        if self.type_text is None or not find_unsaid(self.type_text, hint, default):
+    def description_beside(self, hint: Any, default: Any) -> str:
+        """Return the description, followed by the text of the type if it adds to the schema."""
+        if self.type_text is None or not adds_to_hint(self.type_text, hint, default):
             return self.description
         return f"{self.description} ({self.type_text})".strip()
 
     def joined(self, other: DocumentedParameter) -> DocumentedParameter:
-        """Return what both say, for a parameter that is described in two places."""
+        """Return the description of a parameter that is described in two places."""
         is_other = self.type_text is not None and other.type_text not in (None, self.type_text)
         types = f"({other.type_text})" if is_other else ""
         texts = dict.fromkeys(text for text in (self.description, types, other.description) if text)
@@ -94,18 +109,18 @@ class DocumentedParameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Documentation:
-    """A docstring, read."""
+    """The content of a docstring."""
 
     description: str = ""
     parameters: dict[str, DocumentedParameter] = field(default_factory=dict[str, DocumentedParameter])
 
 
 def read_docstring(text: str | None, names: Collection[str] = ()) -> Documentation:
-    """Read a docstring; never raises: what can't be read as parameters stays description.
+    """Read a docstring; never raises: whatever can't be read as parameters is description.
 
     Args:
         text: The docstring; None is an empty one.
-        names: The parameters that there are: they tell entries from other text where the notation leaves it open.
+        names: The existing parameters, which distinguish entries from other text where the notation is ambiguous.
     """
     if not text:
         return Documentation()
@@ -125,16 +140,20 @@ def read_docstring(text: str | None, names: Collection[str] = ()) -> Documentati
 
 
 def read_attributes(text: str | None, names: Collection[str]) -> dict[str, DocumentedParameter]:
-    """Return what the docstring of a class says of its attributes, in a section of them or of arguments."""
+    """Return the attributes in the docstring of a class, from a section of attributes or of arguments."""
     renamed = re.sub(r"(?m)^(\s*)attributes(?=\s*:?\s*$)", r"\1Parameters", text or "", flags=re.IGNORECASE)
     renamed = re.sub(r"(?m)^(\s*[:@])(?:var|ivar|cvar)\b", r"\1param", renamed)
     found = read_docstring(renamed, names).parameters
     return {name: documented for name, documented in found.items() if name in names}
 
 
+_Found: TypeAlias = tuple[list[tuple[str, DocumentedParameter]], list[str]]
+"""The documented parameters of a section, and its other lines."""
+
+
 @dataclass(slots=True)
 class _DocstringSection:
-    """A section: its kind, its header (empty without one) and the lines below it."""
+    """A section: its kind, its lines and its header, if any."""
 
     kind: _SectionKind
     lines: list[str]
@@ -171,7 +190,7 @@ def _split_sections(lines: Sequence[str], names: Collection[str]) -> list[_Docst
 
 
 def _take_line(sections: list[_DocstringSection], lines: Sequence[str], index: int, names: Collection[str]) -> None:
-    """Put a line that is no header into the section that it belongs to."""
+    """Add a line that is no header to its section."""
     section, line = sections[-1], lines[index]
     if _FIELD.match(line) and section.kind != "numpy" and (section.kind != "entries" or not line[0].isspace()):
         if section.kind != "fields" and (not line[0].isspace() or section.kind == "text"):
@@ -196,7 +215,7 @@ def _is_pep257(line: str, names: Collection[str]) -> bool:
 
 
 def _is_split_entry(sections: Sequence[_DocstringSection], line: str, names: Collection[str]) -> bool:
-    """Return whether an indented line is an entry of the section before the text that has cut it in two."""
+    """Return whether an indented line continues the section before the text that interrupts it."""
     if len(sections) < 2 or sections[-2].kind != "entries" or not line[:1].isspace():
         return False
     entry = _match_entry(line)
@@ -211,7 +230,7 @@ def _read_header_kind(lines: Sequence[str], index: int) -> _SectionKind | None:
     found = _HEADER.fullmatch(lines[index].rstrip())
     is_underlined = _is_underlined(lines, index)
     if found is None:
-        # Another NumPy section, such as Notes: it ends the one before, and its text is description.
+        # Another NumPy section, such as Notes: its text is description.
         is_title = is_underlined and lines[index][:1].isalpha() and len(lines[index]) < 40
         return "text" if is_title and index > 0 else None
     if not (is_underlined or found["mark"] or found["colon"] or found["after"]):
@@ -224,7 +243,7 @@ def _read_header_kind(lines: Sequence[str], index: int) -> _SectionKind | None:
 def _is_outside_section(
     section: _DocstringSection, line: str, lines: Sequence[str], index: int, names: Collection[str]
 ) -> bool:
-    """Return whether a line that stands at the margin is no part of its section any more."""
+    """Return whether a line at the margin ends its section."""
     if section.kind in ("text", "numpy") or not line.strip() or line[0].isspace():
         return False
     if section.kind == "entries":
@@ -237,7 +256,7 @@ def _is_outside_section(
 
 
 def _is_after_entries(entries: Sequence[str], line: str, line_before: str, names: Collection[str]) -> bool:
-    """Return whether a line at the margin ends a section of entries, and is neither an entry nor the text of one."""
+    """Return whether a line at the margin is neither an entry nor the text of one."""
     if any(item.strip() and item[0].isspace() for item in entries[:2]):
         return True
     entry = _match_entry(line)
@@ -252,9 +271,9 @@ def _is_after_entries(entries: Sequence[str], line: str, line_before: str, names
 
 
 def _align_margins(lines: list[str]) -> list[str]:
-    """Return the lines as they would be had no line been put left of the docstring's own margin.
+    """Return the lines without the docstring's own margin, also if some lines are left of it.
 
-    `inspect.cleandoc` takes off what all lines have in common, which is nothing where one stands at the margin.
+    `inspect.cleandoc` removes the common margin, which is none if a line is at the margin of the source.
     """
     bare = [line.strip() for line in lines]
     margins = [
@@ -268,10 +287,6 @@ def _align_margins(lines: list[str]) -> list[str]:
     if margin == 0 or len(below) > len(level) or any(line.rstrip().endswith(":") for line in below):
         return lines
     return [line[min(margin, _measure_indent(line)) :] for line in lines]
-
-
-_Found: TypeAlias = tuple[list[tuple[str, DocumentedParameter]], list[str]]
-"""The parameters that a section documents, and its lines that belong to none."""
 
 
 def _read_section(section: _DocstringSection, names: Collection[str]) -> _Found:
@@ -299,24 +314,29 @@ def _read_entries(lines: Sequence[str], names: Collection[str]) -> _Found:
     margin, is_bulleted, is_entry = -1, False, False
     for index, line in enumerate(lines):
         is_bullet = _BULLET.match(line.lstrip()) is not None
-        starts = line.strip() != "" and (margin < 0 or (_measure_indent(line) <= margin and is_bullet == is_bulleted))
-        entry = (_match_entry(line) or _match_bare(lines, index, names)) if starts else None
-        if entry is None:
-            (text if is_entry else rest).append(f"        {line}" if is_entry else line)
+        may_start = line.strip() != "" and (
+            margin < 0 or (_measure_indent(line) <= margin and is_bullet == is_bulleted)
+        )
+        entry = (_match_entry(line) or _match_bare(lines, index, names)) if may_start else None
+        if entry is None and is_entry:
+            text.append(f"        {line}")
             continue
-        found = _split_names(entry["names"])
-        is_entry = not _is_admonition(found[0], names)
-        if not is_entry:
+        is_entry = entry is not None and not _is_admonition(_split_names(entry["names"])[0], names)
+        if entry is None or not is_entry:
             rest.append(line)
             continue
         if margin < 0:
             margin, is_bulleted = _measure_indent(line), is_bullet
-        type_text, words = entry["type"], entry["text"].strip()
-        if type_text is None and " : " in line and _is_type_above(lines, index, words):
-            type_text, words = words, ""
-        shown = f" ({type_text.strip().translate(_HIDDEN)})" if type_text and type_text.strip() else ""
-        text.append(f"    {', '.join(found)}{shown}: {words}")
+        text.append(_write_google_entry(entry, lines, index))
     return _parse_section(["Args:"], text, _GOOGLE.parse, rest)
+
+
+def _write_google_entry(entry: re.Match[str], lines: Sequence[str], index: int) -> str:
+    type_text, words = entry["type"], entry["text"].strip()
+    if type_text is None and " : " in lines[index] and _is_type_above(lines, index, words):
+        type_text, words = words, ""
+    shown = f" ({type_text.strip().translate(_HIDDEN)})" if type_text and type_text.strip() else ""
+    return f"    {', '.join(_split_names(entry['names']))}{shown}: {words}"
 
 
 def _read_numpy(lines: Sequence[str], names: Collection[str]) -> _Found:
@@ -340,13 +360,9 @@ def _read_numpy(lines: Sequence[str], names: Collection[str]) -> _Found:
 
 def _read_fields(lines: Sequence[str], names: Collection[str]) -> _Found:
     """Read ``:param type name: text``, ``@param name: text`` and ``@param {type} name text``, and drop other fields."""
-    text, rest, described = list[str](), list[str](), set[str]()
-    parts: list[list[str]] = []
-    for line in lines:
-        if not parts or _FIELD.match(line):
-            parts.append([])
-        parts[-1].append(line)
-    for first, *below in parts:
+    text, rest = list[str](), list[str]()
+    described, typed = set[str](), dict[str, None]()
+    for first, *below in _group_fields(lines):
         mark = _FIELD.match(first)
         if mark is not None and mark["text"] is None and mark["type"] is None:
             continue
@@ -354,24 +370,35 @@ def _read_fields(lines: Sequence[str], names: Collection[str]) -> _Found:
         if mark is None or head is None:
             rest += [first, *below]
             continue
+        types = " ".join([head["text"], *below] if mark["type"] else [head["type"] or ""]).split()
         optional = head.groupdict().get("optional")
-        for name in [optional] if optional else _split_names(head["names"]):
-            types = " ".join([head["text"], *below] if mark["type"] else [head["type"] or ""]).split()
-            if types:
-                text.append(f":type {name}: {' '.join(types)}")
-            if not mark["type"]:
-                described.add(name)
-                text += [f":param {name}: {head['text'].strip()}", *[f"    {line}" for line in below]]
-    typed = [line.split(":")[1].removeprefix("type ") for line in text if line.startswith(":type ")]
-    text += [f":param {name}:" for name in dict.fromkeys(typed) if name not in described]
+        found = [optional] if optional else _split_names(head["names"])
+        if types:
+            typed |= dict.fromkeys(found)
+            text += [f":type {name}: {' '.join(types)}" for name in found]
+        if not mark["type"]:
+            described.update(found)
+            indented = [f"    {line}" for line in below]
+            text += [line for name in found for line in (f":param {name}: {head['text'].strip()}", *indented)]
+    text += [f":param {name}:" for name in typed if name not in described]
     return _parse_section([], text, rest_style.parse, rest)
 
 
+def _group_fields(lines: Sequence[str]) -> list[list[str]]:
+    """Return the lines of each field."""
+    groups: list[list[str]] = []
+    for line in lines:
+        if not groups or _FIELD.match(line):
+            groups.append([])
+        groups[-1].append(line)
+    return groups
+
+
 def _parse_section(header: list[str], text: list[str], parse: Callable[[str], Docstring], rest: list[str]) -> _Found:
-    """Have docstring-parser read the entries of a section; what it can't read belongs to no parameter."""
+    """Parse the entries of a section by docstring-parser; lines that it can't parse belong to no parameter."""
     if not text:
         return [], rest
-    try:  # behind an empty line: the margin of the first line would not count
+    try:  # after an empty line, because the margin of the first line is ignored
         found = parse("\n".join(["", *header, *text])).params
     except Exception:  # noqa: BLE001 - no docstring is wrong
         return [], [*text, *rest]
@@ -392,14 +419,14 @@ def _match_entry(line: str) -> re.Match[str] | None:
 
 
 def _match_bare(lines: Sequence[str], index: int, names: Collection[str]) -> re.Match[str] | None:
-    """Match ``name (type)`` whose text stands below it."""
+    """Match ``name (type)`` with its text below."""
     line = _BULLET.sub("", lines[index].strip(), count=1)
     found = _BARE_ENTRY.fullmatch(line) if len(line) < _LONGEST_HEAD and _is_deeper(lines, index) else None
     return None if found is None or {*_split_names(found["names"])}.isdisjoint(names) else found
 
 
 def _match_field(text: str, names: Collection[str]) -> re.Match[str] | None:
-    """Match what follows ``:param``: a name with or without its type, before a colon or not."""
+    """Match a name after ``:param``, with or without its type and a colon."""
     if (braced := _JS_HEAD.fullmatch(text)) is not None:
         return braced
     java = _JAVA_HEAD.fullmatch(text)
@@ -411,7 +438,7 @@ def _match_field(text: str, names: Collection[str]) -> re.Match[str] | None:
 
 
 def _split_names(text: str) -> list[str]:
-    """Return the names in ``a, b and c``; nothing where there is anything else."""
+    """Return the names in ``a, b and c``; empty if there is other text."""
     parts = [part.strip().strip("`*\\") for part in re.split(r",|/|\band\b", text)]
     return parts if all(part.isidentifier() for part in parts) else []
 
@@ -421,7 +448,7 @@ def _is_admonition(name: str, names: Collection[str]) -> bool:
 
 
 def _is_type_above(lines: Sequence[str], index: int, text: str) -> bool:
-    """Return whether the text of ``name : int`` is a type, for the words stand below it."""
+    """Return whether the text of ``name : int`` is a type, with the description below."""
     return _is_deeper(lines, index) and read_type(text, {}) is not NotImplemented
 
 
@@ -434,31 +461,10 @@ def _measure_indent(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-_TYPE_QUALIFIERS = re.compile(
-    r",?\s*(?:\(optional\)|\boptional\b|\bdefaults?\b.*|\bkeyword[- ]only\b)\s*$", re.IGNORECASE
-)
-
-_NODES_OF_HINTS = (
-    ast.Expression, ast.Name, ast.Attribute, ast.Subscript, ast.BinOp, ast.BitOr, ast.Tuple, ast.List, ast.Load
-)  # fmt: skip
-
-_TYPES_BY_NAME: dict[str, Any] = {
-    "int": int, "integer": int, "str": str, "string": str, "text": str, "float": float, "number": float,
-    "double": float, "bool": bool, "boolean": bool, "bytes": bytes, "list": list, "array": list, "sequence": list,
-    "iterable": list, "tuple": tuple, "set": set, "dict": dict, "dictionary": dict, "mapping": dict, "object": object,
-    "any": Any, "none": None, "null": None, "optional": typing.Optional, "union": typing.Union,
-    "literal": typing.Literal,
-}  # fmt: skip
-
-
-# Python's parser raises a `MemoryError` for what is nested too deeply.
-_UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
-
-
 def read_type(text: str, namespace: Mapping[str, Any]) -> Any:
-    """Return the type that a text means; `NotImplemented` where it means none that is known.
+    """Return the type of a text; `NotImplemented` if it is unknown.
 
-    Names, ``list of int``, ``int or None``, ``{'a', 'b'}``, ``int[]`` and the syntax of hints are read.
+    Accepted are names, ``list of int``, ``int or None``, ``{'a', 'b'}``, ``int[]`` and the syntax of hints.
     """
     try:
         return _read_type_text(_strip_type_qualifiers(text), namespace)
@@ -466,12 +472,12 @@ def read_type(text: str, namespace: Mapping[str, Any]) -> Any:
         return NotImplemented
 
 
-def find_unsaid(text: str, hint: Any, default: Any) -> bool:
-    """Return whether a type's text says what neither the hint nor the default does: ``{'m', 'km'}`` beside ``str``."""
+def adds_to_hint(text: str, hint: Any, default: Any) -> bool:
+    """Return whether the text of a type adds to the hint and the default, such as ``{'m', 'km'}`` to ``str``."""
     plain = _strip_type_qualifiers(text)
     qualifiers = text.strip().strip("`")[len(plain) :]
-    told = re.search(r"\bdefaults?\b\W*(?:to|is|value)?\W*(?P<value>.*)", qualifiers, re.IGNORECASE)
-    if told is not None and told["value"].strip("`'\"() .") not in (str(default), "", "optional"):
+    default_text = re.search(r"\bdefaults?\b\W*(?:to|is|value)?\W*(?P<value>.*)", qualifiers, re.IGNORECASE)
+    if default_text is not None and default_text["value"].strip("`'\"() .") not in (str(default), "", "optional"):
         return True
     found = read_type(plain, {})
     if found is NotImplemented:
@@ -480,7 +486,7 @@ def find_unsaid(text: str, hint: Any, default: Any) -> bool:
 
 
 def _is_hint(text: str) -> bool:
-    """Return whether a text is written as hints are, whatever its names mean."""
+    """Return whether a text has the syntax of a hint."""
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except _UNREADABLE:

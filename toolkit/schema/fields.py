@@ -1,7 +1,7 @@
-"""Parameters as one Pydantic validator: a typed dictionary with a key for each, whatever its name.
+"""Compiles the parameters of a signature into one Pydantic validator of a typed dictionary.
 
-A key of a typed dictionary can have any name, so no parameter name is reserved. Defaults are filled in by the
-validator: mutable ones are fresh for each call, and whoever looks at the arguments before the call sees all of them.
+The keys of a typed dictionary can have any name, so no parameter name is reserved. The validator fills in defaults:
+mutable ones are created for each call, and all arguments are visible before the call.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import types
 import typing
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Annotated, Any, Literal, NamedTuple, NotRequired, get_args, get_origin
+from typing import Annotated, Any, NamedTuple, NotRequired, get_args, get_origin
 
 import typing_extensions
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -36,21 +36,28 @@ from toolkit.schema.json_schema import (
     GeneratedSchema,
     add_none,
     annotate_hint,
+    correct_core_schema,
     find_alias,
     find_description,
     find_unpacked,
     finish_schema,
     generate_schema,
     has_field_description,
-    is_misread,
     is_nullable,
-    read_rightly,
+    needs_correction,
     rewrite_hint,
     strip_qualifiers,
 )
 from toolkit.schema.signature import NOTHING, UNIONS, Parameter, Signature, rebuild_hint
 
 _logger = logging.getLogger("toolkit.schema")
+_MOST_KEPT = 512
+_ONLY_KEY = "value"
+_UNCOMPILABLE = (
+    PydanticUserError, PydanticUndefinedAnnotation, CoreSchemaError, NameError, TypeError, RecursionError
+)  # fmt: skip
+"""The errors of hints that can't be compiled."""
+_NOT_IN_JSON = "JSON can't carry its type"
 _JSON_TYPES = (str, int, float, bool, list, dict)
 
 
@@ -59,12 +66,13 @@ class Fields:
 
     __slots__ = (
         "_defaults", "_extra", "_hints", "_is_of_parts", "_optional", "_parts", "_serializer", "_signature", "_strict",
-        "aliases", "core_schema", "docstring_errors", "opaque_defaults", "schema", "unplaced", "validator", "warnings",
+        "aliases", "core_schema", "docstring_errors", "extra_descriptions", "opaque_defaults", "schema", "validator",
+        "warnings",
     )  # fmt: skip
 
     core_schema: CoreSchema
     schema: dict[str, Any]
-    validator: Any  # SchemaValidator, or what a plugin of Pydantic makes of it
+    validator: Any  # a SchemaValidator, or one of a plugin of Pydantic
 
     def __init__(self, signature: Signature, *, strict: bool) -> None:
         self._signature = signature
@@ -80,45 +88,45 @@ class Fields:
         self.opaque_defaults: dict[str, Any] = {}
         self.warnings: list[str] = []
         self.docstring_errors: list[str] = []
-        self.unplaced: list[str] = []
+        self.extra_descriptions: list[str] = []
 
     def add(self, parameter: Parameter, documentation: Documentation) -> None:
-        """Add what one parameter takes: a property, or for ``**keywords`` what else is allowed."""
+        """Add the property of a parameter, or the additional properties for ``**keywords``."""
         name = parameter.name
         documented = documentation.parameters.get(name)
         hint = self._choose_hint(parameter, documented)
         unpacked = find_unpacked(hint)
         if isinstance(unpacked, (typing.TypeVarTuple, typing_extensions.TypeVarTuple)):
             hint, unpacked = Any, None
-        description = documented.text_beside(hint, parameter.default) if documented is not None else ""
+        description = documented.description_beside(hint, parameter.default) if documented is not None else ""
         match parameter.kind:
             case inspect.Parameter.VAR_KEYWORD if unpacked is not None:
-                self.unplaced += [f"{name}: {description}"] if description else []
+                self.extra_descriptions += [f"{name}: {description}"] if description else []
                 self._add_unpacked(unpacked, documentation)
             case inspect.Parameter.VAR_KEYWORD:
                 self._add_keywords(name, hint, description, documentation)
             case inspect.Parameter.VAR_POSITIONAL if unpacked is not None:
                 self._add_field(name, unpacked, NOTHING, description)
             case inspect.Parameter.VAR_POSITIONAL:
-                # The item's own words stay with the item.
+                # The description of the item stays with the item.
                 item = self._rewrite_parameter(name, hint, described=True)
                 self._add_field(name, types.GenericAlias(list, (item,)), Field(default_factory=list), description)
             case _:
                 self._add_field(name, hint, parameter.default, description)
 
     def _choose_hint(self, parameter: Parameter, documented: DocumentedParameter | None) -> Any:
-        """Return the hint of a parameter; without one, the type that its docstring names, or `Any`."""
+        """Return the hint of a parameter, else the type in its docstring, else `Any`."""
         hint = parameter.hint
         if hint is NOTHING:
             hint = documented.type_in(self._signature.namespace) if documented is not None else NotImplemented
-            if hint is NotImplemented or not is_type_of(hint, parameter.default):
+            if hint is NotImplemented or not _fits_hint(hint, parameter.default):
                 self.warnings.append(f"parameter '{parameter.name}' has no type: any value is accepted")
                 return Any
             self.warnings.append(f"parameter '{parameter.name}' has no hint: its type is taken from the docstring")
         return Any if isinstance(hint, (typing.ParamSpecArgs, typing.ParamSpecKwargs)) else hint
 
     def _add_keywords(self, name: str, hint: Any, description: str, documentation: Documentation) -> None:
-        """Take any other arguments, and offer by name those that the docstring describes."""
+        """Accept any other arguments, and offer those that the docstring describes."""
         known = {*self._hints, *self._signature.hidden, *(parameter.name for parameter in self._signature.parameters)}
         self._extra = self._rewrite_parameter(name, hint)
         for key, documented in documentation.parameters.items():
@@ -126,7 +134,7 @@ class Fields:
                 continue
             own = documented.type_in(self._signature.namespace) if hint is Any else NotImplemented
             own = hint if own is NotImplemented else own
-            self._add_optional(key, own, documented.text_beside(own, NOTHING))
+            self._add_optional(key, own, documented.description_beside(own, NOTHING))
         if description and not has_field_description(self._extra, None):
             self._extra = Annotated[self._extra, Field(description=description)]
 
@@ -150,7 +158,7 @@ class Fields:
             hint, is_required = strip_qualifiers(qualified, is_required=name in origin.__required_keys__)
             hint = substitutes.get(hint, hint)
             documented = documentation.parameters.get(name) or own_documentation.get(name)
-            description = documented.text_beside(hint, NOTHING) if documented is not None else ""
+            description = documented.description_beside(hint, NOTHING) if documented is not None else ""
             self._check_keyword(name)
             if is_required:
                 self._add_field(name, hint, NOTHING, description)
@@ -187,14 +195,14 @@ class Fields:
         self._hints[name] = (hint, default, text)
 
     def _note_default(self, name: str, value: Any) -> None:
-        """Keep a default for the check against its hint; one that is no JSON is left out of what is sent."""
+        """Store a default: one of JSON is checked against its hint, any other is not part of the JSON of arguments."""
         if type(value) in _JSON_TYPES or value is None:
             self._defaults[name] = value
         elif value is not NOTHING and value is not PydanticUndefined:
             self.opaque_defaults[name] = value
 
-    def warn_of_unknown(self, documentation: Documentation) -> None:
-        """Warn of what is documented and does not exist."""
+    def warn_about_unknown(self, documentation: Documentation) -> None:
+        """Warn about documented parameters that do not exist."""
         if self._extra is not NOTHING:
             return
         known = self._hints.keys() | self._signature.hidden | {p.name for p in self._signature.parameters}
@@ -206,10 +214,10 @@ class Fields:
         self.warnings += self.docstring_errors
 
     def compile(self) -> None:
-        """Make `validator` and `schema` of what was added.
+        """Set `validator` and `schema`.
 
         Raises:
-            SchemaError: Two parameters under one alias, a type that JSON can't carry, a default against its own hint.
+            SchemaError: Two parameters have one alias, JSON can't carry a type, or a default does not fit its hint.
         """
         definitions = self._join_definitions() if self._is_of_parts and self._extra is NOTHING else None
         if definitions is None:
@@ -219,7 +227,7 @@ class Fields:
         self._check_defaults()
 
     def _join_definitions(self) -> dict[str, Any] | None:
-        """Return the definitions of all parts; None where two give one name to different things."""
+        """Return the definitions of all parts; None if two of them have the same name."""
         joined: dict[str, Any] = {}
         for part, _, _ in self._parts.values():
             for name, definition in part.definitions.items():
@@ -259,11 +267,11 @@ class Fields:
             schema["required"] = required
         schema["additionalProperties"] = False
         if definitions:
-            schema["$defs"] = copy.deepcopy(definitions)
+            schema["$defs"] = _copy_schema(definitions)
         self.schema = finish_schema(schema, has_members=any(part.has_members for part in parts))
 
     def _compile_whole(self) -> None:
-        """Compile all hints as one typed dictionary, without what JSON can't carry where that can be left out."""
+        """Compile all hints as one typed dictionary, without optional parts that JSON can't carry."""
         hints = {name: self._find_annotated(name) for name in self._hints}
         adapter, core, generated = self._compile_hints(hints)
         if generated.skipped:
@@ -280,32 +288,36 @@ class Fields:
             self._serializer = SchemaSerializer(self.core_schema, _use_prebuilt=False)
 
     def _compile_hints(self, hints: dict[str, Any]) -> tuple[TypeAdapter[dict[str, Any]], CoreSchema, GeneratedSchema]:
-        """Return what Pydantic makes of the hints, a core schema that reads them rightly, and the JSON Schema."""
+        """Return Pydantic's adapter of the hints, the corrected core schema, and the JSON Schema."""
         config = ConfigDict(allow_inf_nan=False, strict=self._strict)
         if self.aliases:
             config["validate_by_name"] = self._check_aliases()
             config["validate_by_alias"] = True
         try:
             adapter = _compile_members(hints, config, extra=self._extra, namespace=self._signature.namespace)
-            core = read_rightly(adapter.core_schema) if is_misread(adapter.core_schema) else adapter.core_schema
+            core = (
+                correct_core_schema(adapter.core_schema)
+                if needs_correction(adapter.core_schema)
+                else adapter.core_schema
+            )
             return adapter, core, generate_schema(core)
         except _UNCOMPILABLE as error:
-            if not self._leave_out_unsayable(hints):
+            if not self._drop_inexpressible(hints):
                 reason = f"its parameters can't be compiled: {_read_first_line(error)}"
                 raise SchemaError(self._signature.subject, reason) from error
         return self._compile_hints(hints)
 
     def _hints_to_compile(self, hints: Mapping[str, Any]) -> list[str]:
-        """Return the names of all that has a hint, ``**keywords`` last."""
+        """Return the names of all hints, ``**keywords`` last."""
         kinds = {parameter.kind: parameter.name for parameter in self._signature.parameters}
         keywords = kinds.get(inspect.Parameter.VAR_KEYWORD)
         return [*hints, keywords] if keywords is not None and self._extra is not NOTHING else [*hints]
 
-    def _leave_out_unsayable(self, hints: dict[str, Any]) -> bool:
-        """Narrow or leave out each hint that can't be compiled; return False where each can, by itself.
+    def _drop_inexpressible(self, hints: dict[str, Any]) -> bool:
+        """Narrow or drop each hint that can't be compiled; return False if each can be compiled by itself.
 
         Raises:
-            SchemaError: A parameter that the function needs has such a hint.
+            SchemaError: A required parameter has such a hint.
         """
         found = False
         for name in self._hints_to_compile(hints):
@@ -315,7 +327,7 @@ class Fields:
             found = True
             if self._narrow_union(name, hints):
                 reason = self._find_reason(name, hints)
-            if reason is not None and not self._is_dispensable(name, reason):
+            if reason is not None and not self._may_be_left_out(name, reason):
                 raise SchemaError(self._signature.subject, reason, parameter=name)
             if reason is not None:
                 del hints[name]
@@ -324,7 +336,7 @@ class Fields:
         return found
 
     def _find_reason(self, name: str, hints: Mapping[str, Any]) -> str | None:
-        """Return why a hint can't be compiled by itself; None where it can."""
+        """Return why a hint can't be compiled by itself, or None."""
         hint = hints.get(name, self._extra)
         try:
             _check_compiles(hint, self._signature.namespace)
@@ -333,7 +345,7 @@ class Fields:
         return None
 
     def _narrow_union(self, name: str, hints: dict[str, Any]) -> bool:
-        """Keep of a union what JSON can carry; return whether there was more in it."""
+        """Drop the members of a union that JSON can't carry; return whether there were any."""
         dropped: list[Any] = []
         narrowed = _narrow_hint(hints.get(name, self._extra), self._signature.namespace, dropped)
         if name in hints:
@@ -345,14 +357,14 @@ class Fields:
         ]
         return bool(dropped)
 
-    def _is_dispensable(self, name: str, reason: str) -> bool:
-        """Return whether a function works without what JSON can't carry: a callback that has a default, say."""
+    def _may_be_left_out(self, name: str, reason: str) -> bool:
+        """Return whether a parameter that JSON can't carry can be left out, such as a callback with a default."""
         parameters = {parameter.name: parameter for parameter in self._signature.parameters}
         if any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters.values()):
             return False
         found = parameters.get(name)
         return (
-            _is_unsayable(reason)
+            _is_inexpressible(reason)
             and found is not None
             and found.kind not in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_KEYWORD)
             and found.default is not NOTHING
@@ -371,7 +383,7 @@ class Fields:
         return self._serializer
 
     def _check_aliases(self) -> bool:
-        """Refuse one alias for two; say whether names are unmistakable beside the aliases."""
+        """Refuse repeated aliases; return whether no name is the alias of another parameter."""
         taken: dict[str, str] = {}
         for name in self._hints:
             alias = self.aliases.get(name, name)
@@ -389,7 +401,7 @@ class Fields:
             try:
                 self.validator.validate_python({self.aliases.get(name, name): default}, strict=False)
             except ValidationError as error:
-                problems = [p for p in error.errors(include_url=False) if not is_harmless(p, default)]
+                problems = [p for p in error.errors(include_url=False) if not _is_harmless(p, default)]
                 if not problems:
                     continue
                 raise SchemaError(
@@ -399,7 +411,7 @@ class Fields:
                     parameter=name,
                 ) from error
             except Exception as error:  # noqa: BLE001 - of an author's validator
-                # It may need what there is only when the program runs; and what is left out is never validated.
+                # The validator may need the running program, and defaults are not validated in a call.
                 _logger.debug("the default of %s could not be checked: %s", name, type(error).__name__)
 
 
@@ -412,32 +424,32 @@ def collect_fields(signature: Signature, documentation: Documentation, *, strict
     fields = Fields(signature, strict=strict)
     for parameter in signature.parameters:
         fields.add(parameter, documentation)
-    fields.warn_of_unknown(documentation)
+    fields.warn_about_unknown(documentation)
     fields.compile()
     return fields
 
 
-def is_harmless(problem: ErrorDetails, default: Any) -> bool:
-    """Return whether a default may be what no model may send: infinite, or a number that stands for its text."""
+def _is_harmless(problem: ErrorDetails, default: Any) -> bool:
+    """Return whether a default may differ from valid arguments: an infinite number, or a number for a text."""
     is_number = isinstance(default, (int, float)) and not isinstance(default, bool)
     return problem["type"] in ("missing", "finite_number") or (problem["type"] == "string_type" and is_number)
 
 
-def is_type_of(hint: Any, default: Any) -> bool:
-    """Return whether a default can be what a docstring says of its type; words of a docstring promise nothing."""
+def _fits_hint(hint: Any, default: Any) -> bool:
+    """Return whether a default fits a type from a docstring, which may be wrong."""
     if default is NOTHING or default is None or isinstance(default, FieldInfo):
         return True
     try:
         TypeAdapter(hint).validate_python(default)
     except ValidationError:
         return False
-    except Exception:  # noqa: BLE001 - what the hint itself does not allow is said where all are compiled
+    except Exception:  # noqa: BLE001 - the error is raised where all hints are compiled
         return True
     return True
 
 
 def is_plain_default(default: Any) -> bool:
-    """Return whether a default stands in the schema as it is, without being encoded."""
+    """Return whether a default is written in the schema without encoding."""
     if type(default) in (list, dict):
         return not default
     if type(default) is float:
@@ -445,19 +457,15 @@ def is_plain_default(default: Any) -> bool:
     return default is NOTHING or default is None or type(default) in (str, int, bool)
 
 
-_MOST_KEPT = 512
-_ONLY_KEY = "value"
-
-
 class CompiledHint(NamedTuple):
-    """A hint as what validates it and what a model reads.
+    """A compiled hint.
 
     Args:
-        core: The validator's half.
-        schema: The JSON Schema, for the caller to change.
+        core: The core schema, for the validator.
+        schema: The JSON Schema, which the caller may change.
         core_definitions: The definitions that `core` refers to.
-        definitions: The definitions that `schema` refers to, by name: not to be changed.
-        has_members: True where the schema has names of members that are to be described when it is finished.
+        definitions: The definitions that `schema` refers to, by name; immutable.
+        has_members: True if the schema has names of enum members for its description.
     """
 
     core: CoreSchema
@@ -468,26 +476,29 @@ class CompiledHint(NamedTuple):
 
 
 def compiled_hint(hint: Any, *, strict: bool) -> CompiledHint | None:
-    """Return what a hint compiles to; None where it has to be compiled together with the others.
+    """Return a compiled hint; None if it has to be compiled together with the others.
 
-    That is so for names that are not defined yet, for what has a default or an alias in its hint, and for what can't be
+    That is so for names that are not defined yet, hints with a default or an alias, and hints that can't be
     compiled at all.
     """
-    plain = plain_hint(hint)
-    if plain is not None:
-        return plain
     words = _describe_hint(hint)
     try:
         kept = _compile_hint(_HintKey(hint, strict, words))
     except TypeError:  # a hint without a hash
         return None
-    return None if kept is None else kept._replace(schema=copy.deepcopy(kept.schema))
+    return None if kept is None else kept._replace(schema=_copy_schema(kept.schema))
+
+
+def _copy_schema(part: Any) -> Any:
+    if type(part) is dict:
+        return {key: _copy_schema(value) for key, value in part.items()}
+    return [_copy_schema(item) for item in part] if type(part) is list else part
 
 
 def _describe_hint(hint: Any) -> tuple[Any, ...]:
-    """Return what two hints must have in common to mean the same.
+    """Return a key that only hints with the same meaning share.
 
-    ``int | str`` and ``str | int`` are equal but not the same, and two ``Field(ge=0)`` are the same but not equal.
+    ``int | str`` and ``str | int`` are equal and differ in meaning; two ``Field(ge=0)`` mean the same and are unequal.
     """
     if get_origin(hint) is Annotated:
         inner, *metadata = get_args(hint)
@@ -496,11 +507,11 @@ def _describe_hint(hint: Any) -> tuple[Any, ...]:
             repr(inner),
             *[_describe_field(item) if isinstance(item, FieldInfo) else item for item in metadata],
         )
-    return (hint, repr(hint))
+    return (hint,) if isinstance(hint, type) else (hint, repr(hint))
 
 
 def _describe_field(field: FieldInfo) -> object:
-    """Return what a `Field` says where it says only what can be compared; else the field itself."""
+    """Return a key of a `Field` if it has only comparable settings, else the field itself."""
     others = (
         field.default_factory, field.alias, field.validation_alias, field.serialization_alias, field.title,
         field.field_title_generator, field.examples, field.exclude, field.discriminator, field.deprecated,
@@ -534,7 +545,7 @@ def _compile_hint(key: _HintKey) -> CompiledHint | None:
         if not adapter.pydantic_complete:
             return None
         core: Any = adapter.core_schema
-        if is_misread(core):
+        if needs_correction(core):
             return None
         generated = generate_schema(core)
     except _UNCOMPILABLE:
@@ -554,53 +565,6 @@ def _compile_hint(key: _HintKey) -> CompiledHint | None:
     )
 
 
-_PLAIN_SCALARS: dict[Any, tuple[CoreSchema, dict[str, Any]]] = {
-    str: (core_schema.str_schema(), {"type": "string"}),
-    int: (core_schema.int_schema(), {"type": "integer"}),
-    float: (core_schema.float_schema(), {"type": "number"}),
-    bool: (core_schema.bool_schema(), {"type": "boolean"}),
-    Any: (core_schema.any_schema(), {}),
-}
-
-
-def plain_hint(hint: Any) -> CompiledHint | None:
-    """Return how a plain hint is compiled; None where it is not plain."""
-    if isinstance(hint, type) or hint is Any:
-        found = _PLAIN_SCALARS.get(hint)
-        return CompiledHint(found[0], dict(found[1])) if found is not None else None
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Literal:
-        return _compile_choice(arguments)
-    if origin is list and len(arguments) == 1 and (item := plain_hint(arguments[0])) is not None:
-        return CompiledHint(core_schema.list_schema(item.core), {"type": "array", "items": item.schema})
-    if origin is dict and arguments[:1] == (str,) and (item := plain_hint(arguments[-1])) is not None:
-        return CompiledHint(
-            core_schema.dict_schema(core_schema.str_schema(), item.core),
-            {"type": "object", "additionalProperties": item.schema or True},
-        )
-    if origin in UNIONS and len(arguments) == 2 and arguments[1] is types.NoneType:
-        item = plain_hint(arguments[0])
-        if item is not None and item.schema:
-            schema = {"anyOf": [item.schema, {"type": "null"}]}
-            return CompiledHint(core_schema.nullable_schema(item.core), schema)
-    return None
-
-
-def _compile_choice(values: tuple[Any, ...]) -> CompiledHint | None:
-    if not all(type(value) is str for value in values):
-        return None
-    choice = {"const": values[0]} if len(values) == 1 else {"enum": list(values)}
-    return CompiledHint(core_schema.literal_schema(list(values)), {**choice, "type": "string"})
-
-
-_UNCOMPILABLE = (
-    PydanticUserError, PydanticUndefinedAnnotation, CoreSchemaError, NameError, TypeError, RecursionError
-)  # fmt: skip
-"""The errors of hints that can't be compiled."""
-
-_NOT_IN_JSON = "JSON can't carry its type"
-
-
 def _compile_members(
     hints: dict[str, Any], config: ConfigDict, *, extra: Any = NOTHING, namespace: Mapping[str, Any] | None = None
 ) -> TypeAdapter[dict[str, Any]]:
@@ -608,9 +572,9 @@ def _compile_members(
 
     Args:
         hints: Of the members, by name.
-        config: Of the dictionary, beside what says whether it has other members.
+        config: The configuration of the dictionary.
         extra: The hint of all other members; `NOTHING` allows none.
-        namespace: Where names in hints that are not defined yet are looked up; None leaves the adapter incomplete.
+        namespace: The names for hints that are not resolved yet; None leaves the adapter incomplete.
 
     Raises:
         Exception: One of `_UNCOMPILABLE`.
@@ -629,7 +593,7 @@ def _compile_members(
 
 
 def _check_compiles(hint: Any, namespace: Mapping[str, Any]) -> None:
-    """Raise unless a hint can be compiled by itself, and said in JSON.
+    """Raise unless a hint can be compiled by itself, and expressed in JSON Schema.
 
     Raises:
         Exception: One of `_UNCOMPILABLE`.
@@ -637,8 +601,8 @@ def _check_compiles(hint: Any, namespace: Mapping[str, Any]) -> None:
     generate_schema(_compile_members({"value": hint}, ConfigDict(), namespace=namespace).core_schema)
 
 
-def _is_sayable(hint: Any, namespace: Mapping[str, Any]) -> bool:
-    """Return whether a hint can be compiled by itself, and said in JSON."""
+def _is_expressible(hint: Any, namespace: Mapping[str, Any]) -> bool:
+    """Return whether a hint can be compiled by itself, and expressed in JSON Schema."""
     try:
         _check_compiles(hint, namespace)
     except _UNCOMPILABLE:
@@ -647,27 +611,27 @@ def _is_sayable(hint: Any, namespace: Mapping[str, Any]) -> bool:
 
 
 def _narrow_hint(hint: Any, namespace: Mapping[str, Any], dropped: list[Any]) -> Any:
-    """Return a hint with those choices of its unions that JSON can carry, and append the others to `dropped`.
+    """Return a hint without the members of unions that JSON can't carry, which are appended to `dropped`.
 
-    A union of which nothing would be left stays as it is: ``Path | Callable[[], str] | None`` loses the callable.
+    ``Path | Callable[[], str] | None`` loses the callable; a union without other members is unchanged.
     """
     if get_origin(hint) not in UNIONS:
         return rebuild_hint(hint, lambda part: _narrow_hint(part, namespace, dropped))
     arms = [_narrow_hint(arm, namespace, dropped) for arm in get_args(hint)]
-    kept = [arm for arm in arms if arm is types.NoneType or _is_sayable(arm, namespace)]
+    kept = [arm for arm in arms if arm is types.NoneType or _is_expressible(arm, namespace)]
     if len(kept) == len(arms) or all(arm is types.NoneType for arm in kept):
         return rebuild_hint(hint, lambda part: arms[get_args(hint).index(part)])
     dropped += [arm for arm in arms if not any(arm is other for other in kept)]
     return typing.Union[tuple(kept)]  # noqa: UP007 - as many as there are
 
 
-def _is_unsayable(reason: str) -> bool:
-    """Return whether `_explain_failure` said that JSON can't carry the type."""
+def _is_inexpressible(reason: str) -> bool:
+    """Return whether a reason of `_explain_failure` is that JSON can't carry the type."""
     return _NOT_IN_JSON in reason
 
 
 def _explain_failure(error: Exception, hint: Any) -> str:
-    """Return the reason, for an author, why a hint can't be compiled."""
+    """Return why a hint can't be compiled, for its author."""
     while get_origin(hint) in (Annotated, NotRequired):
         hint = get_args(hint)[0]
     shown = _write_type(hint)
@@ -686,11 +650,11 @@ def _explain_failure(error: Exception, hint: Any) -> str:
 
 
 def _write_type(hint: Any) -> str:
-    """Return a hint as errors and warnings name it."""
+    """Return the text of a hint for errors and warnings."""
     return hint.__qualname__ if isinstance(hint, type) else str(hint)
 
 
 def _read_first_line(error: Exception) -> str:
-    """Return the first line of what an error says; its type where it says nothing."""
+    """Return the first line of an error, or its type if it has no message."""
     text = error.message if isinstance(error, PydanticUserError) else str(error)
     return text.strip().split("\n", maxsplit=1)[0] or type(error).__name__

@@ -1,4 +1,4 @@
-"""A function seen as a tool: its name, what it says, the schema of its parameters and the parser of its arguments."""
+"""A function as a tool: its name and description, the schema of its parameters and the parser of its arguments."""
 
 from __future__ import annotations
 
@@ -41,16 +41,14 @@ class FunctionSchema:
         name: The function's own name, made legal; or the given one.
         description: The docstring without its sections; or the given one.
         parameters: The JSON Schema of the arguments.
-        arguments: Checks arguments and turns them into what the hints promise.
-        context_hint: The type of the leading context parameter; None without one, its text where only type checkers
-            know it.
-        return_hint: The type that it returns or, for a generator, that its output has; `inspect.Parameter.empty` where
-            that is unknown.
-        kind: How it runs. ``sync`` is also a plain function around an asynchronous one, so what it gives may
-            still be awaitable.
-        bind: Turns arguments into ``(args, kwargs)``; None where ``function(**arguments)`` is right as it stands.
-        warnings: Advice for its author.
-        docstring_errors: Those of the warnings that say what the docstring tells wrongly.
+        arguments: Parses arguments into the types of the hints.
+        context_hint: The type of the leading context parameter; None without one, its text if it only exists for type
+            checkers.
+        return_hint: The type of its output; `inspect.Parameter.empty` if it is unknown.
+        kind: How it runs. A ``sync`` function may wrap an asynchronous one, so that its value is awaitable.
+        bind: Converts arguments to ``(args, kwargs)``; None if ``function(**arguments)`` is right.
+        warnings: Warnings for its author.
+        docstring_errors: The warnings about wrong docstrings.
     """
 
     name: str
@@ -67,7 +65,7 @@ class FunctionSchema:
 
     @property
     def output_schema(self) -> dict[str, Any] | None:
-        """The JSON Schema of the output, where its text tells the value; made at first use."""
+        """The JSON Schema of the output, if its text determines the value; generated at first use."""
         return self.make_output_schema()
 
 
@@ -82,24 +80,24 @@ def function_schema(
     localns: Mapping[str, Any] | None = None,
     owner: Any = None,
 ) -> FunctionSchema:
-    """Return what a function is as a tool.
+    """Return the schema of a function as a tool.
 
     Defaults are part of the validated arguments, so that caches, approvals and permission rules see the whole call.
 
     Args:
-        function: Anything that can be called.
-        context: The first parameter (after the receiver) is the caller's context: it stays out of the schema.
-        receiver: The first parameter is ``self`` or ``cls``: it stays out of the schema.
-        name: Instead of the function's own name.
-        description: Instead of the docstring's.
-        strict: Take no ``"5"`` for an ``int``.
-        localns: The local names where the function was defined, for hints that are text.
-        owner: The object or class that a method is taken from: it says what ``Self`` and type parameters are.
+        function: Any callable.
+        context: True if the first parameter (after the receiver) is the caller's context, which no schema has.
+        receiver: True if the first parameter is ``self`` or ``cls``, which no schema has.
+        name: The name; None takes the function's own.
+        description: The description; None takes that of the docstring.
+        strict: True to accept no ``"5"`` for an ``int``.
+        localns: The local names where the function was defined, for hints that are texts.
+        owner: The object or class that a method is taken from, for ``Self`` and type parameters.
 
     Raises:
-        SchemaError: It can't be a tool; says which parameter, why, and what would be right.
+        SchemaError: It can't be a tool; the message names the parameter, the reason and a remedy.
     """
-    # Pydantic is most of the time that importing this library would take, and who makes no tool needs none of it.
+    # Pydantic takes most of the time of an import, and a program without tools doesn't need it.
     from toolkit.schema.fields import collect_fields  # noqa: PLC0415
     from toolkit.schema.typed_arguments import TypedArguments  # noqa: PLC0415
 
@@ -111,7 +109,7 @@ def function_schema(
     fields = collect_fields(signature, documentation, strict=strict)
     return FunctionSchema(
         name=_choose_name(function, name, signature.subject),
-        description="\n\n".join([documentation.description, *fields.unplaced]).strip()
+        description="\n\n".join([documentation.description, *fields.extra_descriptions]).strip()
         if description is None
         else description,
         parameters=fields.schema,
@@ -134,7 +132,7 @@ def _choose_name(function: Any, given: str | None, subject: str) -> str:
     while isinstance(function, functools.partial):
         function = function.func
     own = str(getattr(function, "__name__", None) or type(function).__name__)
-    # Letters with marks are said without them: `größe` becomes `grosse`.
+    # Letters lose their marks: `größe` becomes `grosse`.
     plain = unicodedata.normalize("NFKD", own.replace("\u00df", "ss"))
     plain = "".join(letter for letter in plain if not unicodedata.combining(letter))
     name = re.sub(r"[^\w-]", "_", plain.strip("<>"))[:LONGEST_TOOL_NAME]
@@ -191,13 +189,13 @@ def _make_output_schema(hint: Any) -> dict[str, Any] | None:
         schema = json_schema_of(TypeAdapter(hint).core_schema, mode="serialization")
     except Exception:  # noqa: BLE001 - an output schema is a courtesy: a return hint that has none is legal
         return None
-    # A string is written as it is: beside other types, "5" may be a number or a text.
+    # Strings are written without quotes: beside other types, "5" may be a number or a text.
     kinds = _list_kinds(schema, schema.get("$defs", {}))
     return schema if kinds and (kinds <= {"string", "null"} or "string" not in kinds) else None
 
 
 def _list_kinds(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> set[str]:
-    """Return the types of JSON that a schema allows; none where it doesn't tell them."""
+    """Return the JSON types of a schema; empty if they are unknown."""
     match schema:
         case {"type": str(kind)}:
             return {kind}

@@ -1,11 +1,11 @@
-"""The JSON Schema of a type hint as a model should read it: no title noise, definitions only where needed.
+"""Generates the JSON Schema of type hints for models: without generated titles, with as few definitions as possible.
 
-`rewrite_hint` changes what Pydantic does not know (classes of attrs and msgspec, open tuples) and what it offers in a
-schema and then refuses (members of enums). Neither attrs nor msgspec is imported: where a class of theirs is a hint, it
-has been.
+`rewrite_hint` replaces types that Pydantic does not know (classes of attrs and msgspec, open tuples) and those that it
+offers in a schema and then refuses (members of enums). Neither attrs nor msgspec is imported: a hint with one of their
+classes shows that it has been.
 
-Pydantic knows the rules of each type; what is here is taste. Key order is Pydantic's own, so the bytes are the same
-from run to run and from one Python version to the next.
+Pydantic knows the rules of each type; this module only decides how they are written. The order of keys is Pydantic's,
+so the bytes are the same in every run and in every Python version.
 """
 
 from __future__ import annotations
@@ -70,19 +70,27 @@ from toolkit.schema.nodes import (
 from toolkit.schema.signature import NOTHING, UNIONS, rebuild_hint
 
 MEMBERS = "x-members"
-"""A key of ours for the names of an enum's members, until they are put into the description."""
+"""Our own key for the names of enum members, until they are added to the description."""
 
 _DEFINITIONS_PREFIX = "#/$defs/"
+_MOST_LISTED = 64
+_SCALAR_TYPES = (str, int, float, bool)
+_MOST_LISTED_FLAGS = 6
+_CONSTANT_TYPES = frozenset({"literal", "tagged-union"})
+_FIELD_QUALIFIERS = (Required, NotRequired, ReadOnly)
+_SHOWN_DEFAULTS = (str, int, float, bool, type(None))
+_copied_typed_dicts: dict[tuple[type, tuple[Any, ...]], Any] = {}
+_typed_dicts: dict[type, Any] = {}
 _DECIMAL = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 
 
 class GeneratedSchema(NamedTuple):
-    """A JSON Schema as Pydantic makes it, with a definition for each class; `finish_schema` makes it one for models.
+    """A JSON Schema as Pydantic generates it, with a definition for each class; see `finish_schema`.
 
     Args:
-        schema: The schema itself.
-        skipped: The choices of unions that were left out because JSON can't carry them.
-        has_members: True where names of an enum's members are to be described.
+        schema: The schema.
+        skipped: The members of unions that were left out because JSON can't carry them.
+        has_members: True if it has names of enum members for descriptions.
     """
 
     schema: dict[str, Any]
@@ -101,13 +109,13 @@ def json_schema_of(schema: core_schema.CoreSchema, *, mode: JsonSchemaMode = "va
 
 
 def finish_schema(schema: dict[str, Any], *, has_members: bool) -> dict[str, Any]:
-    """Return a generated schema with as few definitions as it can have, and the names of members said in words."""
+    """Return a generated schema with as few definitions as possible, and with enum members in descriptions."""
     schema = with_few_definitions(schema)
     return _describe_members(schema) if has_members else schema
 
 
 def generate_schema(schema: core_schema.CoreSchema, *, mode: JsonSchemaMode = "validation") -> GeneratedSchema:
-    """Return the JSON Schema of a core schema as Pydantic makes it, and what is to be known of it.
+    """Return the JSON Schema of a core schema as Pydantic generates it.
 
     Raises:
         pydantic.errors.PydanticInvalidForJsonSchema: JSON can't carry the type.
@@ -120,14 +128,14 @@ def generate_schema(schema: core_schema.CoreSchema, *, mode: JsonSchemaMode = "v
 
 
 def members_text(members: Sequence[enum.Enum]) -> str:
-    """Return the names that a model can't read off the values of members; nothing where the values are words."""
+    """Return the names of enum members with their values; empty if the values are strings."""
     if all(isinstance(member.value, str) for member in members):
         return ""
     return ", ".join(f"{json.dumps(member.value)} = {member.name}" for member in members)
 
 
 class _Generator(GenerateJsonSchema):
-    """Leaves out what Pydantic makes up from names, keeps what the author wrote."""
+    """Leaves out titles that Pydantic generates from names, and keeps those of the author."""
 
     ignored_warning_kinds: set[JsonSchemaWarningKind] = {  # noqa: RUF012 - as the base class has it
         "skipped-choice",
@@ -153,7 +161,7 @@ class _Generator(GenerateJsonSchema):
         return value
 
     def dict_schema(self, schema: core_schema.DictSchema) -> JsonSchemaValue:
-        # Of keys that are no text Pydantic says nothing, or what no name can be.
+        # For keys that are not strings, Pydantic generates no schema, or one that no name fits.
         json_schema = super().dict_schema(schema)
         keys = schema.get("keys_schema")
         if keys is None or self.mode != "validation" or "patternProperties" in json_schema:
@@ -179,9 +187,9 @@ class _Generator(GenerateJsonSchema):
         return schema
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
-        default, said = schema.get("default"), cast("Any", schema["schema"]).get("serialization", {})
-        if isinstance(default, enum.Enum) and said.get("type") == "function-plain":
-            schema = {**schema, "default": said["function"](default)}
+        default, writer = schema.get("default"), cast("Any", schema["schema"]).get("serialization", {})
+        if isinstance(default, enum.Enum) and writer.get("type") == "function-plain":
+            schema = {**schema, "default": writer["function"](default)}
         json_schema = super().default_schema(schema)
         if _is_secret(json_schema):
             json_schema.pop("default", None)
@@ -201,15 +209,15 @@ class _Generator(GenerateJsonSchema):
         return _drop_title(super().model_schema(schema), schema["cls"].__name__)
 
     def field_is_present(self, field: Any) -> bool:
-        # Pydantic offers what `init=False` keeps out, and refuses it.
+        # Pydantic offers fields with `init=False`, and refuses them.
         is_taken = self.mode != "validation" or field.get("init") is not False
         return is_taken and super().field_is_present(field)
 
     def get_decimal_pattern(self, schema: core_schema.DecimalSchema) -> str | None:
-        return super().get_decimal_pattern(schema) or _DECIMAL  # else any text would be offered
+        return super().get_decimal_pattern(schema) or _DECIMAL  # without it, any text would be offered
 
     def named_tuple_schema(self, schema: core_schema.NamedTupleSchema) -> JsonSchemaValue:
-        # The names of the values would be lost.
+        # Pydantic drops the names of the values.
         json_schema = super().named_tuple_schema(schema)
         names = [field["name"] for field in schema["fields"]]
         items: list[dict[str, Any]] = json_schema.get("prefixItems", [])
@@ -230,8 +238,8 @@ class _Generator(GenerateJsonSchema):
         return _drop_title(super().typed_dict_schema(schema), cls.__name__ if cls is not None else None)
 
     def enum_schema(self, schema: core_schema.EnumSchema) -> JsonSchemaValue:
-        self.enum_names.add(schema["cls"].__name__)  # their titles are put on later, by Pydantic's metadata
-        # An alias is the same member once more, and a list of choices must not repeat one.
+        self.enum_names.add(schema["cls"].__name__)  # their titles are added later, by Pydantic's metadata
+        # An alias is a repeated member, and a list of choices must not repeat one.
         schema = {**schema, "members": list({id(member): member for member in schema["members"]}.values())}
         json_schema = super().enum_schema(schema)
         text = members_text(schema["members"])
@@ -248,15 +256,15 @@ class _Generator(GenerateJsonSchema):
 
     def union_schema(self, schema: core_schema.UnionSchema) -> JsonSchemaValue:
         json_schema = super().union_schema(schema)
-        if json_schema.get("anyOf") == []:  # every choice was skipped, for JSON can carry none
+        if json_schema.get("anyOf") == []:  # every choice was skipped
             return self.handle_invalid_for_json_schema(schema, "a union of such types")
         return json_schema
 
     def tagged_union_schema(self, schema: core_schema.TaggedUnionSchema) -> JsonSchemaValue:
-        # A member of an enum that is a tag is one more way to write its value.
+        # An enum member as a tag is another spelling of its value.
         choices = {tag: choice for tag, choice in schema["choices"].items() if not isinstance(tag, enum.Enum)}
         json_schema = super().tagged_union_schema({**schema, "choices": choices or schema["choices"]})
-        json_schema.pop("discriminator", None)  # a word of OpenAPI: the choices' own constants say it in JSON Schema
+        json_schema.pop("discriminator", None)  # a keyword of OpenAPI; in JSON Schema the choices have constants
         return json_schema
 
 
@@ -267,28 +275,28 @@ def _drop_enum_titles(schema: Mapping[str, Any], names: set[str]) -> dict[str, A
 
 
 def _describe_members(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Put the names of members behind what is said of their place."""
+    """Append the names of enum members to descriptions."""
     kept = {key: value for key, value in schema.items() if key != MEMBERS}
     if MEMBERS in schema:
-        said = schema.get("description")
-        kept["description"] = schema[MEMBERS] if said is None else f"{said}\n{schema[MEMBERS]}"
+        text = schema.get("description")
+        kept["description"] = schema[MEMBERS] if text is None else f"{text}\n{schema[MEMBERS]}"
     return map_subschemas(kept, _describe_members)
 
 
 def _is_secret(schema: Mapping[str, Any]) -> bool:
-    """Return whether a value of this schema must not be shown, or holds one that must not."""
+    """Return whether a value of this schema is secret, or contains a secret."""
     return is_marked_secret(schema) or any(map(_is_secret, subschemas(schema)))
 
 
 def _sort_sets(value: Any) -> Any:
-    """Return a value whose sets are lists that are the same in each process; raise where it can be read only once."""
+    """Return a value with sets as sorted lists, the same in each process; raise for values that are read only once."""
     if isinstance(value, (set, frozenset)):
         return sorted(cast("set[Any]", value), key=canonical_json)
     if is_object(value):
         return {key: _sort_sets(item) for key, item in value.items()}
     if is_array(value) or isinstance(value, tuple):
         return [_sort_sets(item) for item in cast("Sequence[Any]", value)]
-    if isinstance(value, Iterator):  # such as `sys.stdin`: to read it would take what the function is to read
+    if isinstance(value, Iterator):  # such as `sys.stdin`, which the function is to read
         raise TypeError("a default that can be read only once")
     return value
 
@@ -300,7 +308,7 @@ def _drop_title(json_schema: JsonSchemaValue, name: str | None) -> JsonSchemaVal
 
 
 def with_few_definitions(schema: dict[str, Any]) -> dict[str, Any]:
-    """Put each definition that is used once and doesn't contain itself where it is used."""
+    """Inline each definition that is used once and doesn't contain itself."""
     definitions: dict[str, Any] = schema.get("$defs", {})
     if not definitions:
         return schema
@@ -332,7 +340,7 @@ def _find_definition_names(schema: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _find_reachable(name: str, inside: Mapping[str, Sequence[str]]) -> set[str]:
-    """Return the names of all definitions that one leads to, by those that each holds directly."""
+    """Return the names of all definitions that can be reached from one."""
     seen: set[str] = set()
     waiting = [name]
     while waiting:
@@ -343,16 +351,13 @@ def _find_reachable(name: str, inside: Mapping[str, Sequence[str]]) -> set[str]:
     return seen
 
 
-_MOST_LISTED = 64
-
-
 def describe_keys(keys: Node, resolve: Callable[[Node], Node], *, is_literal: bool) -> dict[str, Any] | bool:
-    """Return the schema of the names that are taken for keys; true for any name, false where no name can be one.
+    """Return the schema of the names that are accepted as keys; True for any name, False for none.
 
     Args:
-        keys: The schema of a key, as if it stood by itself.
-        resolve: Returns what a schema refers to.
-        is_literal: True where the values that it lists are taken as they are: no name is a number then.
+        keys: The schema of the keys as values.
+        resolve: Returns the target of a reference.
+        is_literal: True if the listed values are compared without coercion, so that no name is a number.
     """
     keys = resolve(keys)
     if is_array(arms := keys.get("anyOf", keys.get("oneOf"))):
@@ -393,27 +398,23 @@ def _describe_arms(arms: list[dict[str, Any] | bool]) -> dict[str, Any] | bool:
     return kept[0] if len(kept) == 1 else {"anyOf": kept}
 
 
-_SCALAR_TYPES = (str, int, float, bool)
-_MOST_LISTED_FLAGS = 6
-
-
 def rewrite_hint(hint: Any, *, described: bool = False) -> Any:
-    """Return the hint as Pydantic would have it.
+    """Return the hint in a form that Pydantic handles.
 
-    The text of each ``Annotated[T, "text"]`` inside becomes a description; that of the outermost is left alone, for it
-    goes on the property. Members of enums are said as JSON, or by their names where their values are none.
+    The text of each inner ``Annotated[T, "text"]`` becomes a description; that of the outermost is for the property.
+    Enum members are written as JSON, or by their names if their values are not JSON.
 
     Raises:
-        TypeError: JSON Schema has no words for it; says why.
+        TypeError: JSON Schema can't express it; the message says why.
     """
     origin: Any = get_origin(hint)
     if origin is None:
         return _rewrite_class(hint) if isinstance(hint, type) else hint
     if origin is Literal:
         return _rewrite_literal(hint)
-    if origin is Secret:  # which Pydantic, unlike `SecretStr`, does not mark
+    if origin is Secret:  # which Pydantic does not mark, unlike `SecretStr`
         return Annotated[hint, Field(json_schema_extra={"writeOnly": True})]
-    if origin is Iterable:  # which Pydantic would check while the function reads it, and only once
+    if origin is Iterable:  # which Pydantic would validate lazily, and which can be read only once
         hint = types.GenericAlias(list, get_args(hint))
     if origin is tuple and any(map(_find_unpacked_parts, get_args(hint))):
         return _rewrite_open_tuple(hint)
@@ -438,49 +439,49 @@ def _rewrite_class(hint: type) -> Any:
             return _rewrite_flag(hint)
         members = list(cast("type[enum.Enum]", hint))
         is_plain = all(isinstance(member.value, _SCALAR_TYPES) for member in members)
-        return hint if is_plain else _say_as(hint, {member.name: member for member in members})
+        return hint if is_plain else _write_as(hint, {member.name: member for member in members})
     if typing_extensions.is_typeddict(hint) and _is_unknown_typed_dict(hint):
         return _copy_typed_dict(hint, {})
     return _record_of(hint, rewrite_hint)
 
 
 def _fields_of(schema: Any) -> list[Any]:
-    """Return the fields of a dataclass, below what its validators put around them."""
+    """Return the fields of a dataclass, inside the schemas of its validators."""
     while "fields" not in schema:
         schema = schema["schema"]
     return cast("list[Any]", schema["fields"])
 
 
 def _rewrite_literal(hint: Any) -> Any:
-    """Say the members of enums in a ``Literal`` as JSON: Pydantic offers ``"red"`` for ``Color.RED`` and refuses it."""
+    """Write enum members in a ``Literal`` as JSON: Pydantic offers ``"red"`` for ``Color.RED`` and refuses it."""
     values = get_args(hint)
-    return _say_as(hint, _choices_of(values)) if any(isinstance(value, enum.Enum) for value in values) else hint
+    return _write_as(hint, _choices_of(values)) if any(isinstance(value, enum.Enum) for value in values) else hint
 
 
-def _say_as(hint: Any, choices: dict[Any, Any]) -> Any:
-    """Return a hint whose values are said as the keys of `choices`; names of members are understood too."""
-    said: Any = Literal[tuple(choices)]
-    text = _describe_unsaid_names(choices)
+def _write_as(hint: Any, choices: dict[Any, Any]) -> Any:
+    """Return a hint whose values are written as the keys of `choices`; names of members are accepted, too."""
+    written: Any = Literal[tuple(choices)]
+    text = _describe_member_names(choices)
     if text:
-        said = Annotated[said, Field(json_schema_extra={MEMBERS: text})]
-    choose, say = _choice_functions(choices)
-    return Annotated[hint, PlainValidator(choose, json_schema_input_type=said), PlainSerializer(say)]
+        written = Annotated[written, Field(json_schema_extra={MEMBERS: text})]
+    choose, write = _choice_functions(choices)
+    return Annotated[hint, PlainValidator(choose, json_schema_input_type=written), PlainSerializer(write)]
 
 
-def _describe_unsaid_names(choices: Mapping[Any, Any]) -> str:
+def _describe_member_names(choices: Mapping[Any, Any]) -> str:
     members = {value.name: value for value in choices.values() if isinstance(value, enum.Enum)}
     return members_text([value for name, value in members.items() if name not in choices])
 
 
 def _choice_functions(choices: Mapping[Any, Any]) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-    """Return what takes a value for the choice that is said so, and what says a choice."""
+    """Return a function from a JSON value to a choice, and one from a choice to its JSON value."""
     members = {value.name: value for value in choices.values() if isinstance(value, enum.Enum)}
 
     def choose(value: Any) -> Any:
-        for said, choice in choices.items():
+        for written, choice in choices.items():
             own = choice.value if isinstance(choice, enum.Enum) else choice
             if value is choice or (
-                value is not None and any(type(value) is type(one) and value == one for one in (said, own))
+                value is not None and any(type(value) is type(one) and value == one for one in (written, own))
             ):
                 return choice
         name = value.rpartition(".")[2] if isinstance(value, str) else ""
@@ -488,14 +489,14 @@ def _choice_functions(choices: Mapping[Any, Any]) -> tuple[Callable[[Any], Any],
             raise PydanticCustomError("enum", "unknown name")
         return members[name]
 
-    def say(value: Any) -> Any:
-        return next((said for said, choice in choices.items() if choice is value), value)
+    def write(value: Any) -> Any:
+        return next((written for written, choice in choices.items() if choice is value), value)
 
-    return choose, say
+    return choose, write
 
 
 def _choices_of(values: Iterable[Any]) -> dict[Any, Any]:
-    """Return the values of a ``Literal`` by the way they are said as JSON."""
+    """Return the values of a ``Literal`` by their JSON values."""
     choices: dict[Any, Any] = {}
     for value in values:
         is_plain = not isinstance(value, enum.Enum) or isinstance(value.value, _SCALAR_TYPES)
@@ -503,18 +504,18 @@ def _choices_of(values: Iterable[Any]) -> dict[Any, Any]:
     return choices
 
 
-def is_misread(schema: Any) -> bool:
-    """Return whether a core schema has what `read_rightly` changes."""
+def needs_correction(schema: Any) -> bool:
+    """Return whether `correct_core_schema` changes a core schema."""
     waiting: list[Any] = [schema]
     while waiting:
         part = waiting.pop()
         if is_object(part):
             kind = part.get("type")
-            is_schema = isinstance(kind, str)  # and no mapping of fields, of which one may have this name
+            is_schema = isinstance(kind, str)  # otherwise a mapping of fields, one of them named `type`
             listed = part.get("expected", part.get("choices", ())) if is_schema and kind in _CONSTANT_TYPES else ()
             if any(isinstance(value, enum.Enum) for value in listed):
                 return True
-            if kind == "dataclass" and find_special_hints(part["cls"]):
+            if kind == "dataclass" and find_specialized_hints(part["cls"]):
                 return True
             waiting.extend(item for key, item in part.items() if key != "metadata" or not is_schema)
         elif isinstance(part, (list, tuple)):
@@ -522,13 +523,10 @@ def is_misread(schema: Any) -> bool:
     return False
 
 
-_CONSTANT_TYPES = frozenset({"literal", "tagged-union"})
+def find_specialized_hints(cls: type) -> dict[str, Any]:
+    """Return the hints of the fields that a class inherits from a generic base with type arguments.
 
-
-def find_special_hints(cls: type) -> dict[str, Any]:
-    """Return the hints of the fields that a class inherits of a generic one for which it gives the types.
-
-    Pydantic takes ``value: T`` for any value in ``class DateBox(Box[date])``.
+    In ``class DateBox(Box[date])``, Pydantic accepts any value for ``value: T``.
     """
     special: dict[str, Any] = {}
     waiting: list[tuple[Any, dict[Any, Any]]] = [(cls, {})]
@@ -563,41 +561,48 @@ def _substitute_types(hint: Any, given: Mapping[Any, Any]) -> Any:
     return hint[tuple([given.get(parameter, parameter) for parameter in parameters])]
 
 
-def read_rightly(schema: Any) -> Any:
-    """Return a core schema that reads what Pydantic offers and then refuses, or takes for any value.
+def correct_core_schema(schema: Any) -> Any:
+    """Return a core schema that accepts the values of its JSON Schema, and no others.
 
-    Members of enums that are constants or tags are said as JSON: Pydantic offers ``"red"`` for a
-    ``Literal[Color.RED]``, and refuses it. Fields of a generic class have the types that a class over it gives them.
+    Enum members that are constants or tags are written as JSON: Pydantic offers ``"red"`` for a
+    ``Literal[Color.RED]``, and refuses it. Fields of a generic base have the types that the class gives them.
     """
     if isinstance(schema, (list, tuple)):
-        parts = [read_rightly(part) for part in cast("Sequence[Any]", schema)]
+        parts = [correct_core_schema(part) for part in cast("Sequence[Any]", schema)]
         return parts if isinstance(schema, list) else tuple(parts)
     if not is_object(schema):
         return schema
-    if schema.get("type") == "literal" and any(isinstance(value, enum.Enum) for value in schema["expected"]):
-        choices = _choices_of(schema["expected"])
-        text = _describe_unsaid_names(choices)
-        choose, say = _choice_functions(choices)
-        return core_schema.no_info_plain_validator_function(
-            choose,
-            json_schema_input_schema=core_schema.literal_schema(
-                list(choices), metadata={"pydantic_js_extra": {MEMBERS: text}} if text else None
-            ),
-            serialization=core_schema.plain_serializer_function_ser_schema(say),
-        )
-    if not isinstance(schema.get("type"), str):
-        return {name: read_rightly(part) for name, part in schema.items()}
-    taken: dict[str, Any] = {key: part if key == "metadata" else read_rightly(part) for key, part in schema.items()}
-    if schema.get("type") == "dataclass":
-        special = find_special_hints(schema["cls"])
-        for field in _fields_of(taken["schema"]) if special else ():
-            if field["name"] in special:
+    kind = schema.get("type")
+    if not isinstance(kind, str):  # a mapping of fields
+        return {name: correct_core_schema(part) for name, part in schema.items()}
+    if kind == "literal" and any(isinstance(value, enum.Enum) for value in schema["expected"]):
+        return _correct_literal(schema["expected"])
+    corrected: dict[str, Any] = {
+        key: part if key == "metadata" else correct_core_schema(part) for key, part in schema.items()
+    }
+    if kind == "dataclass":
+        specialized = find_specialized_hints(schema["cls"])
+        for field in _fields_of(corrected["schema"]) if specialized else ():
+            if field["name"] in specialized:
                 holder: Any = field if field["schema"]["type"] != "default" else field["schema"]
-                holder["schema"] = read_rightly(TypeAdapter(special[field["name"]]).core_schema)
-    if schema.get("type") == "tagged-union":
+                holder["schema"] = correct_core_schema(TypeAdapter(specialized[field["name"]]).core_schema)
+    elif kind == "tagged-union":
         tags = _choices_of(tag for tag in schema["choices"] if isinstance(tag, enum.Enum))
-        taken["choices"] |= {said: taken["choices"][tag] for said, tag in tags.items()}
-    return taken
+        corrected["choices"] |= {written: corrected["choices"][tag] for written, tag in tags.items()}
+    return corrected
+
+
+def _correct_literal(values: Iterable[Any]) -> Any:
+    choices = _choices_of(values)
+    text = _describe_member_names(choices)
+    choose, write = _choice_functions(choices)
+    return core_schema.no_info_plain_validator_function(
+        choose,
+        json_schema_input_schema=core_schema.literal_schema(
+            list(choices), metadata={"pydantic_js_extra": {MEMBERS: text}} if text else None
+        ),
+        serialization=core_schema.plain_serializer_function_ser_schema(write),
+    )
 
 
 def _join_flags(flags: type[enum.Flag], text: str) -> enum.Flag:
@@ -609,7 +614,7 @@ def _join_flags(flags: type[enum.Flag], text: str) -> enum.Flag:
 
 
 def _rewrite_flag(flags: type[enum.Flag]) -> Any:
-    """Return a ``Flag`` as the sum of its members: Pydantic would offer the members alone, and take any sum."""
+    """Return a ``Flag`` as the sum of its members: Pydantic would offer single members, and accept any sum."""
     members = [member for member in flags if member.value]
     known = _sum_bits([member.value for member in members])
 
@@ -623,20 +628,20 @@ def _rewrite_flag(flags: type[enum.Flag]) -> Any:
             raise PydanticCustomError("enum", "no sum of members")
         return flags(number)
 
-    said: Any = Annotated[int, Field(ge=0, le=known)]
+    number: Any = Annotated[int, Field(ge=0, le=known)]
     if known & (known + 1) and len(members) <= _MOST_LISTED_FLAGS:
         values = [member.value for member in members]
         sums = {_sum_bits(list(part)) for size in range(len(values) + 1) for part in combinations(values, size)}
-        said = Literal[tuple(sorted(sums))]
+        number = Literal[tuple(sorted(sums))]
     text = f"The sum of any of {members_text(members)}"
     return Annotated[
         flags,
-        PlainValidator(choose, json_schema_input_type=Annotated[said, Field(json_schema_extra={MEMBERS: text})]),
+        PlainValidator(choose, json_schema_input_type=Annotated[number, Field(json_schema_extra={MEMBERS: text})]),
     ]
 
 
 def _sum_bits(values: list[int]) -> int:
-    """Return the sum of values of which one may hold another."""
+    """Return the bitwise sum of values."""
     total = 0
     for value in values:
         total |= value
@@ -644,7 +649,7 @@ def _sum_bits(values: list[int]) -> int:
 
 
 def _find_unpacked_parts(part: Any) -> tuple[Any, ...]:
-    """Return what ``*tuple[...]`` holds inside a tuple; nothing for any other part."""
+    """Return the parts of ``*tuple[...]`` inside a tuple; empty for any other part."""
     if getattr(part, "__unpacked__", False):
         return get_args(part)
     origin: Any = get_origin(part)
@@ -652,7 +657,7 @@ def _find_unpacked_parts(part: Any) -> tuple[Any, ...]:
 
 
 def _flatten_tuple(parts: tuple[Any, ...]) -> list[Any]:
-    """Return the parts of a tuple with those of unpacked ones in their place; an open one as a list of its part."""
+    """Return the parts of a tuple with unpacked tuples inlined; an open one becomes a list of its part."""
     flat: list[Any] = []
     for part in parts:
         inside = _find_unpacked_parts(part)
@@ -683,7 +688,7 @@ def _rewrite_open_tuple(hint: Any) -> Any:
 
 
 class _OpenTuple:
-    """The core schema of a tuple with some fixed values and any number of others after them."""
+    """The core schema of a tuple with fixed values, followed by any number of others."""
 
     def __init__(self, fixed: tuple[Any, ...], item: Any) -> None:
         self.fixed = fixed
@@ -695,15 +700,12 @@ class _OpenTuple:
 
 
 def _is_unknown_typed_dict(hint: type) -> bool:
-    """Return whether Pydantic refuses a typed dictionary: before 3.12 it takes those of typing_extensions only."""
+    """Return whether Pydantic refuses a typed dictionary: before 3.12 it accepts those of typing_extensions only."""
     return sys.version_info < (3, 12) and type(hint).__module__ == "typing"
 
 
-_copied_typed_dicts: dict[tuple[type, tuple[Any, ...]], Any] = {}
-
-
 def _copy_typed_dict(hint: type, arguments: dict[Any, Any]) -> Any:
-    """Return the same typed dictionary as one of typing_extensions; the keys come last, for it may hold itself."""
+    """Return a typed dictionary of typing_extensions; its keys are set last, since it may contain itself."""
     key = (hint, tuple(arguments.items()))
     if key in _copied_typed_dicts:
         return _copied_typed_dicts[key]
@@ -725,11 +727,8 @@ def _copy_typed_dict(hint: type, arguments: dict[Any, Any]) -> Any:
     return same
 
 
-_FIELD_QUALIFIERS = (Required, NotRequired, ReadOnly)
-
-
 def strip_qualifiers(hint: Any, *, is_required: bool) -> tuple[Any, bool]:
-    """Take ``Required`` and the like off; a typed dictionary whose hints are text knows of them only here."""
+    """Remove ``Required`` and the like; a typed dictionary with text hints has not evaluated them before."""
     while (origin := get_origin(hint)) in _FIELD_QUALIFIERS:
         if origin is not ReadOnly:
             is_required = origin is Required
@@ -738,7 +737,7 @@ def strip_qualifiers(hint: Any, *, is_required: bool) -> tuple[Any, bool]:
 
 
 def find_unpacked(hint: Any) -> Any:
-    """Return what ``Unpack[...]`` or ``*tuple[...]`` holds; None where a hint is neither."""
+    """Return the argument of ``Unpack[...]`` or ``*tuple[...]``; None for other hints."""
     origin: Any = get_origin(hint)
     if origin is Unpack or origin is typing.Unpack:
         held = get_args(hint)[0]
@@ -747,7 +746,7 @@ def find_unpacked(hint: Any) -> Any:
 
 
 def find_alias(hint: Any, default: Any) -> str | None:
-    """Return the name by which a parameter is known to a model, where its hint or its default says one."""
+    """Return the alias of a parameter in its hint or default, or None."""
     for item in (default, *reversed(metadata_of(hint))):
         alias: Any = (item.validation_alias or item.alias) if isinstance(item, FieldInfo) else None
         if isinstance(alias, AliasChoices):
@@ -776,7 +775,7 @@ def is_nullable(hint: Any) -> bool:
 
 
 def add_none(hint: Any) -> Any:
-    """Return ``T | None``, with what `Field` says of it kept on the outside, where Pydantic looks for it."""
+    """Return ``T | None`` with its `Field` on the outside, where Pydantic looks for it."""
     if get_origin(hint) is not Annotated:
         return Optional[hint]  # noqa: UP045 - a hint that is text has no |
     inner = hint.__origin__
@@ -788,12 +787,12 @@ def add_none(hint: Any) -> Any:
 
 
 def annotate_hint(hint: Any, default: Any, text: str) -> Any:
-    """Return a hint with a default, `NOTHING` for none, and a description in it, for Pydantic."""
+    """Return a hint with a default (`NOTHING` for none) and a description, for Pydantic."""
     options: dict[str, Any] = {"description": text} if text else {}
     extras: list[Any] = []
     if isinstance(default, FieldInfo):
         extras.append(default)
-    elif default is Ellipsis:  # which Pydantic takes for "required"
+    elif default is Ellipsis:  # which means "required" to Pydantic
         options["default_factory"] = lambda: default
     elif default is not NOTHING:
         options["default"] = default
@@ -803,17 +802,17 @@ def annotate_hint(hint: Any, default: Any, text: str) -> Any:
 
 
 def metadata_of(hint: Any) -> tuple[Any, ...]:
-    """Return what ``Annotated`` adds to a hint."""
+    """Return the metadata of an ``Annotated`` hint."""
     return hint.__metadata__ if get_origin(hint) is Annotated else ()
 
 
 def has_field_description(hint: Any, default: Any) -> bool:
-    """Return whether a `Field` on the hint or as the default has a description, which Pydantic puts on the property."""
+    """Return whether a `Field` on the hint or as the default has a description."""
     return any(isinstance(item, FieldInfo) and item.description is not None for item in (*metadata_of(hint), default))
 
 
 def find_description(hint: Any, default: Any) -> str | None:
-    """Return what the hint itself says of the parameter: ``Field`` first, then text, then ``Doc``."""
+    """Return the description in a hint: of a ``Field``, else a text, else a ``Doc``."""
     for metadata in ((default,), *_described_layers(hint)):
         for item in reversed(metadata):
             if isinstance(item, FieldInfo) and item.description is not None:
@@ -826,14 +825,14 @@ def find_description(hint: Any, default: Any) -> str | None:
 
 
 def _describe_part(hint: Any) -> Any:
-    """Return a hint inside another one with its text as a description."""
+    """Return an inner hint with its text as a description."""
     if (text := _text_in(metadata_of(hint))) is None or has_field_description(hint, None):
         return hint
     return Annotated[hint, Field(description=text)]
 
 
 def _described_layers(hint: Any) -> Iterator[tuple[Any, ...]]:
-    """Yield the metadata of a hint, then those of what it is a union of, for ``Annotated[T, "text"] | None``."""
+    """Yield the metadata of a hint, then of its union members, for ``Annotated[T, "text"] | None``."""
     yield metadata_of(hint)
     inner = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     if get_origin(inner) in UNIONS:
@@ -851,12 +850,9 @@ def _text_in(metadata: tuple[Any, ...]) -> str | None:
     return None
 
 
-_SHOWN_DEFAULTS = (str, int, float, bool, type(None))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RecordField:
-    """One field: as its class calls it, as JSON does, and its default where it can be shown."""
+    """A field: its name in the class, in JSON and in the constructor, and its default if that can be shown."""
 
     name: str
     key: str
@@ -866,9 +862,9 @@ class _RecordField:
 
 
 def _record_of(hint: type, rewrite: Callable[[Any], Any]) -> Any:
-    """Return a hint that Pydantic understands for a class of attrs or a struct of msgspec; any other as it is.
+    """Return a hint for Pydantic for a class of attrs or a struct of msgspec; others are unchanged.
 
-    Values are checked field by field, then given to the class, whose own converters and validators do the rest.
+    Fields are validated one by one, then passed to the class with its own converters and validators.
     """
     if _record_fields(hint) is None or hasattr(hint, "__get_pydantic_core_schema__"):
         return hint
@@ -909,7 +905,7 @@ def _read_struct_fields(cls: Any) -> Iterator[_RecordField]:
 
 
 class _Record:
-    """How Pydantic reads such a class, and writes its objects."""
+    """Pydantic's view of such a class."""
 
     def __init__(self, cls: type, rewrite: Callable[[Any], Any]) -> None:
         self.cls = cls
@@ -933,7 +929,7 @@ class _Record:
         )
 
     def build(self, value: Any, validate: core_schema.ValidatorFunctionWrapHandler) -> Any:
-        """Return the object that a model's JSON means."""
+        """Return the object of validated JSON."""
         if isinstance(value, self.cls):
             return value
         checked = validate(value)
@@ -944,16 +940,13 @@ class _Record:
             raise ValueError(str(error) or type(error).__name__) from error
 
     def dump(self, value: Any) -> dict[str, Any]:
-        """Return what would make the same object again."""
-        said = {field.key: getattr(value, field.name) for field in self.fields}
-        return said if self.tag is None else {self.tag[0]: self.tag[1], **said}
-
-
-_typed_dicts: dict[type, Any] = {}
+        """Return the JSON of an object."""
+        members = {field.key: getattr(value, field.name) for field in self.fields}
+        return members if self.tag is None else {self.tag[0]: self.tag[1], **members}
 
 
 def _make_typed_dict(record: _Record) -> Any:
-    """Return the typed dictionary of a class; its keys come last, for it may hold itself."""
+    """Return the typed dictionary of a class; its keys are set last, since it may contain itself."""
     known = _typed_dicts.get(record.cls)
     if known is not None:
         return known
@@ -986,5 +979,5 @@ def _translate_constraint(item: Any) -> Any:
     if type(item).__module__.partition(".")[0] != "msgspec":
         return item
     names = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length", "description", "examples")
-    said = {name: getattr(item, name, None) for name in names}
-    return Field(**{name: value for name, value in said.items() if value is not None})
+    given = {name: getattr(item, name, None) for name in names}
+    return Field(**{name: value for name, value in given.items() if value is not None})

@@ -1,8 +1,7 @@
-"""The problems of arguments, in words that a small model can act on.
+"""Error messages about arguments, phrased so that a small model can act on them.
 
-One message has all of it: where, what came, what is accepted, and an example that would have been right. The problems
-come from Pydantic's errors (`read_validation_errors`) or from a check of a raw schema (`toolkit.schema.raw`); a phrase
-for each schema and the examples are made here too.
+A message names each place, the value that came and the values that are accepted, and ends with a valid example. The
+problems come from Pydantic's errors (`read_validation_errors`) or from a raw schema (`toolkit.schema.raw`).
 """
 
 from __future__ import annotations
@@ -21,69 +20,171 @@ from toolkit.suggestions import ask_whether_meant, find_similar
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-_MOST_PROBLEMS_TOLD = 12
+_MOST_PROBLEMS_SHOWN = 12
 _MAX_EXAMPLE = 800
 _LONGEST_NAME_READ = 256
 _LONGEST_SHOWN = 80
 WRONG_NAME = "The name itself is not accepted here"
 _EXAMPLE_LEAD = "Call it again, for example with: "
 _SHORTEST_STRUCK_ARGUMENT = 3
-_LONGEST_REASON_TOLD = 300
+_LONGEST_REASON = 300
 _LONGEST_EXPLANATION = 10_000
 _MOST_ACCEPTED = 60
 _MOST_NAMES_COMPARED = 300
 _MOST_COPIED = 2_000
-# Those whose meaning for one value alone is in the words about a node.
-_TOLD_KEYWORDS = frozenset(
+# The keywords that the phrase about a node explains, for a value without its members.
+_EXPLAINED_KEYWORDS = frozenset(
     {
         "type", "enum", "const", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
         "minLength", "maxLength", "pattern", "minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties",
     }
 )  # fmt: skip
 
+_MOST_SHOWN = 50
+_MOST_SHOWN_INSIDE = 12
+_LONGEST_VALUE = 200
+
+_PHRASES_OF_FORMATS = {
+    "date-time": "a date and time like 2026-01-31T12:00:00Z",
+    "date": "a date like 2026-01-31",
+    "time": "a time like 12:00:00",
+    "duration": "a duration like PT1H30M",
+    "uuid": "a UUID like 123e4567-e89b-42d3-a456-426614174000",
+    **{f"uuid{n}": f"a UUID of version {n}" for n in (1, 3, 4, 5, 6, 7, 8)},
+    "zoneinfo": "a time zone like Europe/Paris",
+    "email": "an email address",
+    "uri": "a URL like https://example.com",
+    "path": "a path",
+    "file-path": "the path of an existing file",
+    "directory-path": "the path of an existing folder",
+    "regex": "a regular expression",
+    "json-string": "a string that holds JSON",
+    "ipv4": "an IPv4 address",
+    "ipv6": "an IPv6 address",
+    "password": "a string (secret)",
+}
+_PHRASES_OF_TYPES = {
+    "boolean": "true or false",
+    "null": "null",
+    "string": "a string",
+    "integer": "an integer",
+    "number": "a number",
+}
+_SYNTAX_ERRORS = ("_parsing", "_from_datetime_inexact")
+_SHOWN_PREFIXES = ("decimal_", "url_", "byte_size")
+# Models and functions, then dataclasses.
+KINDS_OF_ERRORS = {
+    "missing": "missing",
+    "missing_argument": "missing",
+    "extra_forbidden": "unknown",
+    "unexpected_keyword_argument": "unknown",
+}
+_TAG_ERRORS = frozenset({"union_tag_invalid", "union_tag_not_found"})
+_CONSTANT_ERRORS = frozenset({"literal_error", "enum"})
+_AUTHORS_ERRORS = frozenset({"value_error", "assertion_error"})
+_MOST_EXAMPLES = 15
+_MAX_VALUES = 200
+_MAX_TEXT = 500
+_MAX_LEVELS = 12
+# The others satisfy conditions that a schema can't express: a past date, version 7, a power of ten.
+_TEXTS = ("...", "example", "a", "1", "A1", "example.txt", "en", "https://example.com", "4242424242424242")
+_NUMBERS = (1, 0, 2, 10, 100, 1000, 7, -1)
+_TEXTS_OF_FORMATS: dict[str, tuple[str, ...]] = {
+    "date-time": ("2026-01-31T12:00:00Z", "2026-01-31T12:00:00", "2000-01-01T00:00:00Z", "2999-12-31T00:00:00Z",
+                  "2000-01-01T00:00:00", "2999-12-31T00:00:00"),
+    "date": ("2026-01-31", "2000-01-01", "2999-12-31", "1970-01-01", "1800-01-01"),
+    "time": ("12:00:00", "12:00:00Z", "00:00:00", "23:59:59"),
+    "duration": ("PT1H", "PT1S", "P1D", "P30D", "PT0S", "-PT1H"),
+    "uuid": ("123e4567-e89b-42d3-a456-426614174000",),
+    "uuid1": ("123e4567-e89b-12d3-a456-426614174000",),
+    "uuid3": ("123e4567-e89b-32d3-a456-426614174000",),
+    "uuid4": ("123e4567-e89b-42d3-a456-426614174000",),
+    "uuid5": ("123e4567-e89b-52d3-a456-426614174000",),
+    "uuid6": ("123e4567-e89b-62d3-a456-426614174000",),
+    "uuid7": ("0198e4b2-7d3a-7c51-8f02-426614174000",),
+    "uuid8": ("123e4567-e89b-82d3-a456-426614174000",),
+    "email": ("name@example.com",),
+    "name-email": ("Name <name@example.com>",),
+    "uri": ("https://example.com", "http://example.com", "ftp://example.com", "wss://example.com", "file:///example",
+            "redis://example.com:6379/0", "amqp://example.com", "kafka://example.com:9092",
+            "mysql://user@example.com:3306/name", "nats://example.com:4222", "mariadb://user@example.com:3306/name",
+            "clickhouse://example.com:9000/name", "snowflake://user@example.com/name",
+            "cockroachdb://user@example.com:26257/name"),
+    "multi-host-uri": ("postgresql://user:password@example.com:5432/name", "mongodb://example.com:27017",
+                       "mysql://user@example.com:3306/name", "kafka://example.com:9092", "amqp://example.com",
+                       "nats://example.com:4222", "clickhouse://example.com:9000/name",
+                       "cockroachdb://user@example.com:26257/name"),
+    "json-string": ("{}", "[]", "1", '"text"', "true"),
+    "ipv4": ("192.0.2.1",),
+    "ipv6": ("2001:db8::1",),
+    "ipv4network": ("192.0.2.0/24",),
+    "ipv6network": ("2001:db8::/32",),
+    "ipv4interface": ("192.0.2.1/24",),
+    "ipv6interface": ("2001:db8::1/32",),
+    "ipvanyaddress": ("192.0.2.1",),
+    "ipvanynetwork": ("192.0.2.0/24",),
+    "ipvanyinterface": ("192.0.2.1/24",),
+    "zoneinfo": ("UTC",),
+    "base64": ("aGVsbG8=",),
+    "base64url": ("aGVsbG8=", "aGVsbG8"),
+    "hostname": ("example.com",),
+    "regex": (".*",),
+    "color": ("red", "#ff0000"),
+    "path": ("example.txt",),
+    "file-path": ("example.txt", "."),
+    "directory-path": (".", "/"),
+}  # fmt: skip
+_LONGEST_PATTERN_READ = 1_000
+_PROBES = "aA1b0B2 _-./:@#,;+*%&=?!~|()[]{}<>'\"\\^$`\n\t\u00e9\u4e00"
+_PIECE_OF_PATTERN = re.compile(
+    r"(?:(\((?:\?(?:<?[=!]|:|P?<\w+>))?)|(\))|(\|)|\\[bBAzZ]|[\^$]|(\[\^?\]?(?:\\.|[^\]\\])*\]|\\.|[^*+?{(\[|)]))"
+    r"([*+?]\??|\{\d+(?:,\d*)?\}\??)?",
+    re.DOTALL,
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One thing that is wrong.
+    """One problem of some arguments.
 
     Args:
-        path: Where, in the arguments as they came.
-        kind: ``wrong`` is a value, ``missing`` and ``unknown`` are about a name.
-        reason: Why; told where what the schema says doesn't tell.
-        is_told: True where the reason is told all the same.
-        is_crash: True where the reason repeats an exception that was no refusal.
+        path: The place in the arguments.
+        kind: ``wrong`` for a value, ``missing`` and ``unknown`` for a name.
+        reason: The reason, shown if the schema does not explain the problem.
+        is_always_shown: True if the reason is shown in any case.
+        is_crash: True if the reason is an unexpected exception of a validator.
     """
 
     path: JsonPath
     kind: Literal["wrong", "missing", "unknown"]
     reason: str = ""
-    is_told: bool = False
+    is_always_shown: bool = False
     is_crash: bool = False
 
 
 def explain(
-    problems: Sequence[Problem], value: Any, nodes: Nodes, accepts: Callable[[Any], bool], *, untold: int = 0
+    problems: Sequence[Problem], value: Any, nodes: Nodes, accepts: Callable[[Any], bool], *, omitted: int = 0
 ) -> str:
     """Return one message about all problems.
 
     Args:
         problems: The problems.
-        value: The arguments as they came, decoded.
-        nodes: The schema that was wanted.
-        accepts: True where some arguments would do; decides which example is shown.
-        untold: How many more problems there are.
+        value: The decoded arguments.
+        nodes: Their schema.
+        accepts: Returns whether arguments are valid, to choose an example.
+        omitted: How many more problems there are.
     """
-    more = len(problems) + untold - _MOST_PROBLEMS_TOLD
+    more = len(problems) + omitted - _MOST_PROBLEMS_SHOWN
     if more > 0:
-        # What is missing is told first: there is no end to names that nobody wants.
-        problems = sorted(problems, key=lambda problem: problem.kind != "missing")[:_MOST_PROBLEMS_TOLD]
+        # Missing names first: there may be any number of unknown ones.
+        problems = sorted(problems, key=lambda problem: problem.kind != "missing")[:_MOST_PROBLEMS_SHOWN]
     meant = _find_meant_names(problems, value, nodes)
     renamed = {(*path[:-1], name) for path, name in meant.items()}
-    told = [problem for problem in problems if problem.kind != "missing" or problem.path not in renamed]
-    lines = [_write_line(problem, meant, value, nodes) for problem in told]
+    shown = [problem for problem in problems if problem.kind != "missing" or problem.path not in renamed]
+    lines = [_write_line(problem, meant, value, nodes) for problem in shown]
     if more > 0:
         lines.append(f"- and {more} more problems")
-    count = len(told) + max(0, more)
+    count = len(shown) + max(0, more)
     title = "The arguments have 1 problem:" if count == 1 else f"The arguments have {count} problems:"
     message = "\n".join([title, *lines, *_list_accepted(problems, nodes)])
     example = None if more > 0 else _mend_example(problems, meant, value, nodes, accepts)
@@ -95,12 +196,12 @@ def explain(
 
 
 def describe_errors(details: Sequence[ErrorDetails], value: Any, nodes: Nodes) -> list[str]:
-    """Return one line about each error of a validator, with its place; secrets struck.
+    """Return one line about each error of a validator, with its place and without secrets.
 
     Args:
         details: The errors.
-        value: The arguments as they came, decoded.
-        nodes: The schema that was wanted.
+        value: The decoded arguments.
+        nodes: Their schema.
     """
     problems = read_validation_errors(details, value, nodes)
     meant = _find_meant_names(problems, value, nodes)
@@ -109,13 +210,13 @@ def describe_errors(details: Sequence[ErrorDetails], value: Any, nodes: Nodes) -
 
 
 def example_line(nodes: Nodes, accepts: Callable[[Any], bool]) -> str:
-    """Return a line with an example of what is wanted; nothing where none is found or none is needed."""
+    """Return a line with an example of valid arguments; empty if there is none, or none is needed."""
     example = _find_example(lambda attempt: make_example(nodes, nodes.root, attempt=attempt), accepts)
     return f"\n{_EXAMPLE_LEAD}{example}" if example is not None and example != "{}" else ""
 
 
 def value_at(value: Any, path: JsonPath) -> Any:
-    """Return what stands at a path; None where nothing does."""
+    """Return the value at a path, or None."""
     for key in path:
         container: Any = value
         if not ((is_object(value) and key in value) or (is_array(value) and isinstance(key, int) and key < len(value))):
@@ -138,14 +239,15 @@ def _write_line(problem: Problem, meant: Mapping[JsonPath, str], value: Any, nod
         case "wrong":
             got = _describe_value(value_at(value, problem.path), is_secret=nodes.hides(problem.path))
             if problem.reason and (
-                problem.is_told or not (wanted and _is_told_by_schema(value_at(value, problem.path), node, nodes))
+                problem.is_always_shown
+                or not (wanted and _is_explained_by_schema(value_at(value, problem.path), node, nodes))
             ):
                 return f"- {where}: got {got}. {_make_sentence(problem.reason)}"
             return f"- {where}: got {got}, but it must be {wanted or 'something else'}."
 
 
 def _list_accepted(problems: Sequence[Problem], nodes: Nodes) -> Iterator[str]:
-    """Yield, for each object with an unknown name, what is accepted in it."""
+    """Yield the accepted names of each object with an unknown one."""
     for path in dict.fromkeys(problem.path[:-1] for problem in problems if problem.kind == "unknown"):
         where = f" in {_write_path(path)}" if path else ""
         names = _list_names(path, nodes)
@@ -171,10 +273,10 @@ def _list_names(path: JsonPath, nodes: Nodes) -> list[str]:
 
 
 def _find_meant_names(problems: Sequence[Problem], value: Any, nodes: Nodes) -> dict[JsonPath, str]:
-    """Return, by the path of an unknown name, the accepted one that it was meant for, where that can be told.
+    """Return the name that each unknown name was meant for, by the path of the unknown one.
 
-    A missing name that is similar; else one that is accepted and similar; else, where as many are left as are missing,
-    the missing one in its place, if the value has its type.
+    That is a similar missing name, or else a similar accepted one. If as many unknown names are left as missing ones,
+    they are paired in order if the values have the types.
     """
     meant: dict[JsonPath, str] = {}
     for path in dict.fromkeys(problem.path[:-1] for problem in problems if problem.kind == "unknown"):
@@ -202,16 +304,16 @@ def _find_nearest(name: str, candidates: Sequence[str]) -> str | None:
     return near[0] if near else None
 
 
-def _is_told_by_schema(value: Any, node: Node, nodes: Nodes) -> bool:
-    """Return whether the words about a node say why a value is refused, as far as they are about the value alone."""
-    from jsonschema_rs import is_valid  # noqa: PLC0415 - takes 20 ms to import, and no need of it without a problem
+def _is_explained_by_schema(value: Any, node: Node, nodes: Nodes) -> bool:
+    """Return whether the phrase about a node explains why a value is refused."""
+    from jsonschema_rs import is_valid  # noqa: PLC0415 - takes 20 ms to import
 
     if not _is_small(value):
         return False
-    told = [{key: choice[key] for key in _TOLD_KEYWORDS & choice.keys()} for choice in nodes.choices(node)]
+    shown = [{key: choice[key] for key in _EXPLAINED_KEYWORDS & choice.keys()} for choice in nodes.choices(node)]
     try:
-        return not any(is_valid(keywords, value, offline=True) for keywords in told)
-    except ValueError:  # of a regular expression that only Python reads, say
+        return not any(is_valid(keywords, value, offline=True) for keywords in shown)
+    except ValueError:  # such as a regular expression that only Python can read
         return False
 
 
@@ -261,8 +363,8 @@ def _quote_beginning(text: str) -> str:
 
 def _make_sentence(text: str) -> str:
     text = text.strip()
-    if len(text) > _LONGEST_REASON_TOLD:
-        text = f"{text[: _LONGEST_REASON_TOLD - 100]} ... {text[-90:]}"
+    if len(text) > _LONGEST_REASON:
+        text = f"{text[: _LONGEST_REASON - 100]} ... {text[-90:]}"
     return text + ("" if text.endswith((".", "!", "?")) else ".")
 
 
@@ -273,7 +375,7 @@ def _mend_example(
     nodes: Nodes,
     accepts: Callable[[Any], bool],
 ) -> str | None:
-    """Mend what came by the schema, and return it where that makes it right."""
+    """Return the arguments with each problem corrected, as an example, if they are valid then."""
     if not is_object(value):
         return _find_example(lambda attempt: make_example(nodes, nodes.root, attempt=attempt), accepts)
     if not _is_small(value):
@@ -286,7 +388,7 @@ def _mend_example(
             mended = _mend_problem(mended, problem, meant if keeps else {}, nodes, attempt)
         return _replace_secrets(mended, nodes, attempt)
 
-    # What was sent under a wrong name is kept, unless it would not do there either.
+    # A value under a wrong name is moved to the right one, if it is valid there.
     for keeps in (True, False) if meant else (True,):
         found = _find_example(partial(mend, keeps=keeps), accepts)
         if found is not None:
@@ -297,7 +399,7 @@ def _mend_example(
 def _find_example(make: Callable[[int], Any], accepts: Callable[[Any], bool]) -> str | None:
     """Return the first of some examples that is accepted, as text."""
     tried: set[str] = set()
-    for attempt in range(_ATTEMPTS):
+    for attempt in range(_MOST_EXAMPLES):
         try:
             example = make(attempt)
             text = json.dumps(example, ensure_ascii=False)
@@ -310,7 +412,7 @@ def _find_example(make: Callable[[int], Any], accepts: Callable[[Any], bool]) ->
 
 
 def _is_small(value: Any) -> bool:
-    """Return whether a value is so small that what is made of it could be shown as an example."""
+    """Return whether a value is small enough for an example."""
     count = 0
     waiting = [value]
     while waiting:
@@ -346,15 +448,15 @@ def _mend_problem(value: Any, problem: Problem, meant: Mapping[JsonPath, str], n
 
 
 def _make_right_value(path: JsonPath, nodes: Nodes, attempt: int) -> Any:
-    """Return an example for what was sent wrongly: a real value, because null would say nothing."""
+    """Return an example for a place; never null, which would explain nothing."""
     node = nodes.resolve(nodes.at(path))
-    # The default comes first, and where that is refused too, what else there may be.
+    # The default first; if that is refused, other values.
     kept = {key: item for key, item in node.items() if key != "default" or (item is not None and attempt == 0)}
     return make_example(nodes, kept, attempt=max(0, attempt - ("default" in node)))
 
 
 def _replace_secrets(value: Any, nodes: Nodes, attempt: int) -> Any:
-    """Return arguments with examples in place of the secrets that came."""
+    """Return arguments with examples in place of secrets."""
 
     def make_other(secret: Any, path: JsonPath, is_marked: bool) -> Any:
         del secret, is_marked
@@ -364,13 +466,13 @@ def _replace_secrets(value: Any, nodes: Nodes, attempt: int) -> Any:
 
 
 def _strike_out_secrets(message: str, value: Any, nodes: Nodes) -> str:
-    """Strike out what of the arguments no message may show; an example with a gap in it is left out."""
+    """Mask the secrets of the arguments in a message; an example with a secret is left out."""
     from toolkit.redaction import MASK  # noqa: PLC0415 - its patterns take milliseconds
 
     body, mark, example = message.rpartition(f"\n{_EXAMPLE_LEAD}")
     if not mark:
         body, example = message, ""
-    # The words are our own, and hold values as they came, in no other form; what they are searched for has no end.
+    # Messages hold values only as they came.
     for secret in sorted(_secrets_in(value, nodes), key=len, reverse=True):
         if secret in example:
             mark, example = "", ""
@@ -379,7 +481,7 @@ def _strike_out_secrets(message: str, value: Any, nodes: Nodes) -> str:
 
 
 def _secrets_in(value: Any, nodes: Nodes) -> set[str]:
-    """Return the texts and numbers in what of the arguments no message may show."""
+    """Return the texts and numbers in the secret arguments."""
     found: set[str] = set()
 
     def add(secret: Any, path: JsonPath, is_marked: bool) -> Any:
@@ -399,40 +501,8 @@ def _secrets_in(value: Any, nodes: Nodes) -> set[str]:
     return found
 
 
-_MOST_SHOWN = 50
-_MOST_SHOWN_INSIDE = 12
-_LONGEST_VALUE = 200
-
-_PHRASES_OF_FORMATS = {
-    "date-time": "a date and time like 2026-01-31T12:00:00Z",
-    "date": "a date like 2026-01-31",
-    "time": "a time like 12:00:00",
-    "duration": "a duration like PT1H30M",
-    "uuid": "a UUID like 123e4567-e89b-42d3-a456-426614174000",
-    **{f"uuid{n}": f"a UUID of version {n}" for n in (1, 3, 4, 5, 6, 7, 8)},
-    "zoneinfo": "a time zone like Europe/Paris",
-    "email": "an email address",
-    "uri": "a URL like https://example.com",
-    "path": "a path",
-    "file-path": "the path of an existing file",
-    "directory-path": "the path of an existing folder",
-    "regex": "a regular expression",
-    "json-string": "a string that holds JSON",
-    "ipv4": "an IPv4 address",
-    "ipv6": "an IPv6 address",
-    "password": "a string (secret)",
-}
-_PHRASES_OF_TYPES = {
-    "boolean": "true or false",
-    "null": "null",
-    "string": "a string",
-    "integer": "an integer",
-    "number": "a number",
-}
-
-
 def describe_node(nodes: Nodes, node: Node, *, depth: int = 0) -> str:
-    """Return what a node takes as a short phrase; empty for any value."""
+    """Return a phrase for the values that a node accepts; empty for any value."""
     phrases = list(dict.fromkeys(_describe_one(nodes, choice, depth) for choice in nodes.choices(node)))
     if "" in phrases:
         return ""
@@ -445,7 +515,7 @@ def describe_node(nodes: Nodes, node: Node, *, depth: int = 0) -> str:
 
 
 def _names_form(nodes: Nodes, node: Node) -> bool:
-    """Return whether the words about a node name the form of a text: "a date like ..."."""
+    """Return whether the phrase about a node describes the form of a text, such as "a date like ..."."""
     return any(choice.get("format") in _PHRASES_OF_FORMATS for choice in nodes.choices(node))
 
 
@@ -557,22 +627,8 @@ def _describe_number_limits(node: Node) -> str:
     return (" " + " and ".join(parts)) if parts else ""
 
 
-_ABOUT_FORM = ("_parsing", "_from_datetime_inexact")
-_ALWAYS_TOLD = ("decimal_", "url_", "byte_size")
-# Models and functions on the one hand, dataclasses on the other.
-KINDS_OF_ERRORS = {
-    "missing": "missing",
-    "missing_argument": "missing",
-    "extra_forbidden": "unknown",
-    "unexpected_keyword_argument": "unknown",
-}
-_ABOUT_TAG = frozenset({"union_tag_invalid", "union_tag_not_found"})
-_NOT_LISTED = frozenset({"literal_error", "enum"})
-_SAID_BY_THE_AUTHOR = frozenset({"value_error", "assertion_error"})
-
-
 def find_path(location: tuple[str | int, ...], value: Any, *, is_missing: bool = False) -> JsonPath:
-    """Return an error's location without what is no key of the value: the names that Pydantic gives to choices."""
+    """Return the location of an error without the names that Pydantic gives to the choices of unions."""
     path: list[str | int] = []
     last = len(location) - 1
     for index, key in enumerate(location):
@@ -587,14 +643,14 @@ def find_path(location: tuple[str | int, ...], value: Any, *, is_missing: bool =
 
 
 def read_validation_errors(details: Sequence[ErrorDetails], value: Any, nodes: Nodes) -> list[Problem]:
-    """Return what is wrong with a value, one problem for each place, in the order of the errors."""
+    """Return the problems of a value, one for each place, in the order of the errors."""
     found: dict[JsonPath, Problem] = {}
     for detail in _keep_nearest_choice(details, value, nodes):
         kind = KINDS_OF_ERRORS.get(detail["type"], "wrong")
         path = find_path(detail["loc"], value, is_missing=kind == "missing")
         problem = _read_detail(detail, cast("Any", kind), path, value, nodes)
         known = found.get(path)
-        if known is None or not known.reason or (problem.is_told and not known.is_told):
+        if known is None or not known.reason or (problem.is_always_shown and not known.is_always_shown):
             found[path] = problem
     return list(found.values())
 
@@ -602,33 +658,28 @@ def read_validation_errors(details: Sequence[ErrorDetails], value: Any, nodes: N
 def _read_detail(
     detail: ErrorDetails, kind: Literal["wrong", "missing", "unknown"], path: JsonPath, value: Any, nodes: Nodes
 ) -> Problem:
-    message = detail["msg"]
-    if (
-        detail["type"] in _ABOUT_TAG
-        and (tag := str(detail.get("ctx", {}).get("discriminator", ""))[1:-1]).isidentifier()
-    ):
+    code, message, context = detail["type"], detail["msg"], detail.get("ctx", {})
+    tag = str(context.get("discriminator", ""))[1:-1] if code in _TAG_ERRORS else ""
+    if tag.isidentifier():
         kind = "wrong" if tag in value_at(value, path) else "missing"
         return Problem(path=(*path, tag), kind=kind, reason=message)
-    if kind != "wrong":
-        inside = _locate_in_json(detail, path, value, nodes)
-        if inside is None:
-            return Problem(path=path, kind=kind)
-        return Problem(path=path, kind="wrong", reason=f"{inside}{message}", is_told=True)
-    if detail["loc"] and detail["loc"][-1] == "[key]":
-        reason = f"{WRONG_NAME}: {message}"
-        return Problem(path=path, kind=kind, reason=reason, is_told=True)
-    if detail["type"] in _SAID_BY_THE_AUTHOR:
-        return Problem(path=path, kind=kind, reason=str(detail.get("ctx", {}).get("error", message)), is_told=True)
-    if (inside := _locate_in_json(detail, path, value, nodes)) is not None:
-        return Problem(path=path, kind=kind, reason=f"{inside}{message}", is_told=True)
-    if detail["type"].startswith(_ALWAYS_TOLD):
-        return Problem(path=path, kind=kind, reason=message, is_told=True)
-    if detail["type"].endswith(_ABOUT_FORM) and _names_form(nodes, nodes.at(path)):
-        came = value_at(value, path)
-        # Of what is nothing like it, the words of the schema tell more: "a date like ...".
-        is_near = isinstance(came, str) and any(letter.isdigit() for letter in came)
-        return Problem(path=path, kind=kind, reason=message if is_near else "")
-    return Problem(path=path, kind=kind, reason=message)
+    inside = _locate_in_json(detail, path, value, nodes)
+    if code in _AUTHORS_ERRORS:
+        message = str(context.get("error", message))
+    elif inside is not None:
+        message = f"{inside}{message}"
+    elif kind != "wrong":
+        return Problem(path=path, kind=kind)
+    elif detail["loc"] and detail["loc"][-1] == "[key]":
+        message = f"{WRONG_NAME}: {message}"
+    elif not code.startswith(_SHOWN_PREFIXES):
+        if code.endswith(_SYNTAX_ERRORS) and _names_form(nodes, nodes.at(path)):
+            # For a text that is no attempt at the form, its phrase explains more: "a date like ...".
+            came = value_at(value, path)
+            is_attempt = isinstance(came, str) and any(letter.isdigit() for letter in came)
+            message = message if is_attempt else ""
+        return Problem(path=path, kind=kind, reason=message)
+    return Problem(path=path, kind="wrong", reason=message, is_always_shown=True)
 
 
 def _is_json_text(node: Node) -> bool:
@@ -636,7 +687,7 @@ def _is_json_text(node: Node) -> bool:
 
 
 def _locate_in_json(detail: ErrorDetails, path: JsonPath, value: Any, nodes: Nodes) -> str | None:
-    """Return where in the JSON that a string holds something is wrong, in words; None where it is no such string."""
+    """Return, in words, the place of an error inside a string that holds JSON; None for another value."""
     if not isinstance(value_at(value, path), str) or not any(map(_is_json_text, nodes.choices(nodes.at(path)))):
         return None
     rest = [str(key) for key in detail["loc"][len(path) :]]
@@ -644,7 +695,7 @@ def _locate_in_json(detail: ErrorDetails, path: JsonPath, value: Any, nodes: Nod
 
 
 def count_constants(nodes: Nodes, path: JsonPath, value: Any, count: int) -> list[int]:
-    """Return, for each of so many choices at a path, how many of its constants the value there has."""
+    """Return, for each of the choices at a path, how many of its constants the value has."""
     choices = nodes.choices(nodes.at(path))
     if len(choices) != count:
         choices = [choice for choice in choices if choice.get("type") != "null"]
@@ -658,7 +709,7 @@ def count_constants(nodes: Nodes, path: JsonPath, value: Any, count: int) -> lis
 
 
 def _keep_nearest_choice(details: Sequence[ErrorDetails], value: Any, nodes: Nodes) -> list[ErrorDetails]:
-    """Keep, of the errors of each choice of a union, those of the choice that was meant: see `_distance_of_choice`."""
+    """Return the errors without those of choices of unions that were not meant; see `_distance_of_choice`."""
     groups: dict[JsonPath, dict[str, list[ErrorDetails]]] = {}
     tagged: dict[int, tuple[JsonPath, str]] = {}
     for index, detail in enumerate(details):
@@ -685,86 +736,32 @@ def _keep_nearest_choice(details: Sequence[ErrorDetails], value: Any, nodes: Nod
 def _distance_of_choice(
     errors: Sequence[ErrorDetails], path: JsonPath, value: Any, equal: int
 ) -> tuple[bool, int, int, int]:
-    """Return how far a value is from the choice of a union that has these errors; the choice that was meant is nearest.
+    """Return the distance of a value from a choice of a union with these errors; the nearest choice was meant.
 
-    That one takes a value of this type, then has the most constants of the value, less those that are others, then the
+    It accepts a value of this type, shares the most constants with the value, less those that differ, and has the
     fewest problems.
     """
     paths = [find_path(error["loc"], value) for error in errors]
     is_inside = any(
-        where != path or error["type"] == "missing" or error["type"] in _SAID_BY_THE_AUTHOR
+        where != path or error["type"] == "missing" or error["type"] in _AUTHORS_ERRORS
         for where, error in zip(paths, errors, strict=True)
     )
     others = sum(
-        len(where) == len(path) + 1 and error["type"] in _NOT_LISTED for where, error in zip(paths, errors, strict=True)
+        len(where) == len(path) + 1 and error["type"] in _CONSTANT_ERRORS
+        for where, error in zip(paths, errors, strict=True)
     )
     return not is_inside, others - equal, len(errors), sum(error["type"] == "missing" for error in errors)
 
 
-_ATTEMPTS = 15
-"""How many different examples there are, at most."""
-_MAX_VALUES = 200
-_MAX_TEXT = 500
-_MAX_LEVELS = 12
-# The first is tried first; the others are for what a schema doesn't say: in the past, of version 7, a power of ten.
-_TEXTS = ("...", "example", "a", "1", "A1", "example.txt", "en", "https://example.com", "4242424242424242")
-_NUMBERS = (1, 0, 2, 10, 100, 1000, 7, -1)
-_TEXTS_OF_FORMATS: dict[str, tuple[str, ...]] = {
-    "date-time": ("2026-01-31T12:00:00Z", "2026-01-31T12:00:00", "2000-01-01T00:00:00Z", "2999-12-31T00:00:00Z",
-                  "2000-01-01T00:00:00", "2999-12-31T00:00:00"),
-    "date": ("2026-01-31", "2000-01-01", "2999-12-31", "1970-01-01", "1800-01-01"),
-    "time": ("12:00:00", "12:00:00Z", "00:00:00", "23:59:59"),
-    "duration": ("PT1H", "PT1S", "P1D", "P30D", "PT0S", "-PT1H"),
-    "uuid": ("123e4567-e89b-42d3-a456-426614174000",),
-    "uuid1": ("123e4567-e89b-12d3-a456-426614174000",),
-    "uuid3": ("123e4567-e89b-32d3-a456-426614174000",),
-    "uuid4": ("123e4567-e89b-42d3-a456-426614174000",),
-    "uuid5": ("123e4567-e89b-52d3-a456-426614174000",),
-    "uuid6": ("123e4567-e89b-62d3-a456-426614174000",),
-    "uuid7": ("0198e4b2-7d3a-7c51-8f02-426614174000",),
-    "uuid8": ("123e4567-e89b-82d3-a456-426614174000",),
-    "email": ("name@example.com",),
-    "name-email": ("Name <name@example.com>",),
-    "uri": ("https://example.com", "http://example.com", "ftp://example.com", "wss://example.com", "file:///example",
-            "redis://example.com:6379/0", "amqp://example.com", "kafka://example.com:9092",
-            "mysql://user@example.com:3306/name", "nats://example.com:4222", "mariadb://user@example.com:3306/name",
-            "clickhouse://example.com:9000/name", "snowflake://user@example.com/name",
-            "cockroachdb://user@example.com:26257/name"),
-    "multi-host-uri": ("postgresql://user:password@example.com:5432/name", "mongodb://example.com:27017",
-                       "mysql://user@example.com:3306/name", "kafka://example.com:9092", "amqp://example.com",
-                       "nats://example.com:4222", "clickhouse://example.com:9000/name",
-                       "cockroachdb://user@example.com:26257/name"),
-    "json-string": ("{}", "[]", "1", '"text"', "true"),
-    "ipv4": ("192.0.2.1",),
-    "ipv6": ("2001:db8::1",),
-    "ipv4network": ("192.0.2.0/24",),
-    "ipv6network": ("2001:db8::/32",),
-    "ipv4interface": ("192.0.2.1/24",),
-    "ipv6interface": ("2001:db8::1/32",),
-    "ipvanyaddress": ("192.0.2.1",),
-    "ipvanynetwork": ("192.0.2.0/24",),
-    "ipvanyinterface": ("192.0.2.1/24",),
-    "zoneinfo": ("UTC",),
-    "base64": ("aGVsbG8=",),
-    "base64url": ("aGVsbG8=", "aGVsbG8"),
-    "hostname": ("example.com",),
-    "regex": (".*",),
-    "color": ("red", "#ff0000"),
-    "path": ("example.txt",),
-    "file-path": ("example.txt", "."),
-    "directory-path": (".", "/"),
-}  # fmt: skip
-
-
 class ExampleTooLargeError(Exception):
-    """No small value fits the schema."""
+    """The schema accepts no small value."""
 
 
 def make_example(nodes: Nodes, node: Node, *, attempt: int = 0) -> Any:
-    """Return a small value that a node should take; a guess where patterns or formats decide.
+    """Return a small value that a node probably accepts; patterns and formats are guessed.
 
     Raises:
-        ExampleTooLargeError: It would not be small.
+        ExampleTooLargeError: There is no small value.
     """
     return _ExampleMaker(nodes, attempt).make(node, 0)
 
@@ -846,7 +843,7 @@ class _ExampleMaker:
 
 
 def _make_number(node: Node, wanted: int) -> Any:
-    """Return a number within the limits, as near as that is to the one that is wanted."""
+    """Return the number within the limits that is nearest to a wanted one."""
     least, most = _find_limits(node)
     number: Any = wanted
     if least is not None and (number < least or wanted == 1):
@@ -865,7 +862,7 @@ def _make_number(node: Node, wanted: int) -> Any:
 
 
 def _find_limits(node: Node) -> tuple[Any, Any]:
-    """Return the least and the greatest number that a schema takes, where an exclusive limit is a step away."""
+    """Return the least and the greatest number that a schema accepts, one step inside exclusive limits."""
     least: Any = node.get("minimum")
     most: Any = node.get("maximum")
     above: Any = node.get("exclusiveMinimum")
@@ -880,10 +877,10 @@ def _find_limits(node: Node) -> tuple[Any, Any]:
 
 
 def _write_fitting_text(pattern: str, *, least: int) -> str | None:
-    r"""Return a short text that should match a regular expression of usual form; None for others.
+    r"""Return a short text that probably matches a regular expression of a usual form, else None.
 
-    The first of alternatives is taken, and what looks ahead or behind is left out; what is optional is written only
-    where the text has to be longer: ``^[A-Z]{3}-\d+$`` gives ``AAA-0``.
+    It has the first of alternatives, ignores lookarounds, and repeats and optional parts as few times as the length
+    allows: ``^[A-Z]{3}-\d+$`` gives ``AAA-0``.
     """
     if len(pattern) > _LONGEST_PATTERN_READ:
         return None
@@ -922,12 +919,3 @@ def _count_repeats(quantifier: str, lacking: int, one: str) -> int:
     if fewest * len(one) > _MAX_TEXT:
         raise ExampleTooLargeError
     return max(fewest, min(most, lacking if one else 0))
-
-
-_LONGEST_PATTERN_READ = 1_000
-_PROBES = "aA1b0B2 _-./:@#,;+*%&=?!~|()[]{}<>'\"\\^$`\n\t\u00e9\u4e00"
-_PIECE_OF_PATTERN = re.compile(
-    r"(?:(\((?:\?(?:<?[=!]|:|P?<\w+>))?)|(\))|(\|)|\\[bBAzZ]|[\^$]|(\[\^?\]?(?:\\.|[^\]\\])*\]|\\.|[^*+?{(\[|)]))"
-    r"([*+?]\??|\{\d+(?:,\d*)?\}\??)?",
-    re.DOTALL,
-)

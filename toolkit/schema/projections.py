@@ -1,8 +1,7 @@
-"""The canonical schema of a tool as each provider accepts it.
+"""Converts the canonical schema of a tool to the form that each provider accepts.
 
-A projection only says less or says it otherwise; arguments are always checked against the canonical schema. What a
-provider has no keyword for goes into the description, so that the model still reads it. What a strict mode can't say at
-all is refused.
+A projection is weaker or equivalent; arguments are always validated by the canonical schema. Keywords that a provider
+lacks go into the description, so that the model reads them. Schemas that a strict mode can't express are refused.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ _IN_WORDS = {
 
 
 def project_anthropic(parameters: Mapping[str, Any], *, subject: str = "the schema") -> dict[str, Any]:
-    """Return what Anthropic accepts: JSON Schema as it is, with one object at the root.
+    """Return the schema for Anthropic: JSON Schema with one object at the root.
 
     Raises:
         SchemaError: The root is a choice of objects, or a property has a name that is not allowed.
@@ -80,7 +79,7 @@ def project_anthropic(parameters: Mapping[str, Any], *, subject: str = "the sche
 
 
 def project_gemini(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what Gemini accepts: no references (cycles are cut), one type at each place, null as ``nullable``.
+    """Return the schema for Gemini: no references (cycles are cut), one type at each place, null as ``nullable``.
 
     A choice of objects at the root becomes one object with the properties of all.
     """
@@ -94,23 +93,23 @@ def project_gemini(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def project_openai_strict(parameters: Mapping[str, Any], *, subject: str = "the schema") -> dict[str, Any]:
-    """Return what OpenAI's strict mode accepts: every property required, those that were not may be null.
+    """Return the schema for OpenAI's strict mode: every property is required, optional ones become nullable.
 
-    A null for what is not nullable means that it was left out; the parser takes it so.
+    The parser reads null for a property that is not nullable as left out.
 
     Raises:
-        SchemaError: Strict mode can't say it; the reason names the place.
+        SchemaError: Strict mode can't express it; the message names the place.
     """
     return _OpenAI(parameters, subject).project()
 
 
 def project_anthropic_strict(schema: Mapping[str, Any], *, subject: str = "the schema") -> dict[str, Any]:
-    """Return what Anthropic can hold a model to: every object closed, every type known, one at each place.
+    """Return the schema for Anthropic's strict mode: closed objects, and one known type at each place.
 
-    Limits of numbers, texts and lists are still in it: the SDK says as words those that its server doesn't know.
+    It still has limits of numbers, texts and lists: the SDK moves those that its server lacks into descriptions.
 
     Raises:
-        SchemaError: It can't be held to; the reason names the place.
+        SchemaError: Strict mode can't express it; the message names the place.
     """
     return _Anthropic(schema, subject).project()
 
@@ -143,12 +142,12 @@ class _Gemini:
         return _add_words(kept, node)
 
     def _follow_reference(self, node: Node, reference: str, inside: tuple[str, ...]) -> dict[str, Any]:
-        """Return what a reference leads to; words in its place where it leads back to itself."""
+        """Return the target of a reference; a description in its place for a cycle."""
         name = reference.rsplit("/", maxsplit=1)[-1]
         if reference in inside:
             return {"type": "object", "description": f"Another {name}, with the same fields."}
         self.followed += 1
-        if self.followed > _GEMINI_MOST_REFERENCES:  # of each other they may be without number
+        if self.followed > _GEMINI_MOST_REFERENCES:  # they may multiply without bounds
             return {"type": "object", "description": f"A {name}."}
         beside = {key: value for key, value in node.items() if key != "$ref"}
         return self.node(merge_nodes(self.nodes.target(reference), beside), (*inside, reference))
@@ -162,7 +161,7 @@ class _Gemini:
             _add_sentence(kept, f"An object of any names; each value is {value}.")
 
     def _keep_values(self, kept: dict[str, Any]) -> None:
-        """Keep the values of an enum where all are texts, the only ones that Gemini takes; say others in words."""
+        """Keep the values of an enum if all are texts, as Gemini requires; else list them in the description."""
         values = kept["enum"]
         if None in values:
             kept["nullable"] = True
@@ -180,7 +179,7 @@ class _Gemini:
             kept.setdefault("type", *(kinds or ["string"]))
 
     def _keep_choices(self, kept: dict[str, Any], inside: tuple[str, ...]) -> None:
-        # What stands beside the choices must be within each of them.
+        # Keywords beside the choices are repeated in each of them.
         shared = {keyword: kept.pop(keyword) for keyword in _GEMINI_SHARED if keyword in kept}
         members = [self.node(merge_nodes(shared, member), inside) for member in kept.pop("anyOf")]
         rest = [member for member in members if member.get("type") != "null"]
@@ -207,7 +206,7 @@ def _add_sentence(kept: dict[str, Any], sentence: str) -> None:
 
 
 def _keep_limits(kept: dict[str, Any], node: dict[str, Any]) -> None:
-    """Say an exclusive limit as an inclusive one: ``x > 2`` as ``x >= 3`` for an integer, else with words beside it."""
+    """Convert exclusive limits to inclusive ones: ``x > 2`` to ``x >= 3`` for integers, else with a description."""
     for exclusive, inclusive, step in (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1)):
         if exclusive in node:
             limit = node[exclusive]
@@ -218,7 +217,7 @@ def _keep_limits(kept: dict[str, Any], node: dict[str, Any]) -> None:
 
 
 def _split_types(node: dict[str, Any]) -> dict[str, Any]:
-    """Say several types as choices."""
+    """Convert several types to choices."""
     kinds = node.get("type")
     if not is_array(kinds):
         return node
@@ -230,7 +229,7 @@ def _split_types(node: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Strict(ABC):
-    """A projection for a grammar, which can say objects whose names are all known, values whose type is."""
+    """A projection for a grammar, which requires known names in objects and known types."""
 
     mode: str
     most_levels = 100
@@ -242,7 +241,7 @@ class _Strict(ABC):
 
     def refuse(self, path: str, what: str) -> SchemaError:
         where = f"at '{path}'" if path else "at its root"
-        return SchemaError(self.subject, f"{self.mode} can't say it: {where} it has {what}")
+        return SchemaError(self.subject, f"{self.mode} can't express it: {where} it has {what}")
 
     def project(self) -> dict[str, Any]:
         root = self.nodes.resolve(self.nodes.root)
@@ -281,7 +280,7 @@ class _Strict(ABC):
         kept["items"] = self.node(items, f"{path}[]", depth + 1, inside)
 
     def reference(self, node: Node, reference: str, path: str, depth: int, inside: tuple[str, ...]) -> dict[str, Any]:
-        """Keep a reference to a definition; put in its place what it refers to where words stand beside it."""
+        """Keep a reference to a definition; inline its target if there are keywords beside it."""
         if not self.nodes.has(reference):
             raise self.refuse(path, f"a reference to what is not there: {reference}")
         is_definition = reference == "#" or (reference.startswith("#/$defs/") and reference.count("/") == 2)
@@ -307,7 +306,7 @@ class _Strict(ABC):
 
     @abstractmethod
     def keywords(self, node: dict[str, Any]) -> dict[str, Any]:
-        """Return what of a node is known there."""
+        """Return the supported keywords of a node."""
 
 
 class _OpenAI(_Strict):
@@ -365,7 +364,7 @@ class _Anthropic(_Strict):
         return False
 
     def keywords(self, node: dict[str, Any]) -> dict[str, Any]:
-        """Return all that the SDK can say, in words where it must; several types become choices."""
+        """Return the keywords that the SDK supports or describes; several types become choices."""
         kept = {keyword: value for keyword, value in node.items() if keyword not in _SAYS_NOTHING}
         if kept.get("default", "") is None:
             del kept["default"]
@@ -394,7 +393,7 @@ def _allow_null(node: dict[str, Any]) -> dict[str, Any]:
 
 
 def simplify_unions(node: Node) -> dict[str, Any]:
-    """Say ``oneOf`` as ``anyOf``, ``const`` as ``enum``, and an ``allOf`` of one as that one."""
+    """Convert ``oneOf`` to ``anyOf``, ``const`` to ``enum``, and inline an ``allOf`` of one."""
     changed = dict(node)
     if "oneOf" in changed:
         changed["anyOf"] = [*changed.get("anyOf", []), *changed.pop("oneOf")]
@@ -407,7 +406,7 @@ def simplify_unions(node: Node) -> dict[str, Any]:
 
 
 def merge_nodes(under: Node, over: Node) -> dict[str, Any]:
-    """Say two nodes as one, with the properties of both."""
+    """Return a node with the keywords and properties of both."""
     both = {**under, **over}
     if "properties" in under and "properties" in over:
         both["properties"] = {**under["properties"], **over["properties"]}
@@ -417,7 +416,7 @@ def merge_nodes(under: Node, over: Node) -> dict[str, Any]:
 
 
 def _add_words(kept: dict[str, Any], node: Node) -> dict[str, Any]:
-    """Put what has no keyword into the description."""
+    """Add unsupported keywords to the description."""
     given = {keyword: node[keyword] for keyword in _IN_WORDS if keyword in node and keyword not in kept}
     if given.get("uniqueItems") is False:
         del given["uniqueItems"]

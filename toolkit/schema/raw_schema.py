@@ -1,8 +1,8 @@
-"""A JSON Schema that somebody else wrote, so not trusted: its references, the work that it can cause, its compilation.
+"""A JSON Schema of somebody else, which is not trusted: its references, the cost of its checks, its compilation.
 
-jsonschema-rs checks values against it. That library has no bound on work and holds the interpreter's lock, so what a
-check can cost at most is computed here, from the schema and the size of the value, before it runs. Nothing is fetched:
-a reference leads to a part of the same document, or to the schemas of JSON Schema itself.
+jsonschema-rs validates values. That library does not limit its work and holds the interpreter's lock, so the highest
+cost of a check is computed here, from the schema and the size of the value, before it runs. Nothing is fetched:
+references lead to parts of the same document, or to the schemas of JSON Schema itself.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _DRAFTS = {
     "json-schema.org/draft/2020-12/schema": 2020,
 }
 _STANDARD = ("https://json-schema.org/", "http://json-schema.org/")
-# The first and the last draft that know a keyword; the others are in all of them.
+# The first and the last draft with a keyword; all others are in every draft.
 _KNOWN_FROM = {
     "const": 6, "contains": 6, "propertyNames": 6, "if": 7, "then": 7, "else": 7, "dependentRequired": 2019,
     "dependentSchemas": 2019, "unevaluatedItems": 2019, "unevaluatedProperties": 2019, "minContains": 2019,
@@ -50,13 +50,13 @@ _KNOWN_FROM = {
 _KNOWN_TO = {"additionalItems": 2019, "$recursiveRef": 2019, "$recursiveAnchor": 2019}
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _NAMES = ("$id", "id", "$anchor", "$dynamicAnchor")
-# What the newest draft has no need of or no word for.
+# Keywords that are not needed, or do not exist, in the newest draft.
 _OUTDATED = frozenset({*_REFERENCES, *_NAMES, *_KNOWN_TO})
 _HERE = frozenset(
     {"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"}
 )  # applied to the same value as the schema that they stand in
 _NOWHERE = frozenset({"$defs", "definitions", "contentSchema"})
-# They say nothing about values, and published schemas get their types wrong.
+# Annotations, whose types are wrong in some published schemas.
 _ANNOTATIONS = {"examples": list, "deprecated": bool, "readOnly": bool, "writeOnly": bool}
 _CONTENT = ("contentEncoding", "contentMediaType")
 _MENDED = frozenset({*_ANNOTATIONS, *_CONTENT, "$schema", "required", "pattern", "patternProperties"})
@@ -75,8 +75,14 @@ _STEPS_NOT_WORTH_MEASURING = 5_000
 _MOST_LETTERS_ESTIMATED = 20_000
 _MOST_WAYS_FOLLOWED = 50_000
 _LONG_NUMBER = 2**64
+_COSTLY = frozenset(
+    {"required", "enum", "const", "dependentRequired", "dependencies", "patternProperties", "pattern", "uniqueItems"}
+)
+_LOOKAROUND = re.compile(r"\(\?(?:[=!>]|<[=!])|\\[1-9k]|[*+?}]\+")
+_QUANTIFIER = re.compile(r"(?<!\\)(?:[*+]|\{\d)")
+_PIECE = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]|\\.|\{(\d+)(?:,(\d*))?\}|(\()|(\))|.", re.DOTALL)
 _PLAIN_URI = "urn:toolkit:schema"
-# What each keyword must be set to, for errors; in the words of JSON Schema elsewhere.
+# The values of keywords, for errors.
 _OPERANDS: Mapping[str, str] = {
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), "a number"),
     **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), "a whole number of 0 or more"),
@@ -99,26 +105,25 @@ class RawSchema:
     """Checks values against one schema document, of draft 4, 6, 7, 2019-09 or 2020-12.
 
     Args:
-        schema: JSON; it is copied, so that what is changed later does not slip past what is checked here.
+        schema: JSON; it is copied, so that later changes have no effect.
         subject: Its owner, for errors.
-        formats: True where ``format`` is checked; else it only describes.
+        formats: True to check ``format``.
 
     Attributes:
-        plain: The same schema with each reference written as a pointer from its root, in the words of the newest draft:
-            for looking into it. A default that its own schema refuses is left out.
-        has_defaults: True where some part of it has a default.
+        plain: The same schema in the newest draft, with every reference as a pointer from its root, and without
+            defaults that their own schemas refuse.
+        has_defaults: True if some part has a default.
 
     Raises:
-        SchemaError: The schema is broken, refers to elsewhere, or could cost any amount of work to check.
+        SchemaError: The schema is invalid, refers to another document, or has no bound on the cost of a check.
     """
 
-    __slots__ = ("_bound", "_formats", "_parts", "_registry", "_validator", "has_defaults", "plain")
+    __slots__ = ("_bound", "_formats", "_registry", "_validator", "has_defaults", "plain")
 
     def __init__(self, schema: Mapping[str, Any], *, subject: str, formats: bool = False) -> None:
         document = _Document(_copy_json(schema, subject), subject)
         self._formats = formats
         self._bound = _WorkBound(document)
-        self._parts: dict[str, Validator] = {}
         self._registry: Any = None
         self._validator = self._compile_part(document.root.node, document)
         document.modernize()
@@ -133,16 +138,16 @@ class RawSchema:
 
         Args:
             value: Decoded JSON.
-            length: The length of its JSON text, where that is known: what is short is not measured.
-            budget: Steps that may be taken; by default those of the call.
+            length: The length of its JSON text, if known: short values are not measured.
+            budget: Pays for the check; by default the budget of the call.
 
         Raises:
-            TooMuchWorkError: It could take more steps than that.
+            TooMuchWorkError: It could take more steps.
             RecursionError: It is nested too deeply.
             TypeError, ValueError: It is not JSON.
         """
         budget = budget or open_budget()
-        if budget.left < 0:  # a check of the same call was given up: no other is begun
+        if budget.left < 0:  # an earlier check of this call was given up
             raise TooMuchWorkError
         steps = None if length is None else self._bound.estimate(length)
         if steps is None or steps > _STEPS_NOT_WORTH_MEASURING:
@@ -150,19 +155,19 @@ class RawSchema:
         budget.spend(steps if steps <= _MOST_STEPS_AT_ONCE else max(steps, budget.left + 1))
         return self._validator.is_valid(value)
 
-    def errors(self, value: object, pointer: str = "") -> Iterator[ValidationError]:
-        """Yield the library's errors; each holds a copy of what it is about, so only for small values."""
-        return (self.part(pointer) if pointer else self._validator).iter_errors(value)
+    def errors(self, value: object) -> Iterator[ValidationError]:
+        """Yield the library's errors; each holds a copy of its part of the value, see `count_copies`."""
+        return self._validator.iter_errors(value)
 
-    def count_visits(self, size: Size) -> int:
-        """Return how many times, at most, some part of the schema looks at some part of a value of a size.
+    def count_copies(self, size: Size) -> int:
+        """Return the highest number of values that the library copies into its errors about a value of a size.
 
         Raises:
-            TooMuchWorkError: It takes too many steps to count.
+            TooMuchWorkError: Counting takes too many steps.
         """
-        return self._bound.count_visits(size)
+        return self._bound.count_copies(size)
 
-    def part(self, pointer: str) -> Validator:
+    def _compile_at(self, pointer: str) -> Validator:
         """Return the validator of the part of `plain` at a JSON pointer.
 
         Raises:
@@ -173,13 +178,10 @@ class RawSchema:
 
             root: Any = {key: value for key, value in self.plain.items() if key != "$schema"}
             self._registry = Registry([(_PLAIN_URI, root)])
-        found = self._parts.get(pointer)
-        if found is None:
-            found = self._parts[pointer] = self._compile_part({"$ref": f"{_PLAIN_URI}#{pointer}"})
-        return found
+        return self._compile_part({"$ref": f"{_PLAIN_URI}#{pointer}"})
 
     def _compile_part(self, schema: dict[str, Any], document: _Document | None = None) -> Validator:
-        # Importing it takes 20 ms, and most tools are functions, which don't need it.
+        # The import takes 20 ms, and functions don't need it.
         from jsonschema_rs import FancyRegexOptions, ValidationError, validator_for  # noqa: PLC0415
 
         try:
@@ -197,20 +199,20 @@ class RawSchema:
             raise document.explain_error(error) from None
 
     def _accepts_default(self, part: _Part) -> bool:
-        """Return whether the default of a part is right by the part itself, as far as that is found out cheaply."""
+        """Return whether a part accepts its own default; False if the check is expensive."""
         node, default = part.node, part.node["default"]
         kind = node.get("type")
         if node.keys() <= _TYPE_AND_WORDS and isinstance(kind, str) and kind in types_of(default):
             return True
         try:
-            is_cheap = self.count_visits(measure(default)) <= _STEPS_NOT_WORTH_MEASURING
-            return is_cheap and self.part(part.pointer).is_valid(default)
+            is_cheap = self._bound.count_steps(measure(default)) <= _STEPS_NOT_WORTH_MEASURING
+            return is_cheap and self._compile_at(part.pointer).is_valid(default)
         except (TypeError, ValueError, TooMuchWorkError, RecursionError):
             return False
 
 
 def _copy_json(schema: Mapping[str, Any], subject: str) -> dict[str, Any]:
-    # Counted first: parts that stand in it many times are one object, and a text of any length.
+    # Counted first: a part that is used many times is one object, but its text can have any length.
     count = depth = 0
     level: list[Any] = [schema]
     while level:
@@ -234,16 +236,16 @@ def _copy_json(schema: Mapping[str, Any], subject: str) -> dict[str, Any]:
 
 
 class _Part:
-    """One schema in a document: where it stands, and the parts that are applied with it, by where they look.
+    """One schema in a document, its place, and the parts that are applied with it.
 
     Attributes:
-        base: The URI against which its references are read.
-        draft: The draft that it is written in: 4, 6, 7, 2019 or 2020.
-        targets: The parts that its references lead to, in the order of `_REFERENCES`.
-        here: Parts that are applied to the same value; those of its references are among them.
-        keyed: Parts that are applied to a member or an item, by its key.
-        others: Parts that are applied to members or items of any key.
-        load: The cost of applying it by itself.
+        base: The base URI of its references.
+        draft: Its draft: 4, 6, 7, 2019 or 2020.
+        targets: The targets of its references, in the order of `_REFERENCES`.
+        here: The parts that are applied to the same value, targets included.
+        keyed: The parts that are applied to a member or an item, by its key.
+        others: The parts that are applied to members or items of any key.
+        load: The cost of this part alone.
     """
 
     __slots__ = (
@@ -287,7 +289,7 @@ class _Part:
 
 
 class _Document:
-    """A schema with all parts of it that can be referred to."""
+    """A schema with all of its parts."""
 
     def __init__(self, root: dict[str, Any], subject: str) -> None:
         self.parts: list[_Part] = []
@@ -298,18 +300,18 @@ class _Document:
         self._anchors: dict[tuple[str, str], dict[str, Any]] = {}
         self._dynamic: dict[str, list[dict[str, Any]]] = {}
         self.root = self._index_parts(_Part(root, draft=self._read_draft(root, _NEWEST_DRAFT)))
-        for part in self.parts:  # which grow: what a reference leads to under no keyword of schemas becomes a part
+        for part in self.parts:  # which grows: a target outside of all keywords becomes a part
             if not part.node.keys().isdisjoint(_REFERENCES):
                 self._follow_references(part)
 
     def explain_error(self, error: ValidationError) -> SchemaError:
-        """Return the error for an author about what the library refuses in a schema."""
+        """Return the error for an author about an error of the library."""
         steps: list[str | int] = list(error.instance_path)
         if error.kind.name == "$ref":
             return SchemaError(self._subject, f"a reference in it can't be followed: {error.message}")
         if steps and (steps[-1] == "pattern" or "patternProperties" in steps[-2:]) and error.kind.name == "format":
             return self.refuse_pattern(steps, "it is no regular expression")
-        # What is wrong may stand further inside of what the keyword is set to.
+        # The problem may be inside the value of the keyword.
         while steps and (steps[-1] not in _OPERANDS or (len(steps) > 1 and steps[-2] in SCHEMA_MAPS)):
             steps.pop()
         wanted = f"{_shorten_value(self._find_at(steps))} is not {_OPERANDS[str(steps[-1])]}" if steps else None
@@ -317,7 +319,7 @@ class _Document:
         return SchemaError(self._subject, f"its parameters are no JSON Schema, at {_write_steps(steps)}: {reason}")
 
     def refuse_pattern(self, steps: Sequence[str | int], reason: str) -> SchemaError:
-        """Return the error about a pattern, which stands at some steps or is the last of them."""
+        """Return the error about a pattern, which is at some steps or is the last of them."""
         is_name = len(steps) > 1 and steps[-2] == "patternProperties"
         pattern = steps[-1] if is_name else self._find_at(steps)
         path = _write_steps(steps[:-1] if is_name else steps)
@@ -329,10 +331,10 @@ class _Document:
         return SchemaError(self._subject, reason)
 
     def modernize(self) -> None:
-        """Write each part as the newest draft does, with pointers from the root for references.
+        """Convert each part to the newest draft, with pointers from the root for references.
 
-        A dynamic reference is written as what it leads to from there; schemas of JSON Schema itself are any value. In
-        draft 4, ``{"minimum": 1, "exclusiveMinimum": true}`` becomes ``{"exclusiveMinimum": 1}``.
+        A dynamic reference becomes its static target; schemas of JSON Schema itself become any value. In draft 4,
+        ``{"minimum": 1, "exclusiveMinimum": true}`` becomes ``{"exclusiveMinimum": 1}``.
         """
         for part in self.parts:
             node, draft = part.node, part.draft
@@ -365,7 +367,7 @@ class _Document:
         return draft
 
     def _index_parts(self, first: _Part) -> _Part:
-        """Note a part and all parts inside it, each with those that are applied with it."""
+        """Add a part and all parts inside it, each with those that are applied with it."""
         self._known[id(first.node)] = first
         waiting = [first]
         while waiting:
@@ -391,7 +393,7 @@ class _Document:
         return first
 
     def _note_names(self, part: _Part) -> None:
-        """Note the names that a part gives itself, and its own base and draft."""
+        """Add the names that a part defines, and set its own base and draft."""
         node = part.node
         own = node.get("id" if part.draft == 4 else "$id")
         if isinstance(own, str) and not (part.draft <= 7 and "$ref" in node):
@@ -415,16 +417,16 @@ class _Document:
                 continue
             target = self._resolve_reference(reference, part)
             part.targets += [self._known[id(target)]] if is_object(target) else []
-            # A dynamic reference may lead to any part of its name, as the check has come.
+            # A dynamic reference may lead to any part of its name.
             others = self._dynamic.get(reference.rpartition("#")[2], ()) if keyword == "$dynamicRef" else ()
             part.here += [self._known[id(other)] for other in others if other is not target]
         part.here += part.targets
 
     def _resolve_reference(self, reference: str, part: _Part) -> Any:
-        """Return the schema that a reference leads to; True for a schema of JSON Schema itself.
+        """Return the target of a reference; True for a schema of JSON Schema itself.
 
         Raises:
-            SchemaError: It leads out of the document, or to nothing.
+            SchemaError: It is in another document, or does not exist.
         """
         uri, fragment = _join_reference(part.base, reference)
         root = self._roots.get(uri)
@@ -462,7 +464,7 @@ class _Document:
 
 
 def _mend_details(node: dict[str, Any]) -> None:
-    """Leave out or correct what published schemas get wrong and the library refuses; the meaning stays the same."""
+    """Drop or correct common mistakes of published schemas that the library refuses, without changing the meaning."""
     for keyword, kind in _ANNOTATIONS.items():
         if keyword in node and not isinstance(node[keyword], kind):
             del node[keyword]
@@ -498,10 +500,7 @@ def _list_schemas(node: Node, draft: int) -> Iterator[tuple[tuple[str | int, ...
 
 
 def _write_references(part: _Part) -> dict[str, Any]:
-    """Return what a part says in the newest draft, its references as pointers.
-
-    Until draft 7, a reference hides what stands beside it.
-    """
+    """Return a part with its references as pointers; until draft 7, a reference hides the keywords beside it."""
     names = ("$id", "$anchor", "$dynamicAnchor", *_REFERENCES)
     written = {key: value for key, value in part.node.items() if key not in names and _is_known(key, part.draft)}
     if part.draft <= 7 and isinstance(part.node.get("$ref"), str):
@@ -515,7 +514,7 @@ def _write_references(part: _Part) -> dict[str, Any]:
 
 
 def _write_steps(steps: Iterable[str | int]) -> str:
-    """Return a place in a schema as errors name it: ``$.properties.name``."""
+    """Return a place in a schema for errors, such as ``$.properties.name``."""
     text = "$"
     for step in steps:
         if isinstance(step, int):
@@ -535,7 +534,7 @@ def _name_draft(uri: str) -> str:
 
 
 def _is_known(keyword: str, draft: int) -> bool:
-    """Return whether a draft knows a keyword."""
+    """Return whether a draft has a keyword."""
     return _KNOWN_FROM.get(keyword, 0) <= draft <= _KNOWN_TO.get(keyword, _NEWEST_DRAFT)
 
 
@@ -553,13 +552,13 @@ def _escape_step(step: str) -> str:
 
 
 class _Load(NamedTuple):
-    """The cost of the parts of a schema that look at one value.
+    """The cost of the parts of a schema that are applied to one value.
 
     Args:
-        visits: Parts that look at it, and what else they look up.
-        states: States of the regular expressions that its letters are matched with.
-        lookarounds: How many of these look ahead or behind, or refer back.
-        unique: How many want its items to be different.
+        visits: The number of parts, and of their lookups.
+        states: The states of their regular expressions.
+        lookarounds: The number of expressions with lookarounds or back references.
+        unique: The number of parts with ``uniqueItems``.
     """
 
     visits: int = 0
@@ -569,13 +568,10 @@ class _Load(NamedTuple):
 
 
 _LIGHT = _Load(visits=1)
-_COSTLY = frozenset(
-    {"required", "enum", "const", "dependentRequired", "dependencies", "patternProperties", "pattern", "uniqueItems"}
-)
 
 
 def _add_loads(loads: Iterable[_Load]) -> _Load:
-    """Return what all these loads are together."""
+    """Return the sum of loads."""
     return _Load(*map(sum, zip(_Load(), *loads, strict=True)))
 
 
@@ -583,22 +579,27 @@ class _Level(NamedTuple):
     """The values at one depth of a value.
 
     Args:
-        values: How many.
-        letters: Of its texts and names.
-        squares: The same, each text's number of letters squared.
+        values: The number of values.
+        letters: The letters of texts and names.
+        squares: The sum of the squares of the lengths of texts and names.
     """
 
     values: int
     letters: int
     squares: int
 
+    @property
+    def weight(self) -> int:
+        """The cost of a copy, in values."""
+        return self.values + self.letters // 100
+
 
 class Size(NamedTuple):
     """The size of a value.
 
     Args:
-        levels: By depth.
-        digits: Microseconds that its longest numbers take to read.
+        levels: The values by depth.
+        digits: The microseconds that it takes to read its longest numbers.
     """
 
     levels: list[_Level]
@@ -606,21 +607,16 @@ class Size(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All values in it."""
+        """The number of all values."""
         return sum(level.values for level in self.levels)
-
-    @property
-    def weight(self) -> int:
-        """The cost of a copy of it, in values."""
-        return sum(level.values + level.letters // 100 for level in self.levels)
 
 
 def measure(value: object) -> Size:
     """Return the size of a value.
 
     Raises:
-        RecursionError: It is nested more deeply than arguments may be.
-        TypeError: A name in it is no text.
+        RecursionError: It is nested too deeply.
+        TypeError: A name in it is not a string.
     """
     parts: list[Any] = [value]
     levels: list[_Level] = []
@@ -651,7 +647,7 @@ def measure(value: object) -> Size:
 
 
 class _Reach(NamedTuple):
-    """The load on a value that one part of a schema looks at, and the parts for its children, by key and for others."""
+    """The load on a value to which a part is applied, and the parts for its children, by key and for all others."""
 
     load: _Load
     keyed: dict[str | int, list[_Part]]
@@ -659,10 +655,10 @@ class _Reach(NamedTuple):
 
 
 class _WorkBound:
-    """The most work that a check can be, by the size of the value.
+    """The highest cost of a check, by the size of the value.
 
-    How often the parts of a schema look at a value at some depth does not depend on the other values: it is what the
-    ways through the schema of that length add up to, for the worst of keys.
+    The parts that are applied to a value at some depth do not depend on other values: they are the ends of all ways of
+    that length through the schema, for the worst keys.
     """
 
     def __init__(self, document: _Document) -> None:
@@ -684,20 +680,20 @@ class _WorkBound:
         for part in document.parts:
             if self._count_here(part, counts, set()) > _MOST_EXPANSION:
                 raise document.refuse("its alternatives and references multiply without bounds")
-        with suppress(RecursionError):  # of definitions that lead on to each other
+        with suppress(RecursionError):  # for long chains of definitions
             self._total = _add_up(document.root, {})
 
     def estimate(self, length: int) -> int | None:
-        """Return a rough bound of the steps for a value of so many letters of JSON; None where only measuring helps."""
+        """Return a rough bound of the steps for a JSON text of a length; None if the value has to be measured."""
         if self._total is None or length > _MOST_LETTERS_ESTIMATED:
             return None
         return _count_steps(_Level(length // 2 + 1, length, length**2), self._total, items=length // 2 + 1)
 
     def count_steps(self, size: Size) -> int:
-        """Return how many steps, about microseconds, a check of a value of this size takes at most.
+        """Return the highest number of steps, about microseconds, of a check of a value of a size.
 
         Raises:
-            TooMuchWorkError: It takes too many to count.
+            TooMuchWorkError: Counting takes too many steps.
         """
         count = size.total
         return size.digits + sum(
@@ -705,40 +701,32 @@ class _WorkBound:
             for depth, level in enumerate(size.levels)
         )
 
-    def count_visits(self, size: Size) -> int:
-        """See `RawSchema.count_visits`."""
-        return sum(
-            level.values * self._find_most_load(self._document.root, depth).visits
-            for depth, level in enumerate(size.levels)
-        )
+    def count_copies(self, size: Size) -> int:
+        """See `RawSchema.count_copies`: an error copies a value with all that is inside it."""
+        copies = inside = 0
+        for depth in reversed(range(len(size.levels))):
+            inside += size.levels[depth].weight
+            copies += inside * self._find_most_load(self._document.root, depth).visits
+        return copies
 
     def _read_load(self, part: _Part) -> int:
-        """Note what a part costs by itself; return how many states its regular expressions have."""
+        """Set the load of a part, and return the number of states of its regular expressions."""
         node = part.node
-        visits = 1 + 8 * _length_of(node.get("required"))
-        options = [*(node["enum"] if is_array(node.get("enum")) else ()), node.get("const")]
-        visits += sum(50 * measure(option).total for option in options if is_object(option) or is_array(option))
-        for needs in (node.get("dependentRequired"), node.get("dependencies")):
-            visits += sum(map(_length_of, needs.values())) if is_object(needs) else 0
-        named = node.get("patternProperties")
-        patterns = [("patternProperties", name) for name in (named if is_object(named) else ())]
-        patterns += [("pattern", node["pattern"])] if isinstance(node.get("pattern"), str) else []
         total = weighted = lookarounds = 0
-        for keyword, pattern in patterns:
+        for pattern, inside in _list_patterns(node):
             states, looks = _count_states(pattern), _LOOKAROUND.search(pattern) is not None
             if len(pattern) > _LONGEST_PATTERN or (looks and states > _MOST_STATES_WITH_LOOKAROUND):
-                inside = (keyword,) if keyword == "pattern" else (keyword, pattern)
                 raise self._document.refuse_pattern((*part.steps, *inside), "it is too large")
             is_one_repeat = pattern.startswith("^") and ")" not in pattern and len(_QUANTIFIER.findall(pattern)) == 1
             total += states
-            # So many states are not all made beforehand, and may all be taken at once.
+            # Machines with more states are not built beforehand, and may be in all states at once.
             weighted += states if states <= 500 or is_one_repeat else states * 250
             lookarounds += looks
-        part.load = _Load(visits, weighted, lookarounds, 1 if node.get("uniqueItems") is True else 0)
+        part.load = _Load(_count_lookups(node), weighted, lookarounds, 1 if node.get("uniqueItems") is True else 0)
         return total
 
     def _count_here(self, part: _Part, counts: dict[_Part, int], inside: set[_Part]) -> int:
-        """Count the parts that look at one and the same value; refuse what leads back to itself without a step."""
+        """Return the number of parts that are applied to one value; refuse cycles of references."""
         if part in counts:
             return counts[part]
         if part in inside:
@@ -754,7 +742,7 @@ class _WorkBound:
         known = self._reaches.get(part)
         if known is None:
             found = [part]
-            for one in found:  # which grow
+            for one in found:  # which grows
                 found += one.here
             keyed: dict[str | int, list[_Part]] = {}
             for one in found:
@@ -765,7 +753,7 @@ class _WorkBound:
         return known
 
     def _find_most_load(self, part: _Part, depth: int) -> _Load:
-        """Return the load on a value so deep inside one that a part looks at, for the worst of keys."""
+        """Return the load on a value at a depth below one to which a part is applied, for the worst keys."""
         known = self._most.get((part, depth))
         if known is not None:
             return known
@@ -786,7 +774,7 @@ class _WorkBound:
 
 
 def _add_up(part: _Part, known: dict[_Part, _Load | None]) -> _Load | None:
-    """Return the load of a part and of all that it leads to; None where it leads back to itself."""
+    """Return the load of a part and of all parts that can be reached from it; None for a cycle."""
     if part in known:
         return known[part]
     known[part] = None
@@ -801,7 +789,7 @@ def _add_up(part: _Part, known: dict[_Part, _Load | None]) -> _Load | None:
 
 
 def _count_steps(level: _Level, load: _Load, *, items: int) -> int:
-    """Return how many steps the values of a level take; the divisors were measured, and are on the safe side."""
+    """Return the highest number of steps for the values of a level; the divisors are measured, with a margin."""
     return (
         level.values * load.visits // 20
         + level.letters * load.states // 5_000
@@ -810,17 +798,30 @@ def _count_steps(level: _Level, load: _Load, *, items: int) -> int:
     )
 
 
+def _count_lookups(node: Node) -> int:
+    """Return the cost of applying a part, without its regular expressions."""
+    visits = 1 + 8 * _length_of(node.get("required"))
+    options = [*(node["enum"] if is_array(node.get("enum")) else ()), node.get("const")]
+    visits += sum(50 * measure(option).total for option in options if is_object(option) or is_array(option))
+    for needs in (node.get("dependentRequired"), node.get("dependencies")):
+        visits += sum(map(_length_of, needs.values())) if is_object(needs) else 0
+    return visits
+
+
+def _list_patterns(node: Node) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the regular expressions of a part, and their places in it."""
+    named = node.get("patternProperties")
+    yield from ((name, ("patternProperties", name)) for name in (named if is_object(named) else ()))
+    if isinstance(pattern := node.get("pattern"), str):
+        yield pattern, ("pattern",)
+
+
 def _length_of(value: Any) -> int:
     return len(value) if is_array(value) else 0
 
 
-_LOOKAROUND = re.compile(r"\(\?(?:[=!>]|<[=!])|\\[1-9k]|[*+?}]\+")
-_QUANTIFIER = re.compile(r"(?<!\\)(?:[*+]|\{\d)")
-_PIECE = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]|\\.|\{(\d+)(?:,(\d*))?\}|(\()|(\))|.", re.DOTALL)
-
-
 def _count_states(pattern: str) -> int:
-    """Return about how many states the machine of a regular expression has: ``(ab{3}){10}`` has 40."""
+    """Return the approximate number of states of a regular expression: ``(ab{3}){10}`` has 40."""
     groups = [0]
     last = 0
     for piece in _PIECE.finditer(pattern):

@@ -111,7 +111,7 @@ def read_signature(
         return_hint=return_hint,
         kind=kind_of(function),
         hidden=(bound | {p.name for p in found}) - {p.name for p in parameters},
-        is_called_by_position=_wants_positions(function),
+        is_called_by_position=_needs_positions(function),
         docstring=_find_docstring(source, receiver_class),
         namespace={**globalns, **namespace},
     )
@@ -157,7 +157,7 @@ def _find_source(function: Any) -> tuple[Any, frozenset[str], Any]:
             function = function.func
         elif isinstance(function, types.MethodType):
             receiver, function = function.__self__, function.__func__
-        elif (wrapped := getattr(function, "__wrapped__", None)) is not None and _passes_on(function):
+        elif (wrapped := getattr(function, "__wrapped__", None)) is not None and _forwards_arguments(function):
             function = wrapped
         else:
             break
@@ -168,7 +168,7 @@ def _find_source(function: Any) -> tuple[Any, frozenset[str], Any]:
     return function, frozenset(bound), receiver
 
 
-def _passes_on(wrapper: Any) -> bool:
+def _forwards_arguments(wrapper: Any) -> bool:
     """Return whether a wrapper hands its arguments on, so that what it wraps says what they are."""
     if getattr(wrapper, "__signature__", None) is not None:
         return False
@@ -176,11 +176,11 @@ def _passes_on(wrapper: Any) -> bool:
     return code is None or bool(code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS))
 
 
-def _wants_positions(function: Any) -> bool:
+def _needs_positions(function: Any) -> bool:
     while isinstance(function, (functools.partial, types.MethodType)):
         function = function.func if isinstance(function, functools.partial) else function.__func__
     code = getattr(function, "__code__", None)
-    if code is None or getattr(function, "__wrapped__", None) is None or not _passes_on(function):
+    if code is None or getattr(function, "__wrapped__", None) is None or not _forwards_arguments(function):
         return False
     return not code.co_flags & inspect.CO_VARKEYWORDS or hasattr(function, "dispatch")  # of `functools.singledispatch`
 
@@ -202,7 +202,7 @@ def _read_raw_signature(function: Any) -> inspect.Signature:
     if isinstance(function, types.MethodType):
         return inspect.signature(types.MethodType(_make_stand_in(function.__func__), function.__self__))
     wrapped = getattr(function, "__wrapped__", None)
-    if wrapped is not None and _passes_on(function):
+    if wrapped is not None and _forwards_arguments(function):
         return _read_raw_signature(wrapped)
     if sys.version_info >= (3, 14):
         import annotationlib  # noqa: PLC0415 - new in 3.14

@@ -1,4 +1,4 @@
-"""Arguments of a function: parsed from JSON into what the hints promise, and written back as one canonical text."""
+"""Parses the arguments of a function into the types of its hints, and writes them as canonical JSON."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ class TypedArguments:
     """Arguments of a function, through one compiled Pydantic validator."""
 
     __slots__ = (
+        "_allows_any_value",
         "_dump_python",
         "_each",
         "_enums",
         "_fields",
+        "_has_unoffered",
         "_is_plain",
-        "_keeps_out",
         "_may_hide",
         "_members",
-        "_takes_anything",
         "_validate_json",
         "_validate_python",
         "is_strict",
@@ -67,16 +67,16 @@ class TypedArguments:
         self.is_strict: bool = strict
         self._fields = fields
         self.nodes: Nodes = Nodes(fields.schema)
-        self._takes_anything = self.nodes.have_any()
+        self._allows_any_value = self.nodes.allows_any_value()
         self._members = [f'"{name}":' for name in fields.schema.get("properties", ())]
         self._enums: list[type[enum.Enum]] | None = None
         self._each: SchemaValidator | None = None
-        self._keeps_out: bool | None = None
+        self._has_unoffered: bool | None = None
         self._dump_python: Callable[..., Any] | None = None
         self._is_plain: bool | None = None
         self._may_hide = True
         validator = fields.validator
-        # The configuration makes the parameters strict; the flag reaches into models, which have their own.
+        # The configuration makes the parameters strict; the flag also applies inside of models.
         self._validate_json: Callable[[str], dict[str, Any]] = (
             partial(validator.validate_json, strict=True) if strict else validator.validate_json
         )
@@ -84,7 +84,7 @@ class TypedArguments:
 
     @property
     def aliases(self) -> Mapping[str, str]:
-        """The names in the schema of those parameters that have another one there."""
+        """The names in the schema of parameters with an alias."""
         return self._fields.aliases
 
     @property
@@ -98,15 +98,15 @@ class TypedArguments:
             arguments = self._validate_json(text)
         except _CRASHES as error:
             arguments = self._read_refused(text, error)
-        # Pydantic takes the last of two values, and in what may be anything what is no number.
-        # It has none twice where each colon follows another parameter, or where there are as many names as colons.
+        # Pydantic accepts repeated names and, in fields of any type, NaN. No name is repeated if each colon follows
+        # another parameter, or if there are as many names as colons.
         colons = unknown = text.count(":")
-        if colons > 1 and len(self._members) <= 2 * colons:  # else to read it again is quicker
+        if colons > 1 and len(self._members) <= 2 * colons:  # otherwise decoding again is quicker
             for member in self._members:
                 if member in text:
                     unknown -= 1
         may_repeat_a_name = colons > 1 and unknown > 0 and len(from_json(text)) != colons
-        if may_repeat_a_name or (self._takes_anything and text and not text.isspace()):
+        if may_repeat_a_name or (self._allows_any_value and text and not text.isspace()):
             value = decode_clearly(text)
             if may_be_deep(text):
                 check_depth(value)
@@ -119,7 +119,7 @@ class TypedArguments:
             return self._read_refused(text, error)
 
     def _read_refused(self, text: str, error: Exception | SystemExit) -> dict[str, Any]:
-        """Read what was not taken, or raise why: by Pydantic, or by an author's validator, which did not expect it."""
+        """Repair refused arguments, or raise the refusal of Pydantic or the unexpected error of a validator."""
         if isinstance(error, ValidationError):
             return self._mend_or_refuse(text, error)
         check_text(text)
@@ -157,23 +157,23 @@ class TypedArguments:
             plain = self._dump_python(plain, warnings=False, round_trip=True, by_alias=True, fallback=_keep_value)
         except Exception:
             _logger.warning("the arguments of a call could not be serialized as their types say", exc_info=True)
-        if self._keeps_out is not False:
-            plain = self._drop_kept_out(plain)
+        if self._has_unoffered is not False:
+            plain = self._drop_unoffered_members(plain)
         text = canonical_json(plain, reveal_secrets=reveal_secrets)
         return text if reveal_secrets or not self._may_hide else hide_secrets(text, None, self.nodes)
 
-    def _drop_kept_out(self, plain: Any) -> Any:
-        """Leave out what classes of data make themselves (``init=False``): no argument says it."""
-        if self._keeps_out is None:
-            self._keeps_out = any(found.get("init") is False for found in _walk_core(self._fields.core_schema))
-        return _keep_offered(plain, self.schema, self.nodes) if self._keeps_out else plain
+    def _drop_unoffered_members(self, plain: Any) -> Any:
+        """Leave out fields with ``init=False``, which are no arguments."""
+        if self._has_unoffered is None:
+            self._has_unoffered = any(found.get("init") is False for found in _walk_core(self._fields.core_schema))
+        return _drop_unoffered(plain, self.schema, self.nodes) if self._has_unoffered else plain
 
     def is_strict_at(self, path: JsonPath) -> bool:
         """See `ArgumentsParser.is_strict_at`."""
         return self.is_strict or is_strict_at(self._fields.core_schema, path)
 
     def _drop_opaque_defaults(self, value: object) -> object:
-        """Leave out defaults that are no JSON (sentinels, say): being left out is how they are said."""
+        """Leave out defaults that are not JSON, such as sentinels."""
         opaque = self._fields.opaque_defaults
         if not opaque or not is_object(value):
             return value
@@ -181,7 +181,7 @@ class TypedArguments:
         return {name: item for name, item in value.items() if opaque.get(name, nothing) is not item}
 
     def _mend_or_refuse(self, text: str, error: ValidationError) -> dict[str, Any]:
-        """Read what the compiled validator refused: nothing at all, names of enum members; else say what is wrong."""
+        """Repair refused arguments, such as an empty text or names of enum members, or raise the problems."""
         check_text(text)
         stripped = text.strip()
         if stripped in ("", "null"):
@@ -202,14 +202,14 @@ class TypedArguments:
         raise self._describe_errors(problems, value) from None
 
     def _describe_errors(self, details: Sequence[ErrorDetails], value: Any) -> InvalidArgumentsError:
-        untold = len(details) - _MOST_ERRORS_READ
-        if untold > 0:
+        omitted = len(details) - _MOST_ERRORS_READ
+        if omitted > 0:
             details = sorted(details, key=lambda detail: detail["type"] not in KINDS_OF_ERRORS)[:_MOST_ERRORS_READ]
         problems = read_validation_errors([self._name_tags(detail) for detail in details], value, self.nodes)
-        return InvalidArgumentsError(explain(problems, value, self.nodes, self._is_accepted, untold=max(0, untold)))
+        return InvalidArgumentsError(explain(problems, value, self.nodes, self._is_accepted, omitted=max(0, omitted)))
 
     def _name_tags(self, detail: ErrorDetails) -> ErrorDetails:
-        """Return an error of a union whose tag a function finds, with the tags that there are."""
+        """Return an error with the known tags, if it is about a union with a discriminator function."""
         function = str(detail.get("ctx", {}).get("discriminator", ""))
         if not function.endswith("()"):
             return detail
@@ -221,7 +221,7 @@ class TypedArguments:
         return {**detail, "msg": f"It must be one of these kinds: {', '.join(tags)}"} if tags else detail
 
     def _explain_crash(self, value: Any, error: Exception | SystemExit) -> InvalidArgumentsError:
-        """Return the refusal of arguments on which something of the author's failed, instead of refusing them."""
+        """Return the refusal of arguments on which code of the author failed unexpectedly."""
         _logger.warning("a validator failed with %s instead of refusing", type(error).__name__, exc_info=error)
         if not is_object(value):
             return self._describe_problems([Problem(path=(), kind="wrong")], value)
@@ -238,7 +238,7 @@ class TypedArguments:
         return InvalidArgumentsError(explain(problems, value, self.nodes, self._is_accepted))
 
     def _find_problems_of_one(self, name: str, item: Any) -> list[Problem]:
-        """Return what is wrong with one argument by itself."""
+        """Return the problems of a single argument."""
         if self._each is None:
             self._each = SchemaValidator(_drop_required(self._fields.core_schema))
         value = {name: item}
@@ -258,19 +258,21 @@ class TypedArguments:
         return []
 
     def _mend_values(self, value: Any, problems: Sequence[ErrorDetails], text: str) -> Any | None:
-        """Leave out null for what may be left out; unless strict, take an enum's name, and a number as its own digits.
+        """Drop nulls of optional parameters; unless strict, accept enum names, and numbers as texts.
 
-        Returns None where nothing of that helps.
+        Returns None if none of that applies.
         """
         if "null" not in text:
             problems = [problem for problem in problems if problem["type"] in _MENDABLE]
         paths = [find_path(problem["loc"], value) for problem in problems]
-        is_mended = not self.is_strict and self._put_right(value, problems, paths, text)
+        is_mended = not self.is_strict and self._correct_values(value, problems, paths, text)
         without = drop_nulls(value, paths, self.nodes)
         return value if without is None and is_mended else without
 
-    def _put_right(self, value: Any, problems: Sequence[ErrorDetails], paths: Sequence[JsonPath], text: str) -> bool:
-        """Write into `value` what was meant for each problem that has one meaning; return False where none has."""
+    def _correct_values(
+        self, value: Any, problems: Sequence[ErrorDetails], paths: Sequence[JsonPath], text: str
+    ) -> bool:
+        """Correct each problem of `value` with an obvious solution; return whether there was any."""
         as_written: Any = None
         strict_at: dict[JsonPath, bool] = {}
         is_mended = False
@@ -282,18 +284,18 @@ class TypedArguments:
             elif problem["type"] in _TAKES_TEXT and isinstance(came, (int, float)) and not isinstance(came, bool):
                 # As a number, 1.10 would lose a digit.
                 as_written = as_written or json.loads(text, parse_int=str, parse_float=str)
-                # Of a path, a strict one is refused as text.
+                # A strict path is refused as a text.
                 is_strict = problem["type"] != "path_type" and self._is_strict_like(path, strict_at)
                 meant = None if is_strict else value_at(as_written, path)
             elif problem["type"] == "json_type" and came is not None:
-                meant = json.dumps(came)  # what is to be JSON in a string, sent as it is
+                meant = json.dumps(came)  # JSON that should be in a string
             if meant is not None:
                 is_mended = True
                 value_at(value, path[:-1])[path[-1]] = meant
         return is_mended
 
     def _is_strict_like(self, path: JsonPath, known: dict[JsonPath, bool]) -> bool:
-        """Return `is_strict_at`, once for all places far back in a list: no tuple is that long."""
+        """Return `is_strict_at`, computed once for all late items of a list, beyond any tuple."""
         like = tuple([min(key, _LONGEST_TUPLE) if isinstance(key, int) else key for key in path])
         if like not in known:
             known[like] = self.is_strict_at(like)
@@ -322,7 +324,7 @@ class TypedArguments:
 def _decode_text(text: str) -> Any:
     try:
         return decode_clearly(text)
-    except json.JSONDecodeError:  # what only Pydantic reads
+    except json.JSONDecodeError:  # which Pydantic accepts
         return from_json(text)
 
 
@@ -332,7 +334,7 @@ def _describe_crash(error: Exception | SystemExit, path: JsonPath) -> Problem:
 
 
 def _drop_required(schema: Any) -> core_schema.CoreSchema:
-    """Return the schema of all arguments as one of any of them."""
+    """Return the schema of all arguments with every argument optional."""
     if schema["type"] == "definitions":
         inner = _drop_required(schema["schema"])
         return cast("core_schema.CoreSchema", {**schema, "schema": inner})
@@ -348,7 +350,7 @@ def _find_enums(schema: Any) -> list[type[enum.Enum]]:
 
 
 def _walk_core(schema: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield a core schema and all that is inside it."""
+    """Yield a core schema and all schemas inside it."""
     waiting: list[Any] = [schema]
     while waiting:
         part = waiting.pop()
@@ -359,17 +361,17 @@ def _walk_core(schema: Any) -> Iterator[Mapping[str, Any]]:
             waiting.extend(cast("Sequence[Any]", part))
 
 
-def _keep_offered(value: Any, node: Any, nodes: Nodes) -> Any:
-    """Return a value without the keys that its schema does not offer."""
+def _drop_unoffered(value: Any, node: Any, nodes: Nodes) -> Any:
+    """Return a value without keys that its schema does not have."""
     if is_array(value):
-        return [_keep_offered(item, nodes.at_key(node, index), nodes) for index, item in enumerate(value)]
+        return [_drop_unoffered(item, nodes.at_key(node, index), nodes) for index, item in enumerate(value)]
     if not is_object(value):
         return value
     inside = {key: nodes.at_key(node, key) for key in value}
     taken = [choice for choice in nodes.choices(node) if choice.get("type") == "object"]
     only = taken[0] if len(taken) == 1 and taken[0].get("additionalProperties") is False else None
     kept = value if only is None else {key: value[key] for key in value if key in only.get("properties", {})}
-    return {key: _keep_offered(item, inside[key], nodes) for key, item in kept.items()}
+    return {key: _drop_unoffered(item, inside[key], nodes) for key, item in kept.items()}
 
 
 def _keep_value(value: Any) -> Any:
@@ -377,7 +379,7 @@ def _keep_value(value: Any) -> Any:
 
 
 def _is_made_of_plain(schema: Any) -> bool:
-    """Return whether all arguments are text, numbers, booleans or null, which a serializer would leave as they are."""
+    """Return whether all arguments are texts, numbers, booleans or null, which need no serializer."""
     if schema["type"] != "typed-dict" or not schema.keys() <= {"type", "fields", "config", "metadata"}:
         return False
     if schema.get("config", {}).get("extra_fields_behavior") != "forbid":
@@ -394,12 +396,12 @@ def _is_made_of_plain(schema: Any) -> bool:
 
 
 _MOST_WRAPPERS = 50
-# What stands in the core schema of Pydantic between a field and the type of its value.
+# The keys between a field and the type of its value in a core schema.
 _INNER = ("schema", "lax_schema", "json_schema")
 
 
 def is_strict_at(schema: Any, path: JsonPath) -> bool:
-    """Return whether a core schema of Pydantic is strict about the value at a path; of alternatives, whether one is."""
+    """Return whether a core schema, or one of its alternatives, is strict about the value at a path."""
     definitions = {part.get("ref"): part for part in schema.get("definitions", ())}
     found = [(schema, False)]
     for key in path:
@@ -436,7 +438,7 @@ def _list_choices(part: Any) -> list[Any]:
 
 
 def _step_inside(part: Any, is_strict: bool, key: str | int) -> list[tuple[Any, bool]]:
-    # What is said of a list or an object itself holds for what is inside only where it is said for all, in a `config`.
+    # Strictness of a list or an object applies to its parts only if it is set by a `config`.
     outer = is_strict and "strict" not in part
     if isinstance(key, int):
         items = part.get("items_schema")

@@ -14,13 +14,14 @@ from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequen
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import unified_diff
-from functools import partial
+from functools import cached_property, partial
 from io import FileIO
 from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, NoReturn, TypeAlias, cast, get_args
 
-import anyio.lowlevel
+import anyio
+import anyio.to_thread
 
 from toolkit.chat import ChatRequest, ChatResponse, Provider, ResponseDone, StreamEvent
 from toolkit.chat.provider import (
@@ -101,9 +102,9 @@ class RecordingProvider(ProviderWrapper):
         try:
             response = await self._provider.generate(request)
         except ProviderError as error:
-            self._append_exchange(request=asked, error=provider_error_to_plain(error))
+            await self._append_exchange(request=asked, error=provider_error_to_plain(error))
             raise
-        self._append_exchange(request=asked, response=response_to_plain(response))
+        await self._append_exchange(request=asked, response=response_to_plain(response))
         return response
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
@@ -123,15 +124,18 @@ class RecordingProvider(ProviderWrapper):
             raise
         finally:
             if heard or "error" in outcome:
-                self._append_exchange(request=asked, events=heard, **outcome)
+                await self._append_exchange(request=asked, events=heard, **outcome)
 
-    def _append_exchange(self, *, events: Sequence[CassetteJson] | None = None, **exchange: Any) -> None:
-        clean = _scrub_exchange(self._scrub, exchange)
-        if events is not None:
-            clean["events"] = self._scrub.events(events)
-        # In the same thread, so that no cancellation comes between an answer and its record.
-        with self._lock:
-            append_exchange(self._path, clean)
+    async def _append_exchange(self, *, events: Sequence[CassetteJson] | None = None, **exchange: Any) -> None:
+        def append() -> None:
+            with self._lock:
+                clean = _scrub_exchange(self._scrub, exchange)
+                if events is not None:
+                    clean["events"] = self._scrub.events(events)
+                append_exchange(self._path, clean)
+
+        with anyio.CancelScope(shield=True):  # no cancellation comes between an answer and its record
+            await anyio.to_thread.run_sync(append)
 
 
 class ReplayProvider:
@@ -155,7 +159,8 @@ class ReplayProvider:
 
     Raises:
         ConfigurationError: There is no such file, or it is no cassette; it names the line. A request that was not
-            recorded raises it too, with the difference from the next exchange that was.
+            recorded raises it too, with the difference from the next exchange that was, and one whose answer can't be
+            read.
     """
 
     def __init__(
@@ -170,17 +175,10 @@ class ReplayProvider:
         self._path = Path(path)
         self._matching: Matching = matching
         self._scrub = Scrubber(secrets, secret_words, replace=mask_leaves)
+        self._lock = Lock()
         self._exchanges = read_exchanges(self._path)
         self._unplayed = dict.fromkeys(range(len(self._exchanges)))
         self._places: dict[str, list[int]] = {}
-        for place, exchange in enumerate(self._exchanges):
-            try:
-                key = write_json(self._normalize_request(exchange.request, exchange.method), sort_keys=True)
-            except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-                raise ConfigurationError(
-                    f"{path}, line {exchange.line}: no request can be read there: {error}"
-                ) from error
-            self._places.setdefault(key, []).append(place)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self._path)!r}, matching={self._matching!r})"
@@ -197,8 +195,7 @@ class ReplayProvider:
             ProviderError: It was recorded.
             ConfigurationError: The request was not recorded.
         """
-        await anyio.lowlevel.checkpoint()
-        exchange = self._next_exchange(request, "generate")
+        exchange = await self._next_exchange(request, "generate")
         if exchange.response is None:
             self._end_recording(exchange)
         return exchange.response
@@ -210,8 +207,7 @@ class ReplayProvider:
             ProviderError: It was recorded, after the same pieces.
             ConfigurationError: The request was not recorded, or not beyond the yielded events.
         """
-        await anyio.lowlevel.checkpoint()
-        exchange = self._next_exchange(request, "stream")
+        exchange = await self._next_exchange(request, "stream")
         for event in exchange.events:
             yield event
         if exchange.response is None:
@@ -224,18 +220,31 @@ class ReplayProvider:
             f"{self._path}, line {exchange.line}: the recording ends here, since the reader left the stream"
         )
 
-    def _next_exchange(self, request: ChatRequest, method: Method) -> RecordedExchange:
-        compared = self._normalize_request(
-            _scrub_exchange(self._scrub, {"request": request_to_plain(request)})["request"], method
-        )
-        places = self._places.get(write_json(compared, sort_keys=True), ())
+    async def _next_exchange(self, request: ChatRequest, method: Method) -> RecordedExchange:
+        compared, places = await anyio.to_thread.run_sync(self._find_places, request, method)
         place = next((place for place in places if place in self._unplayed), None)
         if place is None and places and self._matching == "lenient":
             place = places[-1]
         if place is None:
             raise ConfigurationError(self._explain_mismatch(compared))
         self._unplayed.pop(place, None)
-        return self._exchanges[place]
+        exchange = self._exchanges[place]
+        await anyio.to_thread.run_sync(getattr, exchange, "answer")
+        return exchange
+
+    def _find_places(self, request: ChatRequest, method: Method) -> tuple[CassetteJson, Sequence[int]]:
+        """Return a request as it is compared, and the places of the exchanges that asked the same."""
+        with self._lock:
+            if not self._places:
+                for place, exchange in enumerate(self._exchanges):
+                    try:
+                        key = write_json(self._normalize_request(exchange.request, exchange.method), sort_keys=True)
+                    except _UNREADABLE as error:
+                        raise _explain_line(self._path, exchange.line, error) from error
+                    self._places.setdefault(key, []).append(place)
+            clean = _scrub_exchange(self._scrub, {"request": request_to_plain(request)})["request"]
+        compared = self._normalize_request(clean, method)
+        return compared, self._places.get(write_json(compared, sort_keys=True), ())
 
     def _normalize_request(self, asked: CassetteJson, method: Method) -> CassetteJson:
         if self._matching == "strict":
@@ -307,25 +316,53 @@ if sys.platform != "win32":  # there only the threads of one process take turns
     import fcntl
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RecordedExchange:
-    """One request and its outcome.
+    """One request and its outcome, which is read when it is needed.
 
     Args:
+        path: The cassette.
         line: Of the file, from 1.
-        method: How it was asked.
-        request: The request, as JSON values.
-        events: The events of the stream; else those that a stream of the answer would have.
-        response: The whole answer, if it came.
-        error: The exception, if one was raised.
+        plain: The exchange, as JSON values.
     """
 
+    path: Path
     line: int
-    method: Method
-    request: CassetteJson
-    events: Sequence[StreamEvent]
-    response: ChatResponse | None
-    error: CassetteJson | None
+    plain: CassetteJson
+
+    @property
+    def request(self) -> CassetteJson:
+        """The request, as JSON values."""
+        request: CassetteJson = self.plain["request"]
+        return request
+
+    @property
+    def method(self) -> Method:
+        """How it was asked."""
+        return "stream" if "events" in self.plain else "generate"
+
+    @property
+    def error(self) -> CassetteJson | None:
+        """The exception, if one was raised."""
+        return self.plain.get("error")
+
+    @property
+    def events(self) -> Sequence[StreamEvent]:
+        """The events of the stream; else those that a stream of the answer would have."""
+        return self.answer[0]
+
+    @property
+    def response(self) -> ChatResponse | None:
+        """The whole answer, if it came."""
+        return self.answer[1]
+
+    @cached_property
+    def answer(self) -> tuple[Sequence[StreamEvent], ChatResponse | None]:
+        """The events and the response; to read them raises a ConfigurationError if they are not as they should be."""
+        try:
+            return _read_answer(self.plain)
+        except _UNREADABLE as error:
+            raise _explain_line(self.path, self.line, error) from error
 
 
 def prepare_file(path: Path) -> None:
@@ -391,17 +428,24 @@ def read_exchanges(path: Path) -> list[RecordedExchange]:
         raise ConfigurationError(
             f"{path}, line {len(lines) + 1}: the line is cut off; delete it, or record the cassette anew"
         )
-    exchanges: list[RecordedExchange] = []
-    for number, line in enumerate(lines, 1):
-        try:
+    exchanges, number = list[RecordedExchange](), 0
+    try:
+        for number, line in enumerate(lines, 1):
             found: object = json.loads(line)
             if number == 1:
                 _check_cassette_version(found)
             else:
-                exchanges.append(_read_exchange(number, found))
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise ConfigurationError(f"{path}, line {number}: not what a cassette has there: {error}") from error
+                exchanges.append(RecordedExchange(path=path, line=number, plain=_check_exchange(found)))
+    except _UNREADABLE as error:
+        raise _explain_line(path, number, error) from error
     return exchanges
+
+
+_UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
+
+
+def _explain_line(path: Path, line: int, error: Exception) -> ConfigurationError:
+    return ConfigurationError(f"{path}, line {line}: not what a cassette has there: {error}")
 
 
 def _check_cassette_version(header: object) -> None:
@@ -411,27 +455,30 @@ def _check_cassette_version(header: object) -> None:
         )
 
 
-def _read_exchange(line: int, found: object) -> RecordedExchange:
+def _check_exchange(found: object) -> CassetteJson:
+    """Return an exchange whose request and kind of outcome are as they should be."""
     if not isinstance(found, dict):
         raise TypeError("an exchange is an object")
     plain = cast("CassetteJson", found)
-    request = plain["request"]
-    if not all({"role", "content"} <= message.keys() for message in request["messages"]):
+    if not all({"role", "content"} <= message.keys() for message in plain["request"]["messages"]):
         raise TypeError("each message of a request has a role and a content")
-    if "events" in plain:
-        events = [event_from_plain(event) for event in plain["events"]]
-        done = events[-1] if events else None
-        response = done.response if isinstance(done, ResponseDone) else None
-    else:
-        response = response_from_plain(plain["response"]) if "response" in plain else None
-        events = [] if response is None else list(events_of(response))
-    error = plain.get("error")
-    if error is not None:
-        provider_error_from_plain(error)
-    elif response is None and not plain.get("left"):
+    if plain.get("error") is not None:
+        provider_error_from_plain(plain["error"])
+    elif not (plain.get("events") or plain.get("response") or plain.get("left")):
         raise ValueError("an exchange has a response, events that end with one, an error, or was left")
-    method: Method = "stream" if "events" in plain else "generate"
-    return RecordedExchange(line=line, method=method, request=request, events=events, response=response, error=error)
+    return plain
+
+
+def _read_answer(plain: CassetteJson) -> tuple[Sequence[StreamEvent], ChatResponse | None]:
+    if "events" not in plain:
+        response = response_from_plain(plain["response"]) if "response" in plain else None
+        return ([] if response is None else list(events_of(response))), response
+    events = [event_from_plain(event) for event in plain["events"]]
+    done = events[-1] if events else None
+    response = done.response if isinstance(done, ResponseDone) else None
+    if response is None and plain.get("error") is None and not plain.get("left"):
+        raise ValueError("events end with a response, or with an error, or the stream was left")
+    return events, response
 
 
 @contextmanager

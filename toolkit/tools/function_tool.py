@@ -1,7 +1,7 @@
-"""A function as a tool: what it is to the model, how it is called, and that it stays the function it was.
+"""A function as a tool: its definition for the model, its execution, and direct calls of the function.
 
 How the function is called (sync or async, with a context or not, on which thread) is decided once, when the tool is
-finished; no call asks again.
+composed, and not in each call.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _NOT_BOUND: Any = object()
 
 
 class _Method(Protocol[Receiver_contra, Q, R_co]):
-    """How a method without a context is called through its class."""
+    """The call of a method without a context through its class."""
 
     def __call__(self, receiver: Receiver_contra, /, *args: Q.args, **kwargs: Q.kwargs) -> R_co: ...
 
@@ -63,7 +63,7 @@ class _Method(Protocol[Receiver_contra, Q, R_co]):
 
 
 class _ClassMethod(Protocol[Receiver_contra, Q, R_co]):
-    """How a class method is called, given its class."""
+    """The call of a class method, given its class."""
 
     def __call__(self, receiver: type[Receiver_contra], /, *args: Q.args, **kwargs: Q.kwargs) -> R_co: ...
 
@@ -71,7 +71,7 @@ class _ClassMethod(Protocol[Receiver_contra, Q, R_co]):
 
 
 class _MethodWithContext(Protocol[Receiver_contra, Other_contra, Q, R_co]):
-    """How a method with a context is called through its class: mypy solves the types of a call, not of two prefixes."""
+    """The call of a method with a context through its class: mypy infers types of a call, not of two prefixes."""
 
     def __call__(
         self, receiver: Receiver_contra, context: Other_contra, /, *args: Q.args, **kwargs: Q.kwargs
@@ -79,17 +79,17 @@ class _MethodWithContext(Protocol[Receiver_contra, Other_contra, Q, R_co]):
 
 
 class FunctionTool(Generic[Ctx_contra, P, R_co]):
-    """A function that a model can call, and that is still callable as written.
+    """A function that a model can call, and that is still callable itself.
 
-    Made by `tool`, `tool_with_ctx` and `tool_from_function`. It keeps the function's ``__name__``, ``__doc__`` and
-    signature (``__wrapped__``). On a method it waits until it is first used, when the class is complete; taken from an
-    instance it is bound to it.
+    Created by `tool`, `tool_with_ctx` and `tool_from_function`. It has the function's ``__name__``, ``__doc__`` and
+    signature (``__wrapped__``). The tool of a method is composed at its first use, when the class is complete; taken
+    from an instance it is bound to it.
 
     Attributes:
         function: The decorated function.
-        options: How it is run.
-        counter: How often it has been used; tools bound from one method share it.
-        can_change: True where `renew` may be called: registries then look at each use whether it was.
+        options: The options of its execution.
+        counter: The number of its uses, shared by tools that are bound from one method.
+        can_change: True if `renew` may be called, which registries check at each use.
     """
 
     __name__: str
@@ -149,10 +149,10 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         return f"<{type(self).__name__} {self._name or self.__name__}>"
 
     def __set_name__(self, owner: type, name: str) -> None:
-        # Only a plain method gets this call; a static or class method hides the tool from the class.
+        # Called for plain methods only; static and class methods hide the tool from the class.
         self._is_method = True
 
-    # The first parameter shows what a tool in a class is taken from: its class, an instance, or neither.
+    # The first parameter shows whether a tool is taken from its class, an instance, or neither.
     @overload
     def __get__(
         self: _ClassMethod[Receiver, Q, R_co], instance: None, owner: type[Receiver]
@@ -198,17 +198,17 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
 
     @property
     def takes_context(self) -> bool:
-        """True where the function takes the application's context, or the envelope round it."""
+        """True if the function takes the application's context, or its envelope."""
         return self._takes_context
 
     @property
     def receiver(self) -> object:
-        """The object that a method is bound to; None for what is no method, or is not bound."""
+        """The object that a method is bound to; None for functions and unbound methods."""
         return None if self._receiver is _NOT_BOUND else self._receiver
 
     @property
     def definition(self) -> ToolDefinition:
-        """The definition that the model sees; made at its first use, as a schema of the output can take a while."""
+        """The definition for the model, created at its first use, since the schema of the output takes time."""
         if self._definition is None:
             schema = self._composed_function.schema
             definition = ToolDefinition(
@@ -224,12 +224,12 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
 
     @property
     def schema(self) -> FunctionSchema:
-        """The schema that was read from the function."""
+        """The schema of the function."""
         return self._composed_function.schema
 
     @property
     def arguments(self) -> ArgumentsParser:
-        """Reads, checks and writes the arguments."""
+        """The parser of the arguments."""
         return self._composed_function.schema.arguments
 
     @property
@@ -239,46 +239,46 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
 
     @property
     def answering_runner(self) -> Execute:
-        """The same for a tool whose output ends a run: the run holds the object that the function returned, too."""
+        """The same for a tool whose output ends a run, which also stores the object that the function returned."""
         return _compose_answering(self._composed_function)
 
     def execute(self, arguments: dict[str, Any], context: ToolContext[Ctx_contra]) -> Awaitable[ToolOutput]:
-        """Run the function with validated arguments; whatever it returns becomes a `ToolOutput`."""
+        """Run the function with validated arguments, and return its value as a `ToolOutput`."""
         return self._composed_function.execute(arguments, context)
 
     def renew(self, other: FunctionTool[Ctx_contra, ..., Any]) -> None:
-        """Show and check from now on what another tool of that name does, in every registry too.
+        """Take the definition and function of another tool of the same name, in every registry.
 
-        For a program behind a tool that may describe it anew: it sets `can_change` before the tool is registered.
-        Calls that run are not touched.
+        For sources that may redefine a tool, which set `can_change` before it is registered. Running calls are not
+        affected.
         """
         self.function = cast("Any", other.function)
         self._schema, self._finished, self._definition = other.schema, other._composed_function, other.definition
 
     @property
     def max_usage_count(self) -> int | None:
-        """How many calls may run; None sets no limit."""
+        """The most calls that may run; None for no limit."""
         return self.counter.maximum
 
     @property
     def current_usage_count(self) -> int:
-        """How many calls have run, or been let run, in all runs and outside of them.
+        """The number of calls that have been started, inside and outside of runs.
 
-        A loop does not count those of a tool that has no limit.
+        A loop does not count the calls of a tool without a limit.
         """
         return self.counter.current
 
     @property
     def has_reached_max_usage_count(self) -> bool:
-        """True where no call is left outside of a run."""
+        """True if no further call outside of a run is allowed."""
         return self.counter.is_exhausted
 
     def reset_usage_count(self) -> None:
-        """Forget all calls."""
+        """Set the number of calls to 0."""
         self.counter.reset()
 
     def parse_args(self, arguments: str | Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments as the function would get them, from JSON text or from decoded JSON.
+        """Return the validated arguments of the function, from JSON text or from decoded JSON.
 
         Raises:
             InvalidArgumentsError: They don't fit; the message lists every problem.
@@ -298,14 +298,13 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
     @overload
     def invoke(self, arguments: str | Mapping[str, Any], ctx: Ctx_contra | None = None) -> R_co: ...
     def invoke(self, arguments: str | Mapping[str, Any], ctx: Any = None) -> Any:
-        """Validate `arguments`, run the function and return what it returns; one call counts towards its limit.
+        """Validate `arguments`, run the function and return its value; the call counts towards the limit.
 
-        The tool's timeout, retry, lock, concurrency and isolation hold as in a registry. Nobody is asked for approval,
-        no rules and no cache are looked at: it is the application itself that calls. What the function raises is
-        raised. A generator is returned as it is, before it has begun, and nothing holds for it.
+        The tool's timeout, retry, lock, concurrency and isolation apply. Approval, rules and caches do not, because the
+        application itself calls. Exceptions of the function are raised. A generator is returned before it has started,
+        without any limits.
 
-        An async function, and one with any of these limits, runs in an event loop of its own: in async code use
-        `ainvoke`.
+        An async function, and one with any of these limits, runs in its own event loop: in async code, use `ainvoke`.
 
         Raises:
             ConfigurationError: An event loop is running here already, and the tool needs its own.
@@ -355,7 +354,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
     async def _run_directly(self, arguments: str | Mapping[str, Any], ctx: object) -> Any:
         parsed = self.parse_args(arguments)
         if self._direct is None:
-            # Known by the tool itself, as in a registry: both wait for each other.
+            # Its locks and limits are those of the tool, which registries share.
             direct = self._direct = Registration[Any](self)
             direct.execute = self._composed_function.execute_raw
         context, outputs = ToolContext(ctx, tool_name=self._direct.name), list[ToolOutput]()
@@ -411,10 +410,10 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
 
 
 def _find_freeform(schema: FunctionSchema, freeform: bool | Freeform) -> Freeform | None:
-    """Return how the model writes the only text that a tool takes; None for tools whose arguments are JSON.
+    """Return the freeform settings with the name of the tool's only parameter; None for tools with JSON arguments.
 
     Raises:
-        SchemaError: It takes something else.
+        SchemaError: The tool has other parameters.
     """
     if not freeform:
         return None
@@ -426,14 +425,14 @@ def _find_freeform(schema: FunctionSchema, freeform: bool | Freeform) -> Freefor
 
 
 def _warn_of_problem(function: Any, problem: str) -> None:
-    """Warn where the function stands: that is what has to be mended."""
+    """Warn with the place of the function."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     place = ("<unknown>", 0) if code is None else (code.co_filename, code.co_firstlineno)
     warnings.warn_explicit(f"{describe_function(function)}: {problem}", UserWarning, *place)
 
 
 def _check_taken(function: Any, *, is_bound: bool, is_method: bool, is_read: bool) -> None:
-    """Refuse what stands in a class and was not taken from where it can be called."""
+    """Refuse a function of a class that was not taken from an instance or the class."""
     if isinstance(function, (staticmethod, classmethod)):
         problem = "it is decorated inside a class and has to be taken from the class or an instance"
     elif is_method and not is_bound:
@@ -449,7 +448,7 @@ def _check_taken(function: Any, *, is_bound: bool, is_method: bool, is_read: boo
 
 
 def _is_in_class_body(function: Any) -> bool:
-    """Return whether a function was written inside of a class."""
+    """Return whether a function is defined in a class."""
     if isinstance(function, (staticmethod, classmethod)):
         return True
     if not inspect.isfunction(function):
@@ -459,7 +458,7 @@ def _is_in_class_body(function: Any) -> bool:
 
 
 def _is_class_method(function: Any) -> bool:
-    """Return whether a function in a class body asks for the class first: a static method would type its parameter."""
+    """Return whether the first parameter of a function in a class body is an untyped ``cls``."""
     if not _is_in_class_body(function):
         return False
     first = next(iter(inspect.signature(function).parameters.values()), None)
@@ -476,13 +475,13 @@ _THREAD = "a worker thread"
 
 @dataclass(slots=True)
 class ComposedFunction:
-    """A function that has been read, and what calls it.
+    """A function with its schema and the functions that call it.
 
     Args:
-        schema: The schema that was read.
-        call: Calls the function and returns what it returns.
+        schema: The schema of the function.
+        call: Calls the function and returns its value.
         execute: Runs it to its end and returns an output for the model.
-        execute_raw: Runs it to its end and returns an output that holds the value as it is, in `details`.
+        execute_raw: Runs it to its end and returns an output with the unchanged value in `details`.
     """
 
     schema: FunctionSchema
@@ -505,10 +504,10 @@ def compose_function(
     Args:
         function: The function, bound to its receiver if it is a method.
         schema: The schema that was read from it.
-        options: How it is run.
-        original: The decorated function; another process imports that.
-        has_context: True where it takes a context first.
-        is_raw: True where its schema was given, so that it takes its arguments as they come.
+        options: The options of its execution.
+        original: The decorated function, which another process imports.
+        has_context: True if its first parameter is a context.
+        is_raw: True if its schema was given, so that its arguments are one dictionary.
     """
     takes_envelope = _wants_envelope(schema) if has_context else None
     call = _compose_call(function, schema, takes_envelope=takes_envelope)
@@ -521,7 +520,7 @@ def compose_function(
 
 
 def describe_function(function: Any) -> str:
-    """Return the words for a function in an error message."""
+    """Return the name of a function for an error message."""
     while isinstance(function, partial):
         function = cast("Any", function.func)
     inner = getattr(function, "__func__", function)
@@ -538,7 +537,7 @@ def _wants_envelope(schema: FunctionSchema) -> bool:
 def _compose_call(
     function: Callable[..., Any], schema: FunctionSchema, *, takes_envelope: bool | None
 ) -> _CallFunction:
-    """Return a function that calls the tool's, with its context in front: None takes none."""
+    """Return a function that calls the tool's function, with a context unless `takes_envelope` is None."""
     bind = schema.bind
     first = _give_envelope if takes_envelope else _compose_state(function, schema)
     if bind is None:
@@ -560,9 +559,9 @@ def _give_envelope(context: ToolContext[Any]) -> ToolContext[Any]:
 
 
 def find_thread_bound(tool: FunctionTool[Any, ..., Any]) -> str:
-    """Return the type, in a tool's context, of what only works in the thread that made it; empty where there is none.
+    """Return the type of a thread-bound object in the context of a tool that runs in a thread, or an empty text.
 
-    The context itself is looked at and its annotated attributes, where the tool runs in a thread.
+    The context and its annotated attributes are searched.
     """
     schema, options = tool.schema, tool.options
     if schema.kind not in ("sync", "generator") or not options.run_in_thread or isinstance(schema.context_hint, str):
@@ -570,7 +569,7 @@ def find_thread_bound(tool: FunctionTool[Any, ..., Any]) -> str:
     hint = next(iter(get_args(schema.context_hint)), None) if _wants_envelope(schema) else schema.context_hint
     try:
         hints = [hint, *get_type_hints(hint).values()] if isinstance(hint, type) else [hint]
-    except (NameError, TypeError, AttributeError):  # of names that are there for checkers only
+    except (NameError, TypeError, AttributeError):  # names that only exist for type checkers
         hints = [hint]
     kinds = [kind for each in hints for kind in (each, *get_args(each)) if isinstance(kind, type)]
     bound = [base for kind in kinds for base in kind.__mro__ if base.__module__ == "sqlite3"]
@@ -578,7 +577,7 @@ def find_thread_bound(tool: FunctionTool[Any, ..., Any]) -> str:
 
 
 def _name_needed_context(schema: FunctionSchema) -> str | None:
-    """Return the type of the context that a function can't do without; None where None will do, or is unknown."""
+    """Return the type of the context that a function needs; None if it accepts None, or the type is unknown."""
     hint = schema.context_hint
     if isinstance(hint, str):  # of a name that is there for checkers only
         hint = hint.partition("[")[2].removesuffix("]").strip() if _wants_envelope(schema) else hint
@@ -589,7 +588,7 @@ def _name_needed_context(schema: FunctionSchema) -> str | None:
 
 
 def _refuses_none(hint: Any) -> bool:
-    """Return whether None is surely no value of a type."""
+    """Return whether a type surely excludes None."""
     kind = get_origin(hint) or hint
     if kind in (Union, UnionType):
         return all(_refuses_none(choice) for choice in get_args(hint))
@@ -597,7 +596,7 @@ def _refuses_none(hint: Any) -> bool:
 
 
 def _compose_state(function: Callable[..., Any], schema: FunctionSchema) -> Callable[[ToolContext[Any]], Any]:
-    """Return a function that gives the application's object, and raises where a needed one was left out."""
+    """Return a function that returns the application's object, and raises if it is missing."""
     needed = _name_needed_context(schema)
 
     def state(context: ToolContext[Any]) -> Any:
@@ -609,7 +608,7 @@ def _compose_state(function: Callable[..., Any], schema: FunctionSchema) -> Call
 
 
 def _hold_value(value: Any) -> ToolOutput:
-    """Return an output that holds a value as it is, for the application itself."""
+    """Return an output with an unchanged value, for the application."""
     if isinstance(value, ToolOutput):
         return ToolOutput(value.content, details=value, is_error=value.is_error)
     return ToolOutput("", details=value)
@@ -626,7 +625,7 @@ def _compose_execute(
     is_raw: bool,
     convert: _Convert = to_output,
 ) -> Execute:
-    """Return a function that runs the tool's to its end, by its kind, and makes an output of the value."""
+    """Return a function that runs the tool's function to its end, by its kind, and returns an output."""
     if options.isolation is not None:
         return _compose_isolated(original, schema, is_raw=is_raw, convert=convert)
     match schema.kind:
@@ -646,7 +645,7 @@ def _compose_execute(
 
 
 def _compose_answering(composed: ComposedFunction) -> Execute:
-    """Return a function that runs the tool's to its end, and leaves the value with the run of the call."""
+    """Return a function that runs the tool's function to its end, and stores the value in the run."""
     if composed.schema.kind in ("generator", "async_generator"):
         return composed.execute  # its value is read from its output
 
@@ -753,16 +752,16 @@ def _compose_isolated(
 
 
 def _read_output(output: ToolOutput, hint: Any) -> Any:
-    """Return the value of a function in another process, read from its JSON by the type of its return hint."""
+    """Return the value of a function in another process, parsed by the type of its return hint."""
     if output.is_error:
         raise ToolFailedError(output.text)
     return output if hint is ToolOutput else read_value(output.content, hint)
 
 
 def read_value(content: str | Sequence[Any], hint: Any) -> Any:
-    """Return the value of a function, read from what `to_output` made of it by the type of its return hint.
+    """Return the value of a function, parsed from its output by the type of its return hint.
 
-    Text that is not of the type is returned as it is.
+    Text of another type is returned unchanged.
     """
     if hint is ToolOutput:
         return to_output(content)
@@ -770,9 +769,9 @@ def read_value(content: str | Sequence[Any], hint: Any) -> Any:
         return content
     if hint is NoneType or is_nothing(content):
         return None
-    from pydantic import TypeAdapter  # noqa: PLC0415 - as slow to import as it is rarely needed here
+    from pydantic import TypeAdapter  # noqa: PLC0415 - slow to import, and rarely needed
 
     try:
         return TypeAdapter(Any if hint in (None, inspect.Parameter.empty) else hint).validate_json(content)
-    except (ValueError, TypeError):  # of another type, or of one that only the application knows
+    except (ValueError, TypeError):  # of another type
         return content

@@ -1,4 +1,4 @@
-"""Many tools under their names: what a model is offered, the one way to run a call, and mistakes found by `lint`."""
+"""Tools by name: the definitions for a model, the execution of calls, and the findings of `lint`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from types import MethodType
-from typing import Any, Generic, ParamSpec, Protocol, Self, TypeAlias, cast, overload
+from typing import Any, Generic, ParamSpec, Protocol, Self, TypeAlias, TypedDict, cast, overload
 
 from typing_extensions import TypeVar, Unpack
 
@@ -37,10 +37,14 @@ R = TypeVar("R")
 Other = TypeVar("Other")
 
 _DEFAULT_POLICY = ExecutionPolicy()
+_LONGEST_DESCRIPTION = 1024
+_LONGEST_SCHEMA = 8000
+_ALIKE = 0.9
+_TOOLS_OF_LOOPS = ("final_answer", "read_result")
 
 
 class PlainFunction(Protocol):
-    """A function as ``def`` makes it; a tool, which can be called too, is none."""
+    """A plain function; a tool, which is also callable, is none."""
 
     @property
     def __globals__(self) -> dict[str, Any]:
@@ -52,8 +56,22 @@ class PlainFunction(Protocol):
         ...
 
 
+class ExecutionKeywords(TypedDict, total=False):
+    """The keywords of `ToolRegistry.execute` and `ToolRegistry.execute_all`."""
+
+    approve: ApprovalHook | None
+    observer: Observer | None
+    name_repair: NameRepair
+
+
+def _make_policy(
+    approve: ApprovalHook | None = None, observer: Observer | None = None, name_repair: NameRepair = True
+) -> ExecutionPolicy:
+    return ExecutionPolicy(config=CallConfig(on_tool_call=approve, name_repair=name_repair), observer=observer)
+
+
 Registrable: TypeAlias = Tool[Ctx] | PlainFunction
-"""The values that a registry takes: a tool whose context fits, or a plain function that is made one."""
+"""The values that can be registered: a tool whose context fits, or a plain function."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,7 +80,7 @@ class RegistryFindings:
 
     Args:
         names_to_approve: The tools of which somebody has to approve some call, by their options or by the rules.
-        has_time_limits: True where a tool has a time limit of its own.
+        has_time_limits: True if a tool has its own time limit.
         unmatched: The rules and tags that match no tool.
     """
 
@@ -79,13 +97,13 @@ class ToolRegistry(Generic[Ctx]):
         registry = ToolRegistry[App]([search, orders])
         reader = registry.only(["search"])
 
-    A registry takes the tools whose context fits `Ctx`: one that needs nothing fits everywhere. The scoping methods
-    return new registries by value: a tool added later to one is not in the other. They share the tools, and so their
-    usage counters.
+    A registry accepts tools whose context fits `Ctx`: a tool without a context fits everywhere. The scoping methods
+    return new registries by value: a tool that is added later to one is not in the other. They share the tools with
+    their usage counters.
 
     Args:
         tools: Tools, or plain functions; None for none yet.
-        permissions: Rules on what may be called; they hold in every scope made from this registry.
+        permissions: The rules on calls; they apply in every scope of this registry.
 
     Raises:
         DuplicateToolError: Two tools have one name.
@@ -99,12 +117,12 @@ class ToolRegistry(Generic[Ctx]):
         self._definitions: tuple[ToolDefinition, ...] | None = None
         self._context_needs: list[Registration[Ctx]] | None = None  # with those that have tools inside
         self._can_change = False
-        self.depends_on_context: bool = False  # whether a tool is offered in some contexts alone
-        self.has_deferred: bool = False  # whether the model has to search for some, as of the last `definitions`
+        self.depends_on_context: bool = False  # True if a tool is offered in some contexts only
+        self.has_deferred: bool = False  # True if the last `definitions` had tools that the model has to search for
         self._watchers: tuple[Callable[[], object], ...] = ()
-        # Names that tools had here or in what this is a scope of: where none has them, no repair takes them.
+        # The names of tools in parent registries, which no repair replaces by other names.
         self.hidden_names: frozenset[str] = frozenset()
-        self.unmatched_tags: frozenset[str] = frozenset()  # by which this scope was made, and which no tool had
+        self.unmatched_tags: frozenset[str] = frozenset()  # the tags of this scope that no tool has
         self._findings: tuple[object, object, RegistryFindings] | None = None
         self._scope: tuple[object, Scope[Ctx]] | None = None
         self.prefix: str = ""
@@ -139,7 +157,7 @@ class ToolRegistry(Generic[Ctx]):
     @overload
     def register_or_replace(self, tool: PlainFunction) -> FunctionTool[object, ..., Any]: ...
     def register_or_replace(self, tool: Any) -> Any:
-        """Add a tool, in the place of the one that has its name, if any, and return the tool."""
+        """Add a tool, replace one of the same name, and return the tool."""
         return self._add_tool(tool, replacing=True)
 
     def _add_tool(self, value: Any, *, replacing: bool) -> Any:
@@ -157,7 +175,7 @@ class ToolRegistry(Generic[Ctx]):
         return tool
 
     def unregister(self, name: str) -> None:
-        """Take a tool out.
+        """Remove a tool.
 
         Raises:
             UnknownToolNameError: It is not there.
@@ -169,7 +187,7 @@ class ToolRegistry(Generic[Ctx]):
 
     @contextmanager
     def watching(self, on_change: Callable[[], object]) -> Generator[None]:
-        """Call a function after each registration and removal inside the block, in the thread that makes it."""
+        """Call a function after each registration and removal inside the block, in the same thread."""
         self._watchers = (*self._watchers, on_change)
         try:
             yield
@@ -182,7 +200,7 @@ class ToolRegistry(Generic[Ctx]):
             watcher()
 
     def get(self, name: str) -> Registration[Ctx] | None:
-        """Return the tool of that name as it is registered here, with its options and ``tags``; None where none is."""
+        """Return the registration of a tool with its options and ``tags``, or None."""
         return self._registrations.get(name)
 
     def __contains__(self, name: object) -> bool:
@@ -211,14 +229,14 @@ class ToolRegistry(Generic[Ctx]):
 
     @property
     def scope(self) -> Scope[Ctx]:
-        """The tools that a call may mean as they are now, and the rules on them."""
+        """The current tools and rules for calls."""
         shown, rules, hidden, known = self.definitions(), self.permissions, self.hidden_names, self._scope
         if known is None or known[0] is not shown or known[1].permissions is not rules:
             known = self._scope = (shown, Scope(self._registrations, permissions=rules, hidden_names=hidden))
         return known[1]
 
     def definitions(self) -> tuple[ToolDefinition, ...]:
-        """Return the definitions that a model is given, in order; the same object until the registry changes."""
+        """Return the definitions for a model, in order; the same object until the registry changes."""
         if self._can_change:
             self._renew_changed()
         if self._definitions is None:
@@ -228,7 +246,7 @@ class ToolRegistry(Generic[Ctx]):
 
     @property
     def findings(self) -> RegistryFindings:
-        """The facts on all tools that the beginning of a run needs; the same until the registry or its rules change."""
+        """The facts about all tools for the beginning of a run; the same until the registry or its rules change."""
         shown, rules, known = self.definitions(), self.permissions, self._findings
         if known is None or known[0] is not shown or known[1] is not rules:
             registrations = self._registrations.items()
@@ -245,28 +263,28 @@ class ToolRegistry(Generic[Ctx]):
         return known[2]
 
     def _renew_changed(self) -> None:
-        """Take the present definitions of tools that may change theirs."""
+        """Renew the definitions of tools that may change them."""
         for registration in self._registrations.values():
             if registration.can_change:
                 registration.renew()
-        # Another registry that has the same registrations may have renewed them before.
+        # Another registry may have renewed the same registrations.
         shown = self._definitions or ()
         if any(one is not each.definition for one, each in zip(shown, self._registrations.values(), strict=False)):
             self._definitions = None
 
     def lint(self) -> list[Finding]:
-        """Return the findings on what is legal and still makes models fail.
+        """Return findings about legal definitions that make models fail.
 
-        Missing descriptions, docstrings that name parameters which don't exist, parameters without a type, schemas too
-        large, names that are easily confused; hidden characters and mixed scripts in descriptions, and those of MCP
-        tools that name the tools of others; rules and tags that match no tool.
+        These are missing descriptions, docstrings of parameters that don't exist, parameters without a type, large
+        schemas, names that are easily confused, hidden characters and mixed scripts in descriptions, descriptions of
+        MCP tools that name the tools of others, and rules and tags that match no tool.
         """
         return [*lint(self._registrations.values()), *self.list_unmatched()]
 
     def list_unmatched(self) -> list[Finding]:
-        """Return the rules of `permissions`, and the tags of this scope, that match no tool: most are misspelled.
+        """Return the rules and tags of this scope that match no tool, which are often misspelled.
 
-        A rule may be about a tool that a scope has left out, or about one of a sub-agent.
+        A rule may be about a tool outside of a scope, or of a sub-agent.
         """
         if self.permissions is None and not self.unmatched_tags:
             return []
@@ -274,14 +292,14 @@ class ToolRegistry(Generic[Ctx]):
         return lint_names(self.permissions, self.unmatched_tags, names)
 
     def may_ask(self) -> bool:
-        """Return whether somebody may have to approve a call, also one of a sub-agent."""
+        """Return whether a call may require approval, also one of a sub-agent."""
         nested = self._list_nested()
         if any(each.permissions is not None for each in nested):
             return True
         return any(one.options.requires_approval is not False for each in nested for one in each.registrations.values())
 
     def _list_nested(self) -> list[ToolRegistry[Any]]:
-        """Return this registry and those of its sub-agents, through all levels, each once."""
+        """Return this registry and those of its sub-agents at all levels, each once."""
         found: list[ToolRegistry[Any]] = [self]
         for registry in found:  # which grows
             for registration in registry.registrations.values():
@@ -290,10 +308,7 @@ class ToolRegistry(Generic[Ctx]):
         return found
 
     def find_context_need(self, _seen: frozenset[int] = frozenset()) -> str | None:
-        """Return, in words, which context the first tool that needs one takes, or None where no tool does.
-
-        The tools of sub-agents count, too: they get the context of their caller.
-        """
+        """Return a description of the first tool that needs a context, also of a sub-agent, or None."""
         if self._context_needs is None:
             self._context_needs = [
                 each
@@ -316,40 +331,28 @@ class ToolRegistry(Generic[Ctx]):
         self: ToolRegistry[object],
         call: ToolCall,
         ctx: object = None,
-        *,
-        approve: ApprovalHook | None = None,
-        observer: Observer | None = None,
-        name_repair: NameRepair = True,
+        **options: Unpack[ExecutionKeywords],
     ) -> ToolResult: ...
     @overload
     async def execute(
         self,
         call: ToolCall,
         ctx: Ctx,
-        *,
-        approve: ApprovalHook | None = None,
-        observer: Observer | None = None,
-        name_repair: NameRepair = True,
+        **options: Unpack[ExecutionKeywords],
     ) -> ToolResult: ...
     async def execute(
         self,
         call: ToolCall,
         ctx: Any = None,
-        *,
-        approve: ApprovalHook | None = None,
-        observer: Observer | None = None,
-        name_repair: NameRepair = True,
+        **options: Unpack[ExecutionKeywords],
     ) -> ToolResult:
-        """Run one call and return its result; whatever the model did wrong is in the result, never raised.
+        """Run one call and return its result; mistakes of the model are in the result, never raised.
 
-        The same rules hold as in a loop: repair, validation, permissions, limits. What asks for approval is denied
-        unless `approve` is given, which is then asked about every call. `observer` takes its events, those of repairs
-        included, and `name_repair` is that of `ToolLoopConfig`.
+        The rules of a loop apply: repair, validation, permissions, limits. Calls that require approval are denied
+        unless `approve` is given, which is then asked about every call. `observer` receives the events, including those
+        of repairs, and `name_repair` is that of `ToolLoopConfig`.
         """
-        policy = _DEFAULT_POLICY
-        if approve is not None or observer is not None or name_repair is not True:
-            config = CallConfig(on_tool_call=approve, name_repair=name_repair)
-            policy = ExecutionPolicy(config=config, observer=observer)
+        policy = _make_policy(**options) if options else _DEFAULT_POLICY
         return await _execute_call(call, self.scope, ctx, policy)
 
     @overload
@@ -359,8 +362,7 @@ class ToolRegistry(Generic[Ctx]):
         ctx: object = None,
         *,
         limit: int | None = None,
-        approve: ApprovalHook | None = None,
-        name_repair: NameRepair = True,
+        **options: Unpack[ExecutionKeywords],
     ) -> list[ToolResult]: ...
     @overload
     async def execute_all(
@@ -369,8 +371,7 @@ class ToolRegistry(Generic[Ctx]):
         ctx: Ctx,
         *,
         limit: int | None = None,
-        approve: ApprovalHook | None = None,
-        name_repair: NameRepair = True,
+        **options: Unpack[ExecutionKeywords],
     ) -> list[ToolResult]: ...
     async def execute_all(
         self,
@@ -378,19 +379,17 @@ class ToolRegistry(Generic[Ctx]):
         ctx: Any = None,
         *,
         limit: int | None = None,
-        approve: ApprovalHook | None = None,
-        name_repair: NameRepair = True,
+        **options: Unpack[ExecutionKeywords],
     ) -> list[ToolResult]:
         """Run several calls at once and return their results in the order of the calls.
 
         Args:
             calls: The calls.
             ctx: The application's context.
-            limit: How many run at once; None runs all, 1 runs them in turn.
-            approve: As for `execute`.
-            name_repair: As for `execute`.
+            limit: The most calls that run at once; None runs all of them, 1 runs them in turn.
+            options: As for `execute`.
         """
-        policy = ExecutionPolicy(config=CallConfig(on_tool_call=approve, name_repair=name_repair))
+        policy = _make_policy(**options)
         scope = self.scope
         results: dict[int, ToolResult] = {}
 
@@ -401,7 +400,7 @@ class ToolRegistry(Generic[Ctx]):
         return [results[position] for position in range(len(calls))]
 
     def only(self, names: Iterable[str], *, missing_ok: bool = False) -> Self:
-        """Return a registry of just these tools, in this registry's order.
+        """Return a registry of these tools, in this registry's order.
 
         Raises:
             UnknownToolNameError: A name is not there, unless `missing_ok`.
@@ -419,15 +418,15 @@ class ToolRegistry(Generic[Ctx]):
         return self.where(lambda registration: registration.name not in unwanted)
 
     def where(self, predicate: Callable[[Registration[Ctx]], bool]) -> Self:
-        """Return a registry of the tools for which `predicate` says True; it is given name, options and definition."""
+        """Return a registry of the tools that satisfy a predicate on their registration."""
         check_setting("the predicate of where()", predicate, FUNCTION)
         return self._make_scope(each for each in self._registrations.values() if predicate(each))
 
     def for_context(self, ctx: Ctx) -> Self:
-        """Return a registry of the tools that are available in a context, each as it is shown there.
+        """Return a registry of the tools that are available in a context, with their definitions there.
 
-        A loop and a served registry do this by themselves: a loop once, when it is made, so that a tool that is
-        registered while it runs is not seen where some tool is only `available` in some contexts.
+        Loops and served registries do this themselves: a loop once, when it is created, so that it does not see tools
+        that are registered later if some tool is only `available` in some contexts.
 
         Raises:
             ConfigurationError: A tool's `available` returns neither a bool nor a `ToolDefinition`.
@@ -475,14 +474,14 @@ class ToolRegistry(Generic[Ctx]):
         return self._make_changed({old: self._define_anew(old, check_name(new)) for old, new in names.items()})
 
     def configured(self, *names: str, **options: Unpack[ChangeableOptionKeywords]) -> Self:
-        """Return a registry in which these tools, or all where none is named, run with other options.
+        """Return a registry in which these tools, or all without names, have other options.
 
         ::
 
             tools.configured("bash", timeout=5, requires_approval=True)
 
-        What is not given stays as the tool has it. What a tool is made with can't be changed here: `strict`,
-        `freeform`, `isolation`, `run_in_thread` and `env_vars`.
+        Other options are unchanged. `strict`, `freeform`, `isolation`, `run_in_thread` and `env_vars` are fixed when a
+        tool is created.
 
         Raises:
             UnknownToolNameError: A name is not there.
@@ -519,7 +518,7 @@ class ToolRegistry(Generic[Ctx]):
     def widened(self: ToolRegistry[Any], context: type[Other]) -> ToolRegistry[Other]:  # noqa: ARG002 - for the types
         """Return the same tools as a registry for another context, by value.
 
-        The caller vouches that every tool fits: use it where the type checker can't see it.
+        Use it if the type checker can't see that every tool fits.
         """
         return cast("ToolRegistry[Other]", self._make_scope(self._registrations.values()))
 
@@ -545,11 +544,11 @@ class ToolRegistry(Generic[Ctx]):
 
 
 def as_tool(value: Any) -> Tool[Any]:
-    """Return `value` when it is a tool, else the tool made of it."""
+    """Return `value` if it is a tool, else a tool of that function."""
     if isinstance(value, MethodType):
         method: Any = value.__func__
         if isinstance(method, FunctionTool):
-            # What a class method over a tool gives from Python 3.13 on.
+            # A class method over a tool, from Python 3.13 on.
             return cast("Tool[Any]", value.__func__.__get__(value.__self__, type(value.__self__)))
     if isinstance(value, FunctionTool):
         return cast("Tool[Any]", value)
@@ -568,10 +567,10 @@ def as_tool(value: Any) -> Tool[Any]:
 
 
 def _check_execute(tool: Tool[Any]) -> None:
-    """Refuse an `execute` that can't be awaited: a plain function, unless it says that it returns an awaitable.
+    """Refuse a plain function as `execute`, unless its hint is an awaitable.
 
     Raises:
-        ConfigurationError: It is one.
+        ConfigurationError: It can't be awaited.
     """
     execute: Any = tool.execute
     if not inspect.isfunction(getattr(execute, "__func__", execute)) or inspect.iscoroutinefunction(execute):
@@ -585,7 +584,7 @@ def _check_execute(tool: Tool[Any]) -> None:
 
 
 async def _execute_call(call: ToolCall, scope: Scope[Ctx], ctx: Ctx, policy: ExecutionPolicy) -> ToolResult:
-    """Prepare, authorize and run a call outside of a loop, by the rules that hold in one."""
+    """Prepare, authorize and run a call outside of a loop, by the rules of a loop."""
     prepared = prepare_here(call, scope, policy)
     if prepared is None:
         prepared = await prepare_beside(call, scope, policy)
@@ -616,19 +615,14 @@ async def _report_refusal(
     return result
 
 
-_LONGEST_DESCRIPTION = 1024
-_LONGEST_SCHEMA = 8000
-_ALIKE = 0.9
-
-
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to look at.
+    """One finding.
 
     Args:
-        tool: The name of the tool; the pattern of a rule or the tag where no tool matches that.
-        parameter: The parameter it is about, or None.
-        problem: The problem, and what would be better.
+        tool: The name of the tool; the pattern of a rule, or the tag, if no tool matches it.
+        parameter: The parameter, if any.
+        problem: The problem, and how to solve it.
     """
 
     tool: str
@@ -641,7 +635,7 @@ class Finding:
 
 
 def lint(registrations: Iterable[Registration[Any]]) -> list[Finding]:
-    """Return the findings, tool by tool, then those that are about several."""
+    """Return the findings by tool, then those about several tools."""
     known = list(registrations)
     findings = [finding for registration in known for finding in _of_one(registration)]
     findings += _find_mentions(known)
@@ -654,9 +648,9 @@ def lint_names(permissions: Permissions | None, tags: Iterable[str], names: Iter
     """Return the rules and tags that match no tool.
 
     Args:
-        permissions: Has the rules.
-        tags: The tags that no tool had when a scope was made by them.
-        names: The names of all tools that a rule may be about; those that a loop adds itself need not be among them.
+        permissions: The rules.
+        tags: The tags of scopes that no tool has.
+        names: The names of all tools, except those that loops add.
     """
     known = list(names)
     rules = [] if permissions is None else permissions.list_unmatched([*known, *_TOOLS_OF_LOOPS])
@@ -671,9 +665,6 @@ def lint_names(permissions: Permissions | None, tags: Iterable[str], names: Iter
     return [*findings, *[Finding(tag, None, "no tool has this tag, by which a scope was made") for tag in sorted(tags)]]
 
 
-_TOOLS_OF_LOOPS = ("final_answer", "read_result")
-
-
 def _suggest_name(pattern: str, names: Iterable[str]) -> str:
     meant = ask_whether_meant(find_similar(pattern, names, most=1))
     return f": {meant}" if meant else ""
@@ -686,24 +677,24 @@ def _find_alike(names: list[str]) -> list[tuple[str, str]]:
 
     matcher = SequenceMatcher[str](None)
     for second, other in enumerate(names):
-        matcher.set_seq2(other.lower())  # it caches what it works out about the second text
+        matcher.set_seq2(other.lower())  # it caches facts about the second text
         for first in range(second):
             matcher.set_seq1(names[first].lower())
-            # Of a thousand names there are half a million pairs: the bounds are quick, the ratio is not.
+            # A thousand names have half a million pairs: the bounds are fast, the ratio is not.
             if matcher.real_quick_ratio() > _ALIKE and matcher.quick_ratio() > _ALIKE and matcher.ratio() > _ALIKE:
                 pairs.append((first, second))
     return [(names[first], names[second]) for first, second in sorted(pairs)]
 
 
 def _find_mentions(registrations: Sequence[Registration[Any]]) -> Iterator[Finding]:
-    """Return the MCP tools whose descriptions name a tool of another origin: so a server steers calls not its own."""
+    """Yield the MCP tools whose descriptions name a tool of another origin, to steer calls of it."""
     for registration in registrations:
         server = registration.options.metadata.get("mcp_server")
         if server is None:
             continue
         words = frozenset(re.findall(r"[\w-]+", registration.definition.description))
         for other in registrations:
-            # A name of one plain word is found in any text.
+            # Single words occur in any text.
             if other.options.metadata.get("mcp_server") != server and other.name in words and not other.name.isalpha():
                 problem = (
                     f"its description, from the server '{server}', names '{other.name}', which is not of that server"
@@ -712,7 +703,7 @@ def _find_mentions(registrations: Sequence[Registration[Any]]) -> Iterator[Findi
 
 
 def _find_disguises(description: str) -> Iterator[str]:
-    """Return what a person who reads a description does not see in it."""
+    """Yield the invisible or misleading characters of a description."""
     if description.isascii() and description.isprintable():
         return
     if hidden := sorted({c for c in description if is_hidden(c) and c not in "\n\r\t\u200d"}):

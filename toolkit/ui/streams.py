@@ -66,6 +66,7 @@ _BROWSER = "browser"
 _KEEP_ALIVE_SECONDS = 15.0
 _LOOK_SECONDS = 0.2
 _MOST_TOOLS = 128
+_UNANSWERED = "The last question has no answer: send it again."
 _NUMBER = re.compile("[0-9]{1,9}")
 
 Dialect: TypeAlias = Literal["ag-ui", "ui-messages"]
@@ -243,7 +244,12 @@ class InterfaceStreams(Generic[Ctx]):
             await anyio.sleep(_LOOK_SECONDS)
         stored = self.store(found.messages, found.pending)
         translator = _open_translator(key[0], thread, stored)
-        for chunk in (*translator.begin(), *translator.replay(stored), *translator.end(stored)):
+        chunks = [*translator.begin(), *translator.replay(stored)]
+        if stored.messages[-1].role == "user":  # its run failed, or its process was killed
+            chunks += translator.fail(_UNANSWERED, "unanswered")
+        else:
+            chunks += translator.end(stored)
+        for chunk in chunks:
             yield f"data: {translator.write(chunk)}\n\n"
         yield translator.closing
 

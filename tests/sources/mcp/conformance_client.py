@@ -5,17 +5,24 @@ from __future__ import annotations
 import json
 import os
 import sys
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import anyio
 import httpx2
 from mcp.client.auth import OAuthClientProvider
+from mcp.client.auth.extensions.client_credentials import (
+    ClientCredentialsOAuthProvider,
+    PrivateKeyJWTOAuthProvider,
+    SignedJWTParameters,
+)
 from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 
 from toolkit import ToolCall, ToolRegistry
 from toolkit.sources.mcp import http, mcp_tools
 
-CALLS = {"tools_call": ("add_numbers", '{"a": 17, "b": 25}'), "sse-retry": ("test_reconnection", "{}")}
+KNOWN: dict[str, Any] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
+ARGUMENTS: dict[str, dict[str, Any]] = {"add_numbers": {"a": 17, "b": 25}, "valid_tool": {"region": "eu"}}
 DOCUMENT = "https://conformance-test.local/client-metadata.json"
 BACK = "http://localhost:3030/callback"
 
@@ -50,19 +57,35 @@ def main() -> None:
 
 
 async def use(scenario: str, url: str) -> None:
-    """Connect, list and call."""
+    """Connect, list and call what is asked for, or each tool."""
     async with mcp_tools(
-        http(url, auth=signer(url) if scenario.startswith("auth/") else None),
+        http(url, auth=signer(scenario, url) if scenario.startswith("auth/") else None),
         elicitation=lambda question: question.defaults or True,
     ) as tools:
         registry = ToolRegistry(tools)
-        name, arguments = CALLS.get(scenario, (registry.names[0] if registry.names else "", "{}"))
-        if name:
-            print(await registry.execute(ToolCall("1", name, arguments)))
+        calls = [(call["name"], call["arguments"]) for call in KNOWN.get("toolCalls", ())]
+        for tool in tools if not calls else ():
+            given = ARGUMENTS.get(tool.original_name, {})
+            if tool.original_name == "json_schema_echo":
+                given = {"schema": tools[0].listed.input_schema}
+            calls.append((tool.definition.name, given))
+        for name, given in calls:
+            print(await registry.execute(ToolCall("1", name, json.dumps(given))))
 
 
-def signer(url: str) -> httpx2.Auth:
+def signer(scenario: str, url: str) -> httpx2.Auth:
     """Return the SDK's OAuth, whose user consents at once."""
+    memory = Memory()
+    if scenario == "auth/client-credentials-basic":
+        return ClientCredentialsOAuthProvider(url, memory, KNOWN["client_id"], KNOWN["client_secret"])
+    if scenario == "auth/client-credentials-jwt":
+        signed = SignedJWTParameters(
+            issuer=KNOWN["client_id"],
+            subject=KNOWN["client_id"],
+            signing_key=KNOWN["private_key_pem"],
+            signing_algorithm=KNOWN["signing_algorithm"],
+        )
+        return PrivateKeyJWTOAuthProvider(url, memory, KNOWN["client_id"], signed.create_assertion_provider())
     answers: list[str] = []
 
     async def visit(page: str) -> None:
@@ -71,15 +94,15 @@ def signer(url: str) -> httpx2.Auth:
 
     async def come_back() -> AuthorizationCodeResult:
         asked = parse_qs(urlsplit(answers.pop()).query)
-        return AuthorizationCodeResult(code=asked["code"][0], state=asked.get("state", [None])[0])
+        state, issuer = (asked.get(name, [None])[0] for name in ("state", "iss"))
+        return AuthorizationCodeResult(code=asked["code"][0], state=state, iss=issuer)
 
     metadata = OAuthClientMetadata.model_validate({"client_name": "toolkit", "redirect_uris": [BACK]})
-    memory = Memory()
-    known = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
-    if "client_id" in known:
+    if "client_id" in KNOWN:
         memory.client = OAuthClientInformationFull(
-            client_id=known["client_id"],
-            client_secret=known["client_secret"],
+            client_id=KNOWN["client_id"],
+            client_secret=KNOWN["client_secret"],
+            issuer=KNOWN.get("issuer"),
             redirect_uris=metadata.redirect_uris,
             token_endpoint_auth_method="client_secret_basic",
         )

@@ -127,6 +127,22 @@ async def test_progress_of_a_long_operation_comes_while_it_runs(everything: str)
     assert [event.text for event in events if isinstance(event, ToolProgress)] == ["1 of 3", "2 of 3", "3 of 3"]
 
 
+async def test_a_tool_that_runs_only_as_a_task_is_followed_and_asks_on_the_way(everything: str) -> None:
+    asked: list[str] = []
+
+    def answer(question: Elicitation) -> dict[str, str]:
+        asked.append(question.message)
+        return {"interpretation": "snake"}
+
+    with anyio.fail_after(240):
+        async with mcp_tools(stdio("node", everything), elicitation=answer) as tools:
+            arguments = '{"topic": "python", "ambiguous": true}'
+            result = await call(tools, "simulate-research-query", arguments)
+    assert not result.is_error
+    assert result.text.startswith("# Research Report: python (snake)")
+    assert len(asked) == 1
+
+
 async def test_a_model_and_a_user_answer_the_server(everything: str) -> None:
     asked: list[Elicitation] = []
 

@@ -416,15 +416,6 @@ async def test_a_tool_whose_schema_is_broken_is_left_out_and_said_to_be() -> Non
             assert "nonsense" in tools.refused["broken"]
 
 
-async def test_a_tool_that_runs_only_as_a_task_is_left_out_and_said_to_be() -> None:
-    long = listed("long", execution=wire.ToolExecution(task_support="required"))
-    short = listed("short", execution=wire.ToolExecution(task_support="optional"))
-    with anyio.fail_after(240):
-        async with mcp_tools(MemoryServer([(long, hello), (short, hello)], is_modern=False)) as tools:
-            assert [tool.definition.name for tool in tools] == ["short"]
-            assert tools.refused == {"long": "it runs only as a task of the protocol, and tasks are not supported"}
-
-
 @dataclass
 class Hints:
     name: str

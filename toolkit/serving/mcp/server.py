@@ -31,7 +31,9 @@ from mcp.server.connection import Connection
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
+from mcp.types.jsonrpc import MISSING_REQUIRED_CLIENT_CAPABILITY
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel, Field, ValidationError
 from typing_extensions import Unpack
 
 from toolkit.calls.approval import Approval, ApprovalRequest, Approve, Deny
@@ -44,6 +46,7 @@ from toolkit.errors import ConfigurationError, SchemaError, ToolError
 from toolkit.runtime.backend import loop_waker, start_detached
 from toolkit.schema.arguments import TooMuchWorkError
 from toolkit.schema.raw_schema import RawSchema
+from toolkit.serving.mcp.tasks import TASKS_CAPABILITY, TASKS_EXTENSION, CallResult, CallTask, CallTasks, knows_tasks
 from toolkit.settings import check_setting, describe_value
 from toolkit.tools.registry import ToolRegistry
 
@@ -56,8 +59,8 @@ _WAITING_REPORTS = 64
 _LONGEST_REPORT = 2_000
 _LOG_LEVEL = "log level"
 _LEVELS: tuple[wire.LoggingLevel, ...] = get_args(wire.LoggingLevel)  # in order of severity
-_QUESTION = "approval"
-_ANSWER_SCHEMA: dict[str, Any] = {
+_APPROVAL = "approval"
+_APPROVAL_SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {"approve": {"type": "boolean", "title": "Approve", "description": "Whether the tool may run."}},
     "required": ["approve"],
@@ -80,6 +83,7 @@ class McpServerKeywords(TypedDict, total=False):
     instructions: str | None
     crashes: CrashReport
     call_timeout: float | None
+    task_after: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,7 @@ class McpRequest:
     headers: Mapping[str, str] = field(repr=False)
     client: str
     _context: ServerRequestContext[Any, Any] = field(repr=False)
+    _call: ClientCall | None = field(default=None, repr=False)  # None where no tool is called
 
     @property
     def user(self) -> str | None:
@@ -107,22 +112,29 @@ class McpRequest:
         """The scopes of the token."""
         return frozenset() if self.token is None else frozenset(self.token.scopes)
 
-    async def elicit(self, message: str, schema: Mapping[str, Any]) -> dict[str, Any] | None:
+    async def elicit(self, message: str, schema: Mapping[str, Any], *, name: str = "question") -> dict[str, Any] | None:
         """Ask the client's user for the fields of a flat object schema; return them, or None if the user declines.
 
+        Since the revision of 2026 a client that knows no tasks can't be asked in the middle of a call. A tool that
+        reads or is idempotent then runs again from its beginning, with the answer.
+
+        Args:
+            message: The question.
+            schema: The schema.
+            name: Tells the questions of one call apart.
+
         Raises:
-            ToolError: The client can't ask its user. Since the revision of 2026 no server can, in the middle of a call:
-                tools that ask for approval work there, too.
+            ToolError: This client's user can't be asked, or is asked before the tool runs again.
         """
-        session = self._context.session
-        capabilities = session.client_capabilities
-        if not session.can_send_request or capabilities is None or capabilities.elicitation is None:
-            raise ToolError("This needs an answer of the user, and the client can't ask in the middle of a call.")
-        answer = await session.elicit_form(message, dict(schema), self._context.request_id)
+        if self._call is None:
+            raise ToolError("The user can be asked in a call of a tool only.")
+        answer = await self._call.ask(name, message, dict(schema))
         return dict(answer.content or {}) if answer.action == "accept" else None
 
     async def log(self, text: str, level: wire.LoggingLevel = "info") -> None:
-        """Send a log message that belongs to this request; clients get the levels that they ask for."""
+        """Send a log message that belongs to this request; clients get the levels that they ask for, and tasks none."""
+        if self._call is not None and self._call.is_task:
+            return
         least = _find_connection(self._context).state.get(_LOG_LEVEL, _LEVELS[0])
         if _LEVELS.index(level) < _LEVELS.index(least):
             return
@@ -157,6 +169,7 @@ def mcp_server(
     instructions: str | None = None,
     crashes: CrashReport = "reference",
     call_timeout: float | None = 600,
+    task_after: float | None = 10,
 ) -> Server[Any]:
     """Return the SDK's server for a registry, for a transport of your own; `serve_mcp` runs one.
 
@@ -177,9 +190,13 @@ def mcp_server(
             reference under which the log has the rest, as its text may hold paths, queries and keys; ``text`` gives
             all of it.
         call_timeout: Seconds for a call, after which it is cancelled; None for no limit. Tools may have shorter ones.
+        task_after: Seconds after which a call becomes a task that the client polls, where the client knows the
+            extension for tasks; clients of the revision of 2025-11-25 may ask for one with any call. None for no tasks.
+            A task lives in the process in which the call was made.
     """
+    check_setting("task_after", task_after, float, int, None)
     serving = RegistryServing(registry, ctx, context_for, tools_for, crashes, call_timeout)
-    return serving.make_server(name, instructions)
+    return serving.make_server(name, instructions, task_after)
 
 
 @overload
@@ -211,7 +228,7 @@ async def serve_mcp(registry: ToolRegistry[Any], ctx: Any = None, **options: Any
 
 
 class _RegistryServer(Server[Any]):
-    """Declares on every transport that its tools may change."""
+    """Declares on every transport that its tools may change, and for older revisions that their calls may be tasks."""
 
     def create_initialization_options(
         self,
@@ -220,7 +237,10 @@ class _RegistryServer(Server[Any]):
         extensions: dict[str, dict[str, Any]] | None = None,
     ) -> InitializationOptions:
         notification_options = notification_options or NotificationOptions(tools_changed=True)
-        return super().create_initialization_options(notification_options, experimental_capabilities, extensions)
+        options = super().create_initialization_options(notification_options, experimental_capabilities, extensions)
+        if self.get_request_handler("tasks/get") is not None:
+            options.capabilities.tasks = TASKS_CAPABILITY
+        return options
 
 
 class RegistryServing:
@@ -248,23 +268,40 @@ class RegistryServing:
         self._tools_for = tools_for
         self._crashes: CrashReport = crashes
         self._call_timeout = call_timeout
+        self._tasks: CallTasks | None = None
         self._bus = InMemorySubscriptionBus()
         self._older_connections: WeakSet[Connection] = WeakSet()
 
-    def make_server(self, name: str, instructions: str | None) -> Server[Any]:
+    def make_server(self, name: str, instructions: str | None, task_after: float | None) -> Server[Any]:
         """Return the SDK's server."""
+        tasks = self._tasks = None if task_after is None else CallTasks(self.call_tool, task_after)
+
+        async def call_tool(context: ServerRequestContext[Any, Any], params: wire.CallToolRequestParams) -> Any:
+            return await (self.call_tool if tasks is None or not knows_tasks(context) else tasks.call)(context, params)
+
+        @asynccontextmanager
+        async def live(server: object) -> AsyncGenerator[dict[str, Any]]:
+            try:
+                async with self.announce_changes(server) as state:
+                    yield state
+            finally:
+                if tasks is not None:
+                    tasks.close()
+
         server = _RegistryServer(
             name,
             version="1",
             instructions=instructions,
-            lifespan=self.announce_changes,
+            lifespan=live,
             on_list_tools=self._list_tools,
-            on_call_tool=self.call_tool,
+            on_call_tool=call_tool,
             on_subscriptions_listen=ListenHandler(self._bus),
         )
         server.add_request_handler("logging/setLevel", wire.SetLevelRequestParams, _set_log_level)
         # Binds a question about a call to its arguments and to the user who made it.
         server.middleware.append(RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=name))
+        if tasks is not None:
+            tasks.add_to(server)
         return server
 
     @asynccontextmanager
@@ -295,14 +332,14 @@ class RegistryServing:
 
     @asynccontextmanager
     async def enter_context(
-        self, context: ServerRequestContext[Any, Any]
+        self, context: ServerRequestContext[Any, Any], call: ClientCall | None = None
     ) -> AsyncGenerator[tuple[ToolRegistry[Any], Any]]:
         """Make what a request's user has: the tools and the context."""
         if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             self._older_connections.add(_find_connection(context))
         async with AsyncExitStack() as stack:
             try:
-                ctx = await open_context(self._make_context(_read_request(context)), stack)
+                ctx = await open_context(self._make_context(_read_request(context, call)), stack)
                 tools = self._registry if self._tools_for is None else _check_tools(self._tools_for(ctx))
                 registry = tools.for_context(ctx)
             except ToolError as error:
@@ -320,42 +357,53 @@ class RegistryServing:
         params: wire.PaginatedRequestParams | None,  # noqa: ARG002 - as the SDK calls it
     ) -> wire.ListToolsResult:
         async with self.enter_context(context) as (registry, _):
-            return wire.ListToolsResult(tools=[to_wire_tool(tool) for tool in registry.registrations.values()])
+            tools = [to_wire_tool(tool) for tool in registry.registrations.values()]
+            for tool in tools if self._tasks is not None else ():
+                tool.execution = wire.ToolExecution(task_support="optional")
+            return wire.ListToolsResult(tools=tools)
 
     async def call_tool(
-        self, context: ServerRequestContext[Any, Any], params: wire.CallToolRequestParams
-    ) -> wire.CallToolResult | wire.InputRequiredResult:
-        """Run a call of a request, or return the question that its user is asked first."""
-        async with self.enter_context(context) as (registry, ctx):
+        self, context: ServerRequestContext[Any, Any], params: wire.CallToolRequestParams, task: CallTask | None = None
+    ) -> CallResult:
+        """Run a call of a request, or return the question that its user is asked first.
+
+        Args:
+            context: The request.
+            params: The call.
+            task: The task that the call is or may become; None where the client knows no tasks.
+        """
+        call = ClientCall(context, params, task)
+        async with self.enter_context(context, call) as (registry, ctx):
             registration = registry.registrations.get(params.name)
             if registration is None:
                 raise MCPError(wire.INVALID_PARAMS, f"Unknown tool: {params.name}")
+            call.is_repeatable = registration.options.idempotent or "read" in registration.options.tags
             with anyio.move_on_after(self._call_timeout):
-                return await self._run_call(context, params, registration, registry, ctx)
+                return await self._run_call(call, registration, registry, ctx)
         return _make_failure(f"The call took longer than {self._call_timeout:g} s, so it was cancelled.")
 
     async def _run_call(
-        self,
-        context: ServerRequestContext[Any, Any],
-        params: wire.CallToolRequestParams,
-        registration: Registration[Any],
-        registry: ToolRegistry[Any],
-        ctx: Any,
-    ) -> wire.CallToolResult | wire.InputRequiredResult:
+        self, client_call: ClientCall, registration: Registration[Any], registry: ToolRegistry[Any], ctx: Any
+    ) -> CallResult:
+        context, params = client_call.context, client_call.params
         call = ToolCall(str(context.request_id), params.name, json.dumps(params.arguments or {}))
-        approver = _Approver(context, params)
-        token = (context.meta or {}).get("progress_token")
         send, receive = anyio.create_memory_object_stream[str](_WAITING_REPORTS)
-        observer = _Reports(send, is_wanted=token is not None)
+        observer = _Reports(send, is_wanted=client_call.takes_reports)
         given: list[ToolResult] = []
         with receive:
             async with anyio.create_task_group() as tasks:
-                if token is not None:
-                    tasks.start_soon(_send_progress, context, token, receive)
+                if client_call.takes_reports:
+                    tasks.start_soon(client_call.send_reports, receive)
                 with send:
-                    given.append(await registry.execute(call, ctx, approve=approver.decide, observer=observer))
-        if approver.question is not None:
-            return approver.question
+                    given.append(await registry.execute(call, ctx, approve=client_call.approve, observer=observer))
+        if client_call.first is not None:
+            return client_call.first
+        if client_call.missing is not None:
+            data = wire.MissingRequiredClientCapabilityErrorData(required_capabilities=client_call.missing)
+            text = "The tool asks its user something, for which the client lacks a capability."
+            raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, text, data.model_dump(by_alias=True, exclude_none=True))
+        if isinstance(observer.crash, MCPError):
+            raise observer.crash
         if observer.crash is not None and self._crashes == "reference":
             return _refer_to_log(observer.crash, call)
         return _make_result(given[0], observer.whole or given[0], registration)
@@ -372,7 +420,7 @@ async def _set_log_level(
     return wire.EmptyResult()
 
 
-def _read_request(context: ServerRequestContext[Any, Any]) -> McpRequest:
+def _read_request(context: ServerRequestContext[Any, Any], call: ClientCall | None) -> McpRequest:
     info = None if context.session.client_params is None else context.session.client_params.client_info
     headers = {} if context.request is None else dict(cast("Mapping[str, str]", context.request.headers))
     user = None if context.request is None else context.request.scope.get("user")
@@ -381,6 +429,7 @@ def _read_request(context: ServerRequestContext[Any, Any]) -> McpRequest:
         headers=headers,
         client="" if info is None else f"{info.name} {info.version}",
         _context=context,
+        _call=call,
     )
 
 
@@ -425,61 +474,128 @@ def _write_report(event: ToolEvent) -> str | None:
             return None
 
 
-async def _send_progress(
-    context: ServerRequestContext[Any, Any], token: str | int, reports: MemoryObjectReceiveStream[str]
-) -> None:
-    count = 0
-    async for text in reports:
-        count += 1
-        note = wire.ProgressNotificationParams(progress_token=token, progress=count, message=text)
-        await context.session.send_notification(
-            wire.ProgressNotification(params=note), related_request_id=context.request_id
-        )
+class _UnaskedError(ToolError):
+    """A question has no answer: it can't be asked, or is asked before the call is repeated."""
+
+    def __init__(self, text: str, missing: wire.ClientCapabilities | None = None) -> None:
+        super().__init__(text)
+        self.missing = missing
 
 
-class _Approver:
-    """Asks the client's user about a call that needs it.
+class ClientCall:
+    """One call of a client's: its reports, and the questions to its user.
 
-    Up to the revision of 2025 the server asks in the middle of the call. Later ones have no way to: there the call is
-    answered with the question, and repeated with the user's answer; the state that comes back with it is sealed.
+    Up to the revision of 2025, and in tasks, the server asks in the middle of the call. Otherwise a call that may be
+    repeated is answered with the question, and repeated with the user's answer. The state that comes back with it has
+    earlier answers, and is sealed.
 
     Attributes:
-        question: The answer to the call, where its user is to be asked first.
+        first: The answer to the call, where its user is to be asked first.
+        missing: The capability that the client lacks for a question of the tool.
+        is_repeatable: True if the tool may run again from its beginning.
     """
 
-    def __init__(self, context: ServerRequestContext[Any, Any], params: wire.CallToolRequestParams) -> None:
-        self._context = context
-        self._params = params
-        self.question: wire.InputRequiredResult | None = None
+    def __init__(
+        self, context: ServerRequestContext[Any, Any], params: wire.CallToolRequestParams, task: CallTask | None
+    ) -> None:
+        self.context = context
+        self.params = params
+        self._task = task
+        self._token: str | int | None = (context.meta or {}).get("progress_token")
+        self.first: wire.InputRequiredResult | None = None
+        self.missing: wire.ClientCapabilities | None = None
+        self.is_repeatable = False
 
-    async def decide(self, request: ApprovalRequest) -> Approval:
+    @property
+    def is_task(self) -> bool:
+        """Whether the request has been answered with a task."""
+        return self._task is not None and self._task.is_announced
+
+    @property
+    def takes_reports(self) -> bool:
+        """Whether the client may see reports of the tool."""
+        return self._token is not None or self._task is not None
+
+    async def send_reports(self, reports: MemoryObjectReceiveStream[str]) -> None:
+        """Send reports as progress of the request, and show them as the state of the task."""
+        count = 0
+        async for text in reports:
+            if self._task is not None:
+                self._task.note(text)
+            if self._token is not None and not self.is_task:
+                count += 1
+                params = wire.ProgressNotificationParams(progress_token=self._token, progress=count, message=text)
+                await self.context.session.send_notification(
+                    wire.ProgressNotification(params=params), related_request_id=self.context.request_id
+                )
+
+    async def approve(self, request: ApprovalRequest) -> Approval:
         """Approve calls that need no consent; ask about the others."""
         if not request.reason:
             return Approve()
-        session, is_older = self._context.session, self._context.protocol_version not in MODERN_PROTOCOL_VERSIONS
-        capabilities = session.client_capabilities
-        if capabilities is None or capabilities.elicitation is None or (is_older and not session.can_send_request):
+        question = f"{request.reason} Run it with {request.preview}?"
+        try:
+            answer = await self._ask(_APPROVAL, question, _APPROVAL_SCHEMA, is_repeatable=True)
+        except _UnaskedError:
             return Deny(f"{request.reason} This client can't ask its user, so it was not run.")
-        if is_older:
-            question = _write_question(request)
-            return _read_decision(await session.elicit_form(*question, self._context.request_id))
-        answer = (self._params.input_responses or {}).get(_QUESTION)
-        if isinstance(answer, wire.ElicitResult) and self._params.request_state == _QUESTION:
-            return _read_decision(answer)
-        message, schema = _write_question(request)
+        if answer.action == "accept" and (answer.content or {}).get("approve") is True:
+            return Approve()
+        return Deny("The user did not approve this call, so it was not run.")
+
+    async def ask(self, name: str, message: str, schema: dict[str, Any]) -> wire.ElicitResult:
+        """Ask what a tool wants to know.
+
+        Raises:
+            ToolError: The user can't be asked, or is asked before the call is repeated.
+        """
+        if name == _APPROVAL:
+            raise ToolError(f"A question of a tool can't be named {name!r}.")
+        try:
+            return await self._ask(name, message, schema, is_repeatable=self.is_repeatable)
+        except _UnaskedError as error:
+            self.missing = error.missing
+            raise
+
+    async def _ask(self, name: str, message: str, schema: dict[str, Any], *, is_repeatable: bool) -> wire.ElicitResult:
+        session = self.context.session
+        capabilities = session.client_capabilities
+        is_modern = self.context.protocol_version in MODERN_PROTOCOL_VERSIONS
+        missing: wire.ClientCapabilities | None = None
+        if capabilities is None or capabilities.elicitation is None:
+            missing = wire.ClientCapabilities(elicitation=wire.ElicitationCapability())
+        elif is_modern and is_repeatable and not self.is_task:
+            return self._ask_first(name, message, schema)
+        elif self._task is not None:
+            return await self._task.ask(message, schema)
+        elif is_modern:
+            missing = wire.ClientCapabilities(extensions={TASKS_EXTENSION: {}})
+        elif session.can_send_request:
+            return await session.elicit_form(message, schema, self.context.request_id)
+        text = "This needs an answer of the user, and the client can't ask in the middle of a call."
+        raise _UnaskedError(text, missing if is_modern else None)
+
+    def _ask_first(self, name: str, message: str, schema: dict[str, Any]) -> wire.ElicitResult:
+        """Return the answer that came with the call, or let it be answered with the question."""
+        try:
+            state = _Asked.model_validate_json(self.params.request_state or "{}")
+        except ValidationError as error:
+            raise MCPError(wire.INVALID_PARAMS, "The state of the call can't be read.") from error
+        answers, given = dict(state.answers), (self.params.input_responses or {}).get(state.name)
+        if isinstance(given, wire.ElicitResult):
+            answers[state.name] = given
+        if name in answers:
+            return answers[name]
         asked = wire.ElicitRequest(params=wire.ElicitRequestFormParams(message=message, requested_schema=schema))
-        self.question = wire.InputRequiredResult(input_requests={_QUESTION: asked}, request_state=_QUESTION)
-        return Deny("The user is asked first.")
+        following = _Asked(name=name, answers=answers).model_dump_json(exclude_none=True)
+        self.first = wire.InputRequiredResult(input_requests={name: asked}, request_state=following)
+        raise _UnaskedError("The user is asked first.")
 
 
-def _write_question(request: ApprovalRequest) -> tuple[str, dict[str, Any]]:
-    return f"{request.reason} Run it with {request.preview}?", _ANSWER_SCHEMA
+class _Asked(BaseModel):
+    """The state of a call that is repeated: the name of the open question, and earlier answers."""
 
-
-def _read_decision(answer: wire.ElicitResult) -> Approval:
-    if answer.action == "accept" and (answer.content or {}).get("approve") is True:
-        return Approve()
-    return Deny("The user did not approve this call, so it was not run.")
+    name: str = ""
+    answers: dict[str, wire.ElicitResult] = Field(default_factory=dict[str, wire.ElicitResult])
 
 
 def to_wire_tool(registration: Registration[Any]) -> wire.Tool:

@@ -36,6 +36,7 @@ from toolkit.schema.raw_schema import RawSchema
 from toolkit.sources import ServerLimits
 from toolkit.sources.mcp.servers import McpServer
 from toolkit.sources.mcp.session import McpSession
+from toolkit.sources.mcp.tasks import Task, TaskFollower, call_as_task, read_answer, takes_tasks
 
 _logger = logging.getLogger("toolkit.sources.mcp")
 _MOST_BLOCKS = 5_000
@@ -142,8 +143,7 @@ class MCPNativeTool:
         self.is_described_outside: bool = hints == "untrusted"
         self.arguments: ArgumentsParser = raw_arguments(tool.input_schema, subject=f"tool '{tool.name}'")
         self.counter: UsageCounter | None = None
-        self._limits = limits
-        self._results = ResultSchema(tool, session.server.name)
+        self._calls = ServerCalls(tool, session.server.name, limits, is_repeatable=options.idempotent)
         self.original_name: str = tool.name
         self.listed = tool
         self._session = session
@@ -153,85 +153,79 @@ class MCPNativeTool:
 
     async def execute(self, arguments: dict[str, Any], context: ToolContext[object]) -> ToolOutput:
         """Call it on the server; its progress is reported here, and a cancellation is sent."""
-        return await call_tool(
-            self._session,
-            self.original_name,
-            arguments,
-            context,
-            results=self._results,
-            limits=self._limits,
-            is_repeatable=self.options.idempotent,
-        )
+        return await self._calls.run(self._session, arguments, context)
 
 
-async def call_tool(
-    session: McpSession,
-    name: str,
-    arguments: dict[str, Any],
-    context: ToolContext[object],
-    *,
-    results: ResultSchema,
-    limits: ServerLimits,
-    is_repeatable: bool,
-) -> ToolOutput:
-    """Call a tool of an open session.
+class ServerCalls:
+    """Calls one tool of a server.
 
-    Args:
-        session: The session.
-        name: The tool, by the server's name for it.
-        arguments: Its arguments.
-        context: The context of the call.
-        results: Checks the structured content of the result.
-        limits: The limits of the result.
-        is_repeatable: True if the call may be sent again where its outcome is unknown.
-
-    Raises:
-        ToolFailedError: The server can't be reached or refused the call; the message says whether it may have taken
-            effect.
-    """
-    try:
-        async with session.serving(context.state) as callers_session:
-            server = callers_session.server
-            report = callers_session.back(context.report_progress)
-
-            async def progressed(progress: float, total: float | None, message: str | None) -> None:
-                so_far = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
-                report(server.redact(f"{so_far}: {message}") if message else so_far)
-
-            async def call(client: Client) -> wire.CallToolResult:
-                # Asking for progress makes some servers send it; without an observer it is not requested.
-                callback = progressed if context.is_observed else None
-                return await client.call_tool(name, arguments, progress_callback=callback)
-
-            result = await callers_session.request(f"call '{name}'", call, is_repeatable=is_repeatable)
-    except McpError as error:
-        raise ToolFailedError(str(error)) from error
-    if not result.is_error and (problem := results.find_problem(result)) is not None:
-        failure = f"the tool ran, but its answer does not fit its output schema: {problem}"
-        raise ToolFailedError(server.redact(f"MCP server '{server.name}': {failure}"))
-    return await redact_output(limits.check_output(read_result(result)), server.redact)
-
-
-class ResultSchema:
-    """The output schema of a tool: checks results with the bounds of the checks of arguments.
-
-    A schema that can't be checked within them is ignored, with a warning in the log.
+    Structured content is checked with the bounds of the checks of arguments; an output schema that can't be checked
+    within them is ignored, with a warning in the log.
 
     Args:
         tool: The tool, as its server lists it.
         server_name: The server's name in logs.
+        limits: The limits of results.
+        is_repeatable: True if a call may be sent again where its outcome is unknown.
     """
 
-    def __init__(self, tool: wire.Tool, server_name: str) -> None:
+    def __init__(self, tool: wire.Tool, server_name: str, limits: ServerLimits, *, is_repeatable: bool) -> None:
+        self._name = tool.name
+        self._limits = limits
+        self._is_repeatable = is_repeatable
+        self._is_task = tool.execution is not None and tool.execution.task_support == "required"
         self._schema: RawSchema | None = None
         if tool.output_schema is not None:
             try:
                 self._schema = RawSchema(tool.output_schema, subject=f"tool '{tool.name}'")
             except SchemaError as error:
-                said = "MCP server '%s': the output schema of '%s' is ignored, as for a schema of arguments: %s"
-                _logger.warning(said, server_name, tool.name, error.reason)
+                text = "MCP server '%s': the output schema of '%s' is ignored, as for a schema of arguments: %s"
+                _logger.warning(text, server_name, tool.name, error.reason)
 
-    def find_problem(self, result: wire.CallToolResult) -> str | None:
+    async def run(self, session: McpSession, arguments: dict[str, Any], context: ToolContext[object]) -> ToolOutput:
+        """Call the tool in an open session; its progress is reported, and a cancellation is sent.
+
+        Raises:
+            ToolFailedError: The server can't be reached or refused the call; the message says whether it may have
+                taken effect.
+        """
+        try:
+            async with session.serving(context.state) as callers_session:
+                server = callers_session.server
+                result = await self._request_result(callers_session, arguments, context)
+        except McpError as error:
+            raise ToolFailedError(str(error)) from error
+        if not result.is_error and (problem := self._find_problem(result)) is not None:
+            failure = f"the tool ran, but its answer does not fit its output schema: {problem}"
+            raise ToolFailedError(server.redact(f"MCP server '{server.name}': {failure}"))
+        return await redact_output(self._limits.check_output(read_result(result)), server.redact)
+
+    async def _request_result(
+        self, session: McpSession, arguments: dict[str, Any], context: ToolContext[object]
+    ) -> wire.CallToolResult:
+        report, redact = session.back(context.report_progress), session.server.redact
+
+        async def progressed(progress: float, total: float | None, message: str | None) -> None:
+            so_far = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
+            report(redact(f"{so_far}: {message}") if message else so_far)
+
+        async def call(client: Client) -> wire.CallToolResult | Task:
+            if self._is_task and takes_tasks(client):
+                return read_answer(await call_as_task(client, self._name, arguments))
+            # Asking for progress makes some servers send it; without an observer it is not requested.
+            callback = progressed if context.is_observed else None
+            return read_answer(await client.call_tool(self._name, arguments, progress_callback=callback))
+
+        answer = await session.request(f"call '{self._name}'", call, is_repeatable=self._is_repeatable)
+        if not isinstance(answer, Task):
+            return answer
+        follower = TaskFollower(answer, lambda text: report(redact(text)))
+        try:
+            return await session.request(f"follow the task of '{self._name}'", follower.follow)
+        except McpError as error:
+            raise type(error)(f"{error} It may have taken effect.") from error
+
+    def _find_problem(self, result: wire.CallToolResult) -> str | None:
         """Return what is wrong with the structured content of a result that is no error; None if it fits."""
         if self._schema is None:
             return None

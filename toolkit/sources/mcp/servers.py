@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -27,12 +28,13 @@ from mcp.client.sse import sse_client
 from mcp.client.stdio import get_default_environment
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp.types import jsonrpc_message_adapter
+from mcp.types import INTERNAL_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 from pydantic import AliasChoices, BaseModel, Field, ValidationError
 from pydantic_core import from_json
 
 from toolkit.checked_yaml import expand_variables
 from toolkit.errors import ConfigurationError, McpError, ToolError
+from toolkit.foreign_text import mend_surrogates
 from toolkit.http_replies import MOST_REPLY_BYTES, BoundedClient, ReplyTooLargeError, closed_with, split_url
 from toolkit.redaction import (
     MASK,
@@ -65,6 +67,8 @@ class HttpFault:
     is_of_session: bool = False
 
 
+NOT_MCP = "what it answered is not MCP"
+
 faults_of_call: ContextVar[list[HttpFault] | None] = ContextVar("toolkit_mcp_http_faults", default=None)
 """Collects failures in the requests of the current call: the SDK passes on no status."""
 
@@ -91,27 +95,32 @@ class NotingClient(BoundedClient):
         if not (stream and response.is_success):
             return response
         response = _bound_body(response, faults)
-        return await _address_refusal(response, request) if _is_json_reply(response) else response
+        return await _mend_reply(response, request) if _is_json_reply(response) else response
 
 
 def _is_json_reply(response: httpx2.Response) -> bool:
     return bool(response.headers.get("content-type", "").startswith("application/json"))
 
 
-async def _address_refusal(response: httpx2.Response, request: httpx2.Request) -> httpx2.Response:
-    """Return a reply as it is, but an error under another id with that of its request.
+async def _mend_reply(response: httpx2.Response, request: httpx2.Request) -> httpx2.Response:
+    """Return a reply without halves of characters, and one under another id as an error of its request.
 
     A server that could not read a request answers without its id, or with 0: the SDK would wait for another answer, and
     over HTTP none will come.
     """
-    content = await response.aread()
+    given = await response.aread()
+    content = mend_surrogates(given)
     reply, asked = _read_message_object(content), _read_message_object(request.content)
-    if "error" not in reply or "id" not in asked or reply.get("id") == asked["id"]:
+    if "id" in asked and reply and "method" not in reply and reply.get("id") != asked["id"]:
+        error = reply.get("error") or {
+            "code": INTERNAL_ERROR,
+            "message": f"{NOT_MCP}: it has the id of another request",
+        }
+        content = json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": error}).encode()
+    if content is given:
         return response
     headers = {"content-type": "application/json"}
-    return httpx2.Response(
-        response.status_code, headers=headers, json={**reply, "id": asked["id"]}, request=response.request
-    )
+    return httpx2.Response(response.status_code, headers=headers, content=content, request=response.request)
 
 
 def _read_message_object(content: bytes) -> dict[str, Any]:
@@ -148,18 +157,15 @@ class _BoundedStream(httpx2.AsyncByteStream):
         self._is_of_events = is_of_events
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        waiting = 0  # bytes of the event that has not ended
         most_bytes = sys.maxsize if self._is_of_events else MOST_REPLY_BYTES
         try:
             async with closed_with(self._response, most_bytes=most_bytes) as pieces:
+                events = _EventJoiner()
                 async for piece in pieces:
-                    if self._is_of_events:
-                        *ended, last = piece.replace(b"\r\n", b"\n").split(b"\n\n")
-                        waiting = len(last) if ended else waiting + len(last)
-                        if waiting > MOST_REPLY_BYTES:
-                            text = f"an event is larger than {MOST_REPLY_BYTES} bytes and was not read"
-                            raise ReplyTooLargeError(text)  # noqa: TRY301 - reported like that of a whole reply
-                    yield piece
+                    if part := events.feed(piece) if self._is_of_events else piece:
+                        yield part
+                if events.waiting:
+                    yield mend_surrogates(bytes(events.waiting))
         except ReplyTooLargeError as error:
             if self._faults is not None:
                 self._faults.append(HttpFault(error=error))
@@ -169,7 +175,31 @@ class _BoundedStream(httpx2.AsyncByteStream):
         await self._response.aclose()
 
 
+class _EventJoiner:
+    """Joins pieces of a stream to whole events, without halves of characters."""
+
+    def __init__(self) -> None:
+        self.waiting = bytearray()
+
+    def feed(self, piece: bytes) -> bytes:
+        """Return the events that are whole now.
+
+        Raises:
+            ReplyTooLargeError: An event is too large.
+        """
+        start = max(0, len(self.waiting) - 3)
+        self.waiting += piece
+        places = [self.waiting.rfind(mark, start) + len(mark) for mark in _EVENT_ENDS if mark in self.waiting[start:]]
+        end = max(places, default=0)
+        whole = mend_surrogates(bytes(self.waiting[:end]))
+        del self.waiting[:end]
+        if len(self.waiting) > MOST_REPLY_BYTES:
+            raise ReplyTooLargeError(f"an event is larger than {MOST_REPLY_BYTES} bytes and was not read")
+        return whole
+
+
 _logger = logging.getLogger("toolkit.sources.mcp")
+_EVENT_ENDS = (b"\n\n", b"\r\r", b"\r\n\r\n")
 _READ_TIMEOUT = 300.0
 _LONGEST_MESSAGE_QUOTE = 200
 _LONGEST_MESSAGE_READ = 10_000
@@ -269,9 +299,10 @@ async def _receive_all(process: LineProcess, received: MemoryObjectSendStream[_R
         try:
             while (line := await process.read()) is not None:
                 try:
-                    message: _Received = SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+                    read = jsonrpc_message_adapter.validate_json(mend_surrogates(line), by_name=False)
+                    message: _Received = SessionMessage(read)
                 except ValueError as error:
-                    message = error
+                    message = _refuse_reply(line) or error
                     quote = process.redact(line[:_LONGEST_MESSAGE_READ].decode("utf-8", "replace"))
                     quote = quote[:_LONGEST_MESSAGE_QUOTE]
                     _logger.warning("%s: what it wrote is no message and is ignored: %s", process.name, quote)
@@ -282,6 +313,16 @@ async def _receive_all(process: LineProcess, received: MemoryObjectSendStream[_R
             )
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             return  # there is no reader anymore
+
+
+def _refuse_reply(line: bytes) -> SessionMessage | None:
+    """Return an error for the request that a reply which is no message names, so that nobody waits for another."""
+    reply = _read_message_object(line)
+    request_id = reply.get("id")
+    if "method" in reply or isinstance(request_id, bool) or not isinstance(request_id, int | str):
+        return None
+    error = ErrorData(code=INTERNAL_ERROR, message=NOT_MCP)
+    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=error))
 
 
 async def _send_all(

@@ -26,6 +26,7 @@ import mcp.types as wire
 from mcp import Client, MCPError
 from mcp.client import ClientRequestContext, IncomingMessage, Transport
 from mcp.client.auth import OAuthFlowError
+from mcp.client.extension import advertise
 from mcp.types import CONNECTION_CLOSED, METHOD_NOT_FOUND, REQUEST_TIMEOUT
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
@@ -38,7 +39,8 @@ from toolkit.redaction import cut_causes
 from toolkit.runtime.backend import OwnerLoop
 from toolkit.schema.nodes import is_array, is_object
 from toolkit.sources import ServerLimits
-from toolkit.sources.mcp.servers import HttpFault, HttpServer, McpServer, faults_of_call
+from toolkit.sources.mcp.servers import NOT_MCP, HttpFault, HttpServer, McpServer, faults_of_call
+from toolkit.sources.mcp.tasks import EXTENSION, mark_task
 
 _LONGEST_REASON = 600
 _LIMITS = ServerLimits()
@@ -142,7 +144,7 @@ def _explain_error(error: BaseException, faults: list[HttpFault], seconds: float
     if isinstance(error, MCPError):
         return _explain_protocol_error(error)
     if isinstance(error, ValidationError):
-        return McpError, f"what it answered is not MCP ({error.error_count()} problems); is it an MCP server?"
+        return McpError, f"{NOT_MCP} ({error.error_count()} problems); is it an MCP server?"
     if isinstance(error, OSError):
         return _explain_os_error(error)
     return McpError, f"{type(error).__name__}: {_shorten_text(str(error))}"
@@ -179,6 +181,8 @@ def _explain_protocol_error(error: MCPError) -> tuple[type[McpError], str]:
         return McpConnectionError, f"no answer came in time ({message})"
     if error.code == METHOD_NOT_FOUND:
         return McpNotFoundError, f"it does not know this ({message}); is it an MCP server that offers it?"
+    if message.startswith((NOT_MCP, "Failed to parse")):
+        return McpError, f"{message if message.startswith(NOT_MCP) else NOT_MCP}; is it an MCP server?"
     if "content type" in message:
         return McpError, f"{message}; is it an MCP server, and is this its whole URL?"
     return McpError, f"{message} (code {error.code})"
@@ -569,6 +573,7 @@ class McpSession:
             message_handler=self._on_message,
             client_info=wire.Implementation(name="toolkit", version=version("toolkit-sdk")),
             cache=None,
+            extensions=[advertise(EXTENSION)],
         )
         return client
 
@@ -645,13 +650,13 @@ def _has_failed_inside(faults: Iterable[HttpFault]) -> bool:
 
 def _add_effect(failure: McpError, faults: Iterable[HttpFault], *, is_repeatable: bool) -> McpError:
     """Return a failure that says whether the request may have taken effect: a refusal has none."""
-    if is_repeatable or not _has_failed_inside(faults):
+    if is_repeatable or not (_has_failed_inside(faults) or NOT_MCP in str(failure)):
         return failure
-    return type(failure)(f"{failure}. It may have taken effect.")
+    return type(failure)(f"{failure}{'' if str(failure).endswith('?') else '.'} It may have taken effect.")
 
 
 class WatchedTransport:
-    """A transport that reports its end, and keeps the schemas of tools from the SDK."""
+    """A transport that reports its end, and turns results into what the SDK can take."""
 
     def __init__(self, transport: Transport, ended: Callable[[], None]) -> None:
         self._transport = transport
@@ -678,7 +683,7 @@ class _WatchedStream:
         return getattr(self._stream, "last_context", None)
 
     async def receive(self) -> Any:
-        return _hide_schemas(await self._stream.receive())
+        return _adapt_message(await self._stream.receive())
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -688,7 +693,7 @@ class _WatchedStream:
 
     async def __anext__(self) -> Any:
         try:
-            return _hide_schemas(await self._stream.__anext__())
+            return _adapt_message(await self._stream.__anext__())
         except StopAsyncIteration:
             self._ended()
             raise
@@ -707,15 +712,22 @@ class _WatchedStream:
 _SCHEMAS = "toolkit/schemas"
 
 
-def _hide_schemas(received: Any) -> Any:
+def _adapt_message(received: Any) -> Any:
+    result: object = getattr(getattr(received, "message", None), "result", None)
+    if is_object(result):
+        _hide_schemas(result)
+        mark_task(result)
+    return received
+
+
+def _hide_schemas(result: dict[str, Any]) -> None:
     """Put the schemas of a list of tools where the SDK only passes them on; `list_server_tools` puts them back.
 
     The SDK checks results against the output schema by `jsonschema`, which has no bound on work and uses Python's
     regular expressions: a server could hold the process for hours. It walks through input schemas for
     ``x-mcp-header``, and is left those that name it.
     """
-    result: object = getattr(getattr(received, "message", None), "result", None)
-    listed: object = result.get("tools") if is_object(result) else None
+    listed: object = result.get("tools")
     for tool in listed if is_array(listed) else ():
         if not is_object(tool) or not is_object(tool.setdefault("_meta", {})):
             continue
@@ -725,7 +737,6 @@ def _hide_schemas(received: Any) -> Any:
         if "inputSchema" in hidden and "x-mcp-header" not in json.dumps(hidden["inputSchema"]):
             tool["inputSchema"] = {"type": "object"}
         tool["_meta"][_SCHEMAS] = hidden
-    return received
 
 
 def _restore_schemas(tool: wire.Tool) -> wire.Tool:

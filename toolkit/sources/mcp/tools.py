@@ -53,8 +53,7 @@ from toolkit.settings import Duration, PositiveInt, Seconds, check_fields, to_se
 from toolkit.sources import ServerLimits
 from toolkit.sources.mcp.native_tool import (
     MCPNativeTool,
-    ResultSchema,
-    call_tool,
+    ServerCalls,
     make_definition,
     read_block,
     read_options,
@@ -674,8 +673,6 @@ def _find_refusal(tool: wire.Tool) -> str | None:
     """Return why a tool can't be used, before its schemas are looked at; None where it can."""
     if len(tool.description or "") > _LONGEST_TOOL_DESCRIPTION:
         return f"its description has more than {_LONGEST_TOOL_DESCRIPTION} characters"
-    if tool.execution is not None and tool.execution.task_support == "required":
-        return "it runs only as a task of the protocol, and tasks are not supported"
     return None
 
 
@@ -735,7 +732,7 @@ class MCPToolWrapper:
         # No timeout: it is that of one run, and there may be several.
         self.options: ToolOptions = read_options(tool, server, None)
         self.arguments: ArgumentsParser = raw_arguments(tool.input_schema, subject=f"tool '{tool.name}'")
-        self._results = ResultSchema(tool, server.name)
+        self._calls = ServerCalls(tool, server.name, _LIMITS, is_repeatable=self.options.idempotent)
         self.original_name: str = tool.name
         self._server = server
         self._connect_timeout = to_seconds(connect_timeout, "connect_timeout")
@@ -791,15 +788,7 @@ class MCPToolWrapper:
             async with McpSession(server, self._make_settings()) as session:
                 is_under_way = True
                 with anyio.fail_after(self._timeout):
-                    return await call_tool(
-                        session,
-                        self.original_name,
-                        arguments,
-                        context,
-                        results=self._results,
-                        limits=_LIMITS,
-                        is_repeatable=self.options.idempotent,
-                    )
+                    return await self._calls.run(session, arguments, context)
         except TimeoutError:
             failure = f"MCP tool '{self.definition.name}' timed out after {self._timeout:g} seconds."
             may_repeat = self.options.idempotent

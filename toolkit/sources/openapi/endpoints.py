@@ -212,7 +212,7 @@ class _ArgumentList:
 
 def _is_free_header(name: str) -> bool:
     """Return whether the value of a header may come from a model."""
-    plain = name.lower()
+    plain = name.lower().replace("_", "-")  # many servers take one for the other
     is_of_protocol = plain in _OF_PROTOCOL or plain.startswith(_OF_PROTOCOL_STARTS)
     return _HEADER_NAME.fullmatch(name) is not None and not is_of_protocol
 

@@ -17,6 +17,7 @@ from typing_extensions import TypedDict, Unpack
 
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import ConfigurationError, OpenApiError, SchemaError
+from toolkit.foreign_text import escape_in_name
 from toolkit.http_replies import origin_of, split_url
 from toolkit.redaction import secrets_in_headers, without_credentials
 from toolkit.settings import PositiveInt, check_fields
@@ -301,7 +302,7 @@ def _read_endpoints(source: Mapping[str, Any] | str | Path, options: OpenApiOpti
     broken.check(len(endpoints))
     if reader.left_out:
         said = "%s: no parameters are made of headers that belong to HTTP, to auth= or to the client: %s"
-        _logger.warning(said, document.name, ", ".join(list(reader.left_out)[:_MOST_ERRORS]))
+        _logger.warning(said, document.name, ", ".join(map(escape_in_name, list(reader.left_out)[:_MOST_ERRORS])))
     return document, endpoints
 
 
