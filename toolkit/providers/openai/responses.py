@@ -124,6 +124,8 @@ _UNFINISHED = ("queued", "in_progress", "cancelled")
 _RESPONSES_CALL_FIELDS = frozenset({"id", "type", "call_id", "name", "arguments", "input", "status"})
 _END_OF_TEXT = '"}'
 _CALLERS = {"model": "direct", "code": "programmatic"}
+_MOST_NAMED_TOOLS = 20
+_ECHOED = ("caller", "namespace")  # of a call, in the output
 _BETWEEN_SUMMARIES = "\n\n"
 _PAID_CALLS = {
     "web_search_call": "web_searches",
@@ -344,7 +346,7 @@ class ResponsesEncoder:
         given = [*given, *find_openai_tools(request.tools or (), given)] if self._has_new_tools else given
         if tools or given:
             offered = [to_bytes(tool, "a tool of the options") for tool in given]
-            members["tools"] = [*self._tools.all_of(tools), *offered]
+            members["tools"] = [*self._group_tools(tools), *offered]
         return assemble_body(body, members)
 
     def _encode_settings(self, request: ChatRequest, *, streams: bool) -> JsonObject:
@@ -373,6 +375,22 @@ class ResponsesEncoder:
         if body.get("background"):
             body["store"] = True  # it can't be asked for otherwise
         return body
+
+    def _group_tools(self, tools: Sequence[ToolDefinition]) -> list[bytes]:
+        """Return the tools as the wire has them; deferred ones of a group together, in the place of the first."""
+        encoded = self._tools.all_of(tools)
+        groups: dict[str, list[int]] = {}
+        for place, tool in enumerate(tools):
+            if tool.hints is not None and tool.hints.deferred and tool.hints.group and self._has_new_tools:
+                groups.setdefault(tool.hints.group, []).append(place)
+        for name, places in groups.items():
+            head = {"type": "namespace", "name": RESPONSES_DIALECT.tool_name_of(name)}
+            head["description"] = _write_group_description(name, [tools[place] for place in places])
+            members = [encoded[place] for place in places]
+            for place in places:
+                encoded[place] = b""
+            encoded[places[0]] = assemble_body(head, {"tools": members})
+        return [each for each in encoded if each]
 
     def _add_changes(self, items: list[bytes], tools: Sequence[ToolDefinition], changes: Sequence[ToolChange]) -> None:
         """Put the tools that came later before the items of the message that they came before."""
@@ -441,8 +459,8 @@ class ResponsesEncoder:
                     continue
                 if _is_freeform(call):
                     encoded[place] = encoded[place].replace(b'"function_call_output"', b'"custom_tool_call_output"', 1)
-                if caller := (call.extra or {}).get("caller"):
-                    encoded[place] = b"".join([encoded[place][:-1], b',"caller":', to_bytes(caller, "a caller"), b"}"])
+                if fields := {name: value for name, value in (call.extra or {}).items() if name in _ECHOED}:
+                    encoded[place] = b"".join([encoded[place][:-1], b",", to_bytes(fields, "a result")[1:]])
         return encoded
 
     def _encode_items(self, message: Message) -> bytes:
@@ -516,6 +534,12 @@ def _encode_hints(definition: ToolDefinition) -> JsonObject:
         "output_schema": definition.output_schema if hints.shows_output_schema else None,
     }
     return {name: value for name, value in wire.items() if value is not None}
+
+
+def _write_group_description(name: str, tools: Sequence[ToolDefinition]) -> str:
+    names = ", ".join([tool.name for tool in tools[:_MOST_NAMED_TOOLS]])
+    more = f" and {len(tools) - _MOST_NAMED_TOOLS} more" if len(tools) > _MOST_NAMED_TOOLS else ""
+    return f"Tools of {name}: {names}{more}."
 
 
 def find_openai_tools(tools: Sequence[ToolDefinition], given: Sequence[Any]) -> Iterator[Mapping[str, str]]:
