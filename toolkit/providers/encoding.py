@@ -26,17 +26,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import pairwise
-from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, assert_never, cast
 
 from pydantic_core import from_json
 
 from toolkit.chat import (
+    AssistantContent,
     AssistantMessage,
+    AudioBlock,
     ChatRequest,
     ContentBlock,
     FileBlock,
     ImageBlock,
     Message,
+    ReasoningBlock,
     SystemMessage,
     TextBlock,
     ToolCall,
@@ -469,6 +472,81 @@ def split_system(messages: Sequence[Message]) -> tuple[str, Sequence[Message]]:
 def as_user_text(message: SystemMessage) -> str:
     """Return a system message in the middle as user text, marked as a system message."""
     return f"<system>\n{message.content}\n</system>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockFormat:
+    """Messages as lists of blocks, for a format that has blocks for some kinds of content.
+
+    Blank texts are left out. What the format has no block for is refused where it is the user's, and a word in
+    brackets otherwise.
+
+    Args:
+        takes: The name of the format and what it takes, for the error: ``("Acme", "text and PNG images")``.
+        make_text: Returns the block of a text.
+        encode_media: Returns the block of an image, a sound or a file; None where there is none.
+        encode_call: Returns the block of a call.
+        encode_reasoning: Returns the block of reasoning; None for another provider's.
+        encode_result: Returns the block of a result with these blocks in it.
+    """
+
+    takes: tuple[str, str]
+    make_text: Callable[[str], JsonObject]
+    encode_media: Callable[[ImageBlock | AudioBlock | FileBlock], JsonObject | None]
+    encode_call: Callable[[ToolCall], JsonObject]
+    encode_reasoning: Callable[[ReasoningBlock], JsonObject | None]
+    encode_result: Callable[[ToolResult, list[JsonObject]], JsonObject]
+
+    def encode(self, message: Message) -> list[JsonObject]:
+        """Return the blocks of a message. Pure: the same message gives the same value.
+
+        Raises:
+            ConfigurationError: It holds what the format takes from no user.
+        """
+        match message:
+            case SystemMessage():
+                return [self.make_text(as_user_text(message))]
+            case UserMessage():
+                return [self._encode_given(block) for block in _list_blocks(message.content)]
+            case AssistantMessage():
+                said = [self._encode_said(block) for block in message.content if not _is_blank(block)]
+                return [block for block in said if block is not None]
+            case ToolResult():
+                blocks = _list_blocks(message.content)
+                shown = [self._encode_part(block) or self.make_text(f"[{block.type}: not shown]") for block in blocks]
+                return [self.encode_result(message, shown)]
+            case _:
+                assert_never(message)
+
+    def _encode_part(self, block: ContentBlock) -> JsonObject | None:
+        return self.make_text(block.text) if isinstance(block, TextBlock) else self.encode_media(block)
+
+    def _encode_given(self, block: ContentBlock) -> JsonObject:
+        part = self._encode_part(block)
+        if part is None:
+            kind, (name, taken) = getattr(block, "media_type", block.type), self.takes
+            raise ConfigurationError(f"{name} takes no {kind} here: it takes {taken}")
+        return part
+
+    def _encode_said(self, block: AssistantContent) -> JsonObject | None:
+        match block:
+            case TextBlock():
+                return self.make_text(block.text)
+            case ToolCall():
+                return self.encode_call(block)
+            case ReasoningBlock():
+                return self.encode_reasoning(block)
+            case _:
+                return self.make_text(f"[{block.type}]")
+
+
+def _list_blocks(content: str | Sequence[ContentBlock]) -> list[ContentBlock]:
+    blocks = (TextBlock(content),) if isinstance(content, str) else content
+    return [block for block in blocks if not _is_blank(block)]
+
+
+def _is_blank(block: object) -> bool:
+    return isinstance(block, TextBlock) and not block.text.strip()
 
 
 def checked_message(message: Message) -> Message:
