@@ -473,7 +473,7 @@ encode_bedrock_message = _BLOCKS.encode
 
 
 def decode_bedrock_usage(usage: object) -> Usage:
-    """Return the usage that an answer tells; zeros where the server did not say."""
+    """Return the usage that an answer reports; zeros where the server reported none."""
     reported = as_mapping(usage)
     read, wrote = as_count(reported.get("cacheReadInputTokens")), as_count(reported.get("cacheWriteInputTokens"))
     return Usage(
@@ -510,7 +510,7 @@ class ConverseDecoder(Decoder[Mapping[str, str]]):
 
     @property
     def usage(self) -> Usage:
-        """The usage that the answer tells, as far as it does."""
+        """The usage that the answer has reported so far."""
         return decode_bedrock_usage(self._fields.get("usage"))
 
     def feed(self, data: bytes) -> Iterator[StreamEvent]:
@@ -655,7 +655,7 @@ def _join_other(block: _Block) -> JsonObject:
 
 
 def _find_unanswered(blocks: Sequence[_Block]) -> tuple[UnansweredItem, ...]:
-    """Return the calls of kinds that are not known yet, where no result stands beside them."""
+    """Return the calls of kinds that are not known yet, that have no result in this answer."""
     others = [as_mapping(value) for block in blocks if block.kind == "other" for value in block.began.values()]
     answered = {as_text(other.get("toolUseId")) for other in others if "input" not in other and "name" not in other}
     return tuple(

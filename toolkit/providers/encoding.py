@@ -132,7 +132,7 @@ class EncodedOnce(Generic[ItemT, EncodedT]):
         encode: Encodes an item; must give the same for the same item.
         size_of: The bytes that an encoding holds.
         most_bytes: The size of the cache; half of it is dropped at once.
-        clock: Tells the time, in seconds.
+        clock: Returns the time in seconds.
     """
 
     def __init__(
@@ -229,7 +229,7 @@ def assemble_body(body: Mapping[str, Any], members: Mapping[str, bytes | Sequenc
 
 
 def _join_pieces(encodings: Sequence[bytes]) -> list[bytes]:
-    # The commas are laid between here, so that megabytes are copied only once.
+    # The commas are inserted here, so that megabytes are copied only once.
     pieces = [b","] * (2 * len(encodings) + 1)
     pieces[1::2] = encodings
     pieces[0] = b"["
@@ -564,7 +564,7 @@ def checked_message(message: Message) -> Message:
 
 
 def stop_texts(stop: Sequence[str]) -> list[str] | None:
-    """Return the texts at which to stop, also of a single one that stands alone; None where there are none."""
+    """Return the texts at which to stop, given as a list or as a single text; None where there are none."""
     texts = [stop] if isinstance(stop, str) else list(stop)
     return [text for text in texts if text] or None
 
@@ -617,7 +617,7 @@ class ToolChange:
 def find_tool_changes(request: ChatRequest) -> tuple[Sequence[ToolDefinition], Sequence[ToolChange]]:
     """Return the tools with which a conversation began, and their changes since.
 
-    A tool that has another definition than before begins anew: what was offered until then is left out.
+    A tool that was defined anew starts a new list: changes before it are left out.
     """
     tools = request.tools or ()
     if not tools or not request.earlier_tools:

@@ -153,7 +153,7 @@ class MessagesEncoder:
             _keep_container(container, body)
         spoken = [(turn.role, turn.blocks) for turn in encoded]
         if encoded and encoded[0].compaction:
-            spoken[0] = (USER, spoken[0][1])  # what stands for the beginning is the first block of all
+            spoken[0] = (USER, spoken[0][1])  # a summary of the beginning must be the first block
         offered: Sequence[ToolDefinition] = request.tools or ()
         if self._takes_system_messages:
             offered = self._say_instructions(request, messages, spoken)
@@ -245,7 +245,7 @@ class MessagesEncoder:
         return [to_bytes(tool, "a tool") for tool in own] + self._tools.all_of(offered)
 
     def _join_messages(self, spoken: list[tuple[bytes, bytes]], latest: int) -> bytes:
-        """Join the messages; the mark stands after all that the next request has, too: not in the instructions."""
+        """Join the messages; the mark follows the last message that the next request shares."""
         if self._mark:
             places = reversed(range(len(spoken) - latest))
             by_user = (place for place in places if spoken[place][0] == USER and spoken[place][1])
@@ -336,7 +336,7 @@ class _Turn(NamedTuple):
         role: Of the user, the model or the system.
         blocks: The blocks, with commas between.
         container: The container that Anthropic's own tools ran in, if any.
-        compaction: ``signed`` if it is what stands for the messages before, ``edit`` if it holds such a summary.
+        compaction: ``signed`` if it replaces the messages before it, ``edit`` if it contains a summary of them.
     """
 
     role: bytes

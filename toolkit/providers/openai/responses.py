@@ -100,7 +100,7 @@ from toolkit.schema import project_openai_strict
 
 _WITHOUT_REASONING = re.compile(r"(ft:)?(gpt-3|gpt-4|chatgpt|gpt-5(\.\d)?-chat)")
 RESPONSES_DIALECT = Dialect(longest_call_id=64)
-_RESPONSES_LAID_OVER = ("reasoning", "text")
+_MERGED_OPTIONS = ("reasoning", "text")
 MESSAGE_ITEMS = frozenset({"function_call", "image_generation_call", "message", "reasoning"})
 """Items that have a block of ours."""
 SETTLED = frozenset(
@@ -362,9 +362,9 @@ class ResponsesEncoder:
             schema, is_strict = strict_format(request.response_format.schema, is_openai=self._is_openai)
             name = RESPONSES_DIALECT.tool_name_of(request.response_format.name)
             wanted = {"type": "json_schema", "name": name, "schema": schema, "strict": is_strict}
-            _lay_over(body, "text", {"format": wanted})
+            _merge_option(body, "text", {"format": wanted})
         if request.reasoning_effort is not None:
-            _lay_over(body, "reasoning", {"effort": request.reasoning_effort})
+            _merge_option(body, "reasoning", {"effort": request.reasoning_effort})
         settings = {
             "temperature": request.temperature,
             "max_output_tokens": request.max_tokens,
@@ -583,15 +583,15 @@ def _name_tool(tool: ToolDefinition, *, has_new_tools: bool) -> JsonObject:
 def _add_options(body: JsonObject, options: Mapping[str, Any]) -> None:
     """Override a body with options; lists of things to include are joined."""
     for name, value in options.items():
-        if name in _RESPONSES_LAID_OVER and isinstance(value, Mapping):
-            _lay_over(body, name, cast("Mapping[str, Any]", value))
+        if name in _MERGED_OPTIONS and isinstance(value, Mapping):
+            _merge_option(body, name, cast("Mapping[str, Any]", value))
         elif name == "include" and value is not None:
             body[name] = list(dict.fromkeys([*(body.get(name) or ()), *value]))
         else:
             body[name] = value
 
 
-def _lay_over(body: JsonObject, name: str, over: Mapping[str, Any]) -> None:
+def _merge_option(body: JsonObject, name: str, over: Mapping[str, Any]) -> None:
     under = body.get(name)
     body[name] = {**(cast("JsonObject", under) if isinstance(under, Mapping) else {}), **over}
 
@@ -723,7 +723,7 @@ def find_unanswered(
     """Return the items that wait for an answer, in order.
 
     A program waits for nobody while calls of its own are answered. What is not known yet waits where it can be
-    answered: where it has a ``call_id`` or is a request, and no answer stands beside it.
+    answered: where it has a ``call_id`` or is a request, and this response has no answer to it.
     """
     waiting = [item for item in items if _is_waiting(item) and not reading.is_call(item)]
     if not waiting:
@@ -807,7 +807,7 @@ class ResponsesDecoder(Decoder[ResponsesReading]):
 
     @property
     def usage(self) -> Usage:
-        """The usage that the answer tells, as far as it does."""
+        """The usage that the answer has reported so far."""
         return decode_responses_usage(self._answer)
 
     def read_whole(self, answer: Mapping[str, Any]) -> ChatResponse:
@@ -923,7 +923,7 @@ class _ResponsesCall:
 
 
 def decode_responses_usage(answer: Mapping[str, Any]) -> Usage:
-    """Return the usage that an answer tells; zeros where the server did not say."""
+    """Return the usage that an answer reports; zeros where the server reported none."""
     reported = as_mapping(answer.get("usage"))
     read = as_mapping(reported.get("input_tokens_details"))
     wrote = as_mapping(reported.get("output_tokens_details"))
