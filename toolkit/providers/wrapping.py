@@ -171,8 +171,8 @@ class FallbackProvider:
         provider = FallbackProvider(AnthropicProvider("claude-sonnet-4-5"), OpenAIProvider("gpt-5"))
 
     Another one is asked only before the first token: a stream that breaks off in the middle is an error, because what
-    has been emitted can't be taken back. The error of the last one is raised, with the others as notes. The providers are
-    closed by the application.
+    has been emitted can't be taken back. The error of the last one is raised, with the others as notes.
+    The application closes the providers.
 
     Args:
         providers: At least one.
