@@ -86,7 +86,7 @@ _UNUSABLE_NOW = frozenset(
 )
 _UNUSABLE = _UNUSABLE_NOW | {"MISSING_THOUGHT_SIGNATURE", "PUP_LIMITED_DISABLED"}
 _GEMINI_SERVER_PARTS = frozenset({"toolCall"})  # sent back with its response; not answered here
-_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[['\"]([^'\"]*)['\"]\]")
+_STEP = re.compile(r"""\.([^.\[\]]+)|\[(\d+)\]|\['((?:[^'\\]|\\.)*)'\]|\["((?:[^"\\]|\\.)*)"\]""")
 _PATH = re.compile(rf"\$(?:{_STEP.pattern})+")
 _QUOTE = '"'
 _GEMINI_METADATA = ("citationMetadata", "finishMessage", "groundingMetadata", "safetyRatings", "urlContextMetadata")
@@ -212,8 +212,14 @@ class PartialArguments:
 def _read_path(text: str) -> tuple[str | int, ...]:
     if not _PATH.fullmatch(text):
         raise ValueError(f"'{text}' is no path of an argument")
-    steps = _STEP.findall(text)
-    return tuple([int(index) if index else plain or quoted for plain, index, quoted in steps])
+    return tuple([_read_step(*step) for step in _STEP.findall(text)])
+
+
+def _read_step(plain: str, index: str, single: str, double: str) -> str | int:
+    if index or plain:
+        return int(index) if index else plain
+    escaped = double or single.replace("\\'", "'").replace('"', '\\"')
+    return str(json.loads(f'"{escaped}"'))
 
 
 def _is_next(before: Sequence[str | int], path: Sequence[str | int]) -> bool:

@@ -254,8 +254,8 @@ class OpenAIResponsesProvider(OpenAIClient):
             computer_tool=other,
             deferred_tools=other,
             tool_changes=new,
-            background="native",
-            compaction="native",
+            background="native" if self._dialect.is_openai else "refused",
+            compaction="native" if self._dialect.is_openai else "emulated",
             source="https://platform.openai.com/docs/api-reference/responses",
         )
 
