@@ -114,6 +114,7 @@ class ToolCall:
 
     Attributes:
         unsaid: The arguments that occur nowhere in the conversation, as paths, if the provider checks that.
+        program: The id of the code at the vendor that made the call; empty where the model made it.
     """
 
     id: str
@@ -146,6 +147,13 @@ class ToolCall:
     def unsaid(self) -> tuple[str, ...]:
         """See the class."""
         return tuple(self.extra.get("unsaid", ())) if self.extra else ()
+
+    @property
+    def program(self) -> str:
+        """See the class."""
+        extra: Mapping[str, Any] = self.extra or {}
+        caller: Any = extra.get("caller") or extra.get("anthropic", {}).get("caller")
+        return str(caller.get("caller_id") or caller.get("tool_id") or "") if isinstance(caller, dict) else ""  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
 
 
 ContentBlock: TypeAlias = TextBlock | ImageBlock | AudioBlock | FileBlock

@@ -33,6 +33,8 @@ class ToolHints:
         cache_breakpoint: True to mark the prompt up to this tool for the vendor's cache.
         shows_output_schema: True to show the model `ToolDefinition.output_schema`.
         deferred: True if the model has to search for the tool.
+        group: The group of tools that it belongs to, such as those of one server. A vendor that can shows the model a
+            group of deferred tools in place of each of them.
         native_as: The kind of vendor tool that it implements. A vendor that has such a tool offers that one, whose
             calls arrive as calls of this tool; others offer this tool as it is.
     """
@@ -43,6 +45,7 @@ class ToolHints:
     cache_breakpoint: bool = False
     shows_output_schema: bool = False
     deferred: bool = False
+    group: str = ""
     native_as: VendorTool | None = None
 
 
