@@ -643,17 +643,18 @@ def _locate_in_json(detail: ErrorDetails, path: JsonPath, value: Any, nodes: Nod
     return f"In the JSON that it holds, at {'.'.join(rest)}: " if rest else ""
 
 
-def count_constants(nodes: Nodes, path: JsonPath, value: Any, count: int) -> list[int]:
-    """Return, for each of so many choices at a path, how many of its constants the value there has."""
+def count_likeness(nodes: Nodes, path: JsonPath, value: Any, count: int) -> list[tuple[int, int]]:
+    """Return, for each of so many choices at a path, how many of its constants and of its names the value there has."""
     choices = nodes.choices(nodes.at(path))
     if len(choices) != count:
         choices = [choice for choice in choices if choice.get("type") != "null"]
     if not is_object(value) or len(choices) != count:
-        return [0] * count
-    counts: list[int] = []
+        return [(0, 0)] * count
+    counts: list[tuple[int, int]] = []
     for choice in choices:
-        members = [(value.get(name), nodes.resolve(member)) for name, member in choice.get("properties", {}).items()]
-        counts.append(sum("const" in member and member["const"] == came for came, member in members))
+        members = {name: nodes.resolve(member) for name, member in choice.get("properties", {}).items()}
+        constants = sum("const" in member and member["const"] == value.get(name) for name, member in members.items())
+        counts.append((constants, len(members.keys() & value.keys())))
     return counts
 
 
@@ -673,8 +674,8 @@ def _keep_nearest_choice(details: Sequence[ErrorDetails], value: Any, nodes: Nod
                 break
     best: dict[JsonPath, str] = {}
     for path, choices in groups.items():
-        equal = dict(zip(choices, count_constants(nodes, path, value_at(value, path), len(choices)), strict=True))
-        best[path] = min(choices, key=lambda name: _distance_of_choice(choices[name], path, value, equal[name]))
+        like = dict(zip(choices, count_likeness(nodes, path, value_at(value, path), len(choices)), strict=True))
+        best[path] = min(choices, key=lambda name: _distance_of_choice(choices[name], path, value, like[name]))
     return [
         detail
         for index, detail in enumerate(details)
@@ -683,13 +684,14 @@ def _keep_nearest_choice(details: Sequence[ErrorDetails], value: Any, nodes: Nod
 
 
 def _distance_of_choice(
-    errors: Sequence[ErrorDetails], path: JsonPath, value: Any, equal: int
-) -> tuple[bool, int, int, int]:
+    errors: Sequence[ErrorDetails], path: JsonPath, value: Any, like: tuple[int, int]
+) -> tuple[bool, int, int, int, int]:
     """Return how far a value is from the choice of a union that has these errors; the choice that was meant is nearest.
 
     That one takes a value of this type, then has the most constants of the value, less those that are others, then the
-    fewest problems.
+    fewest problems, then the most names of the value.
     """
+    constants, names = like
     paths = [find_path(error["loc"], value) for error in errors]
     is_inside = any(
         where != path or error["type"] == "missing" or error["type"] in _SAID_BY_THE_AUTHOR
@@ -698,7 +700,8 @@ def _distance_of_choice(
     others = sum(
         len(where) == len(path) + 1 and error["type"] in _NOT_LISTED for where, error in zip(paths, errors, strict=True)
     )
-    return not is_inside, others - equal, len(errors), sum(error["type"] == "missing" for error in errors)
+    missing = sum(error["type"] == "missing" for error in errors)
+    return not is_inside, others - constants, len(errors), -names, missing
 
 
 _ATTEMPTS = 15
