@@ -259,6 +259,9 @@ class TextIndex:
                 yield from self._find_row(row)
             if not value.isascii() and not any(map(has_boundary, value)):  # a script without spaces
                 yield from self._places.find(value, lambda number: value in self._joined[number], everywhere)
+            if _NUMBER.fullmatch(value):
+                for number in _read_number(value):
+                    yield from self._find_number(number)
             account = _read_account(value)
             if account is not None:
                 found = self._places.find(
@@ -872,11 +875,27 @@ def _read_given(ready: Ready[Any]) -> Any:
 # one call, as rules see it
 
 
-def _list_given(arguments: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return the leaves of the arguments of a call."""
+def _list_given(registration: Registration[Any], arguments: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return the leaves of the arguments of a call, and the names in them that the schema of its tool does not have."""
     if _LEAF_TYPES.issuperset(map(type, arguments.values())):
         return [pair for pair in arguments.items() if pair[1] != ""]
-    return list(walk_leaves(arguments))
+    leaves = list(walk_leaves(arguments))
+    described = {name for _, name in _walk_names(registration.definition.parameters)}
+    return leaves + [(path, name) for path, name in _walk_names(arguments) if name not in described]
+
+
+def _walk_names(value: Any) -> Iterator[tuple[str, str]]:
+    """Yield the path and the name of each member inside JSON."""
+    waiting: list[tuple[str, Any]] = [("", value)]
+    while waiting:
+        path, value = waiting.pop()
+        if is_object(value):
+            for name, member in value.items():
+                inner = f"{path}.{name}" if path else name
+                yield inner, name
+                waiting.append((inner, member))
+        elif is_array(value):
+            waiting += [(path, item) for item in value]
 
 
 def list_destinations(registration: Registration[Any], arguments: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
@@ -893,7 +912,7 @@ def list_destinations(registration: Registration[Any], arguments: Iterable[tuple
 def _is_destination(path: str, leaf: object, names: Sequence[str] | None, *, spends: bool) -> bool:
     if leaf is True or leaf is False:
         return False
-    if names is None or path in names or (spends and not isinstance(leaf, str)):
+    if names is None or path in names or (spends and (not isinstance(leaf, str) or _NUMBER.fullmatch(leaf))):
         return True
     bare = _INDEXES.sub("", path) if "[" in path else path
     return (bare is not path or "." in path) and any(bare == name or bare.startswith(f"{name}.") for name in names)
@@ -957,7 +976,7 @@ class CallTrust:
         unknown: list[tuple[str, Any, TextSource | None]] = []
         destinations: list[tuple[str, Any]] = []
         texts: list[str] = []
-        for path, leaf in _list_given(self._read_arguments()):
+        for path, leaf in _list_given(self._registration, self._read_arguments()):
             is_text = isinstance(leaf, str)
             if _is_destination(path, leaf, names, spends=spends):
                 destinations.append((path, leaf))
@@ -1005,7 +1024,7 @@ class CallTrust:
             is_whole: True to ask about all destinations, known or not.
         """
         if is_whole or not self.unknown:
-            destinations = self._list_destinations(_list_given(self._read_arguments()))
+            destinations = self._list_destinations(_list_given(self._registration, self._read_arguments()))
             self.asked = [_name_destination(path, leaf) for path, leaf in destinations]
         else:
             self.asked = [
