@@ -36,7 +36,7 @@ from toolkit import (
     tool_loop,
 )
 from toolkit.agents import sub_agent_tool
-from toolkit.chat import ImageBlock, ReasoningBlock, TextBlock
+from toolkit.chat import ChatResponse, ImageBlock, ReasoningBlock, TextBlock
 from toolkit.durable import SqliteJournal
 from toolkit.endings import AwaitingApproval
 from toolkit.errors import ConfigurationError
@@ -478,8 +478,34 @@ WAYS = [
                 )
             ],
         )
-        for kind in ("web_search_tool_result", "web_search_call", "mcp_call")
+        for kind in ("web_search_tool_result", "web_search_call", "mcp_call", "nova_grounding_result")
     ],
+    *[
+        Way(
+            f"{next(iter(found))} of a reply",
+            [send_mail],
+            [ChatResponse(message=AssistantMessage((send("a@b.example"),)), metadata=found)],
+        )
+        for found in (
+            {
+                "groundingMetadata": {
+                    "webSearchQueries": ["a"],
+                    "groundingChunks": [{"web": {"uri": "https://a.example"}}],
+                }
+            },
+            {"urlContextMetadata": {"urlMetadata": [{"retrievedUrl": "https://a.example"}]}},
+            {"citations": [{"location": {"web": {"url": "https://a.example", "domain": "a.example"}}}]},
+        )
+    ],
+    Way(
+        "the answer of a search at Google",
+        [send_mail],
+        [
+            AssistantMessage(
+                (ReasoningBlock(encrypted='{"gemini": {"part": {"toolResponse": {"id": "1"}}}}'), send("a@b.example"))
+            )
+        ],
+    ),
     Way(
         "read back",
         [read_long, send_mail],

@@ -40,7 +40,10 @@ _HEX = re.compile(r"(?:[0-9a-fA-F]{2}){8,2048}")
 _GROUPED = re.compile(r"\+?[A-Za-z0-9]+(?:[ ./-][A-Za-z0-9]+)*")
 _LEAVES = re.compile(r'"(?:[^"\\]++|\\.)*+"\s*+:|("(?:[^"\\]++|\\.)*+"|-?\d[\d.eE+-]*)')  # of valid JSON
 _INDEXES = re.compile(r"\[\d+\]")
-_FOUND_OUTSIDE = re.compile(r'"type": ?"(?:web_search|web_fetch|file_search|mcp)(?:_tool_result|_call)"')
+_FOUND_OUTSIDE = re.compile(
+    r'"type": ?"(?:(?:web_search|web_fetch|file_search|mcp)(?:_tool_result|_call)|nova_grounding\w*|url_citation)"'
+    r'|"toolResponse": ?\{|"(?:groundingChunks|webSearchQueries|urlContextMetadata)": ?[\[{]|"location": ?\{"web"'
+)  # as Anthropic, OpenAI, Amazon and Google write it
 _LEAF_TYPES = frozenset({str, int, float, bool})
 _LEADING, _TRAILING = "*#_~:$€£?!", ".,;:!?*_~/€"
 _MARK = " \0 "  # between leaves of JSON
@@ -651,6 +654,11 @@ class RunTrust:
             self.calls.update(dict.fromkeys(saved["calls"]))
             self.decided.update(saved["decided"])
             self.written.update(dict.fromkeys(saved["written"]))
+
+    def take_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Take what a provider said of a reply beside its message: such as where it searched."""
+        if metadata and not self._is_tainted:
+            self._is_tainted = _FOUND_OUTSIDE.search(json.dumps(metadata, default=str)) is not None
 
     # texts
 
