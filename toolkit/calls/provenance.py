@@ -143,10 +143,7 @@ def walk_leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 def _split_pieces(text: str) -> list[str]:
     if "\\" in text:
         text = _ESCAPES.sub(" ", text)
-    pieces = [
-        piece if piece.isalnum() else piece.lstrip(_LEADING).rstrip(_TRAILING).removeprefix("./")
-        for piece in _SEPARATORS.split(text.lower())
-    ]
+    pieces = [piece if piece.isalnum() else _trim(piece) for piece in _SEPARATORS.split(text.lower())]
     return list(filter(None, pieces))
 
 
@@ -194,18 +191,19 @@ def _decode(text: str) -> str:
         plain = data.decode()
     except (binascii.Error, ValueError):
         return ""
-    return plain if plain.isprintable() else ""
+    return plain if "".join(plain.split()).isprintable() else ""
 
 
 def _list_readings(text: str) -> Iterator[str]:
     """Yield what a text from outside says, too, to somebody who decodes it."""
-    if "%" in text:
-        yield unquote(text)
+    decoded = {unquote(text)} if "%" in text else set[str]()
     if "&" in text:
-        yield unescape(text)
+        decoded.add(unescape(text))
     if not text.isascii():
         plain = normalize("NFKC", text.translate(_TAGS))
-        yield "".join([each for each in plain if each.isspace() or not is_hidden(each)])
+        hidden = [each for each in set(plain) if not each.isspace() and is_hidden(each)]
+        decoded.add(plain.translate(dict.fromkeys(map(ord, hidden))))
+    yield from decoded - {text}
     for match in _BASE64.finditer(text):
         if plain := _decode(match[0]):
             yield plain
@@ -224,17 +222,34 @@ def _join(pieces: Iterable[str]) -> str:
     return row
 
 
-class TextIndex:
-    """Finds values in texts; a value is looked for once in each text, and one of unknown words in none."""
+class _Finder:
+    """Finds the texts that something is true of; each is read once for each question."""
 
-    __slots__ = ("_counted", "_joined", "_numbers", "_places", "_words", "sources")
+    __slots__ = ("_found", "texts")
 
     def __init__(self) -> None:
-        self.sources: list[TextSource] = []
-        self._joined: list[str] = []
+        self.texts: list[Any] = []
+        self._found: dict[object, tuple[list[Any], int]] = {}
+
+    def find(self, key: object, is_there: Callable[[Any], bool], among: Sequence[Any] | None = None) -> Sequence[Any]:
+        """Return the texts of which something is true that `key` names; `among` may only grow from time to time."""
+        texts = self.texts if among is None else among
+        found, count = self._found.get(key, ([], 0))
+        if count < len(texts):
+            found += filter(is_there, texts[count:])
+            self._found[key] = found, len(texts)
+        return found
+
+
+class TextIndex:
+    """Finds values in texts; one of words that stand nowhere is looked for in none."""
+
+    __slots__ = ("_counted", "_finder", "_numbers", "_words")
+
+    def __init__(self) -> None:
+        self._finder = _Finder()  # of pairs of a text and its pieces
         self._words: set[str] = set()
-        self._places = _Places()
-        self._numbers: dict[float, list[int]] = {}
+        self._numbers: dict[float, TextSource] = {}
         self._counted = 0
 
     def add(self, source: TextSource) -> None:
@@ -242,67 +257,39 @@ class TextIndex:
         plain = _read_json(source.text) if "\\u" in source.text else None
         text = source.text if plain is None else _MARK.join(map(str, list_leaves(plain)))
         joined = _join(_split_pieces(text))
-        self.sources.append(source)
-        self._joined.append(joined)
+        self._finder.texts.append((source, joined))
         self._words.update(joined.split())
 
     def find(self, value: object) -> TextSource | None:
         """Return a text in which a value stands; None where there is none."""
-        found = next(self._find_places(value), None)
-        return None if found is None else self.sources[found]
+        if not isinstance(value, str):
+            return self._find_number(value) if isinstance(value, (int, float)) else None
+        for found in self._find_texts(value):
+            if found:
+                return found[0][0]
+        numbers = _read_number(value) if _NUMBER.fullmatch(value) else ()
+        return next(filter(None, map(self._find_number, numbers)), None)
 
     def has_row(self, row: str) -> bool:
         """Return whether a row of pieces stands in a text."""
-        return bool(self._find_row(row))
+        return self._words.issuperset(row.split()) and bool(self._finder.find(row, lambda text: row in text[1]))
 
-    def _find_places(self, value: object) -> Iterator[int]:
-        everywhere = range(len(self.sources))
-        if isinstance(value, str):
-            for row in _list_rows(value):
-                yield from self._find_row(row)
-            if not value.isascii() and not any(map(has_boundary, value)):  # a script without spaces
-                yield from self._places.find(value, lambda number: value in self._joined[number], everywhere)
-            if _NUMBER.fullmatch(value):
-                for number in _read_number(value):
-                    yield from self._find_number(number)
-            account = _read_account(value)
-            if account is not None:
-                found = self._places.find(
-                    account, lambda at: account.search(self.sources[at].text) is not None, everywhere
-                )
-                yield from found
-        elif isinstance(value, (int, float)):
-            yield from self._find_number(value)
+    def _find_texts(self, value: str) -> Iterator[Sequence[Any]]:
+        for row in _list_rows(value):
+            if self.has_row(row):
+                yield self._finder.find(row, lambda text, row=row: row in text[1])
+        if not value.isascii() and not any(map(has_boundary, value)):  # a script without spaces
+            yield self._finder.find(value, lambda text: value in text[1])
+        account = _read_account(value)
+        if account is not None:
+            yield self._finder.find(account, lambda text: account.search(text[0].text) is not None)
 
-    def _find_row(self, row: str) -> Sequence[int]:
-        """Return the numbers of the texts that have a row of pieces."""
-        if not self._words.issuperset(row.split()):
-            return ()
-        return self._places.find(row, lambda number: row in self._joined[number], range(len(self.sources)))
-
-    def _find_number(self, value: float) -> Sequence[int]:
-        for number in range(self._counted, len(self.sources)):
-            for each in _list_numbers(self.sources[number].text):
-                self._numbers.setdefault(each, []).append(number)
-        self._counted = len(self.sources)
-        return self._numbers.get(abs(value), ())
-
-
-class _Places:
-    """Remembers in which texts something was found, so that only new ones are read for it."""
-
-    __slots__ = ("_found",)
-
-    def __init__(self) -> None:
-        self._found: dict[object, tuple[list[int], int]] = {}
-
-    def find(self, key: object, is_there: Callable[[int], bool], numbers: Sequence[int]) -> Sequence[int]:
-        """Return in which of these texts something is; each time they are those of before, and new ones."""
-        found, count = self._found.get(key, ([], 0))
-        if count < len(numbers):
-            found += filter(is_there, numbers[count:])
-            self._found[key] = found, len(numbers)
-        return found
+    def _find_number(self, value: float) -> TextSource | None:
+        for source, _ in self._finder.texts[self._counted :]:
+            for each in _list_numbers(source.text):
+                self._numbers.setdefault(each, source)
+        self._counted = len(self._finder.texts)
+        return self._numbers.get(abs(value))
 
 
 class _Ways:
@@ -386,54 +373,46 @@ class _OutsideText:
 class _OutsideTexts:
     """Finds the untrusted text that spells a call out."""
 
-    __slots__ = ("_places", "_texts")
+    __slots__ = ("_finder",)
 
     def __init__(self) -> None:
-        self._texts: list[_OutsideText] = []
-        self._places = _Places()
+        self._finder = _Finder()
 
     def add(self, source: TextSource) -> None:
         """Add a text."""
-        self._texts.append(_OutsideText(source))
+        self._finder.texts.append(_OutsideText(source))
 
-    def find_naming(self, destination: _Ways | None) -> Sequence[int]:
-        """Return the numbers of the texts that may name a destination; of all where there is none."""
-        everywhere = range(len(self._texts))
+    def find_naming(self, destination: _Ways | None) -> Sequence[_OutsideText]:
+        """Return the texts that may name a destination; all where there is none."""
         if destination is None:
-            return everywhere
-        return self._places.find(destination, partial(self._may_name, destination), everywhere)
+            return self._finder.texts
+        return self._finder.find(destination, lambda text: text.may_name(destination))
 
     def find_spelling(
-        self, naming: Sequence[int], ways: Sequence[_Ways], anchors: Sequence[str | float]
+        self, naming: Sequence[_OutsideText], ways: Sequence[_Ways], anchors: Sequence[str | float]
     ) -> TextSource | None:
         """Return a text in which all destinations stand near something else of the call, among more words.
 
         Args:
-            naming: The numbers of the texts that may name the first destination.
+            naming: The texts that may name the first destination.
             ways: How each destination may be written.
             anchors: The rows of pieces or the numbers of which one has to be there, too.
         """
         for disguise, *destinations in zip(_DISGUISES, *[each.ways for each in ways], strict=False):
             for anchor in anchors:
                 hidden = disguise(anchor) if isinstance(anchor, str) else anchor
-                spells = partial(self._spells, hidden, destinations)
-                found = self._places.find((str(destinations), hidden), spells, naming)
+                is_spelled = partial(_OutsideText.spells, anchor=hidden, destinations=destinations)
+                found = self._finder.find((str(destinations), hidden), is_spelled, naming)
                 if found:
-                    return self._texts[found[0]].source
+                    return found[0].source
         return None
-
-    def _may_name(self, destination: _Ways, number: int) -> bool:
-        return self._texts[number].may_name(destination)
-
-    def _spells(self, anchor: str | float, destinations: Sequence[list[str] | float], number: int) -> bool:
-        return self._texts[number].spells(anchor, destinations)
 
     def quote(self, value: str) -> tuple[TextSource, str] | None:
         """Return a text in which a value or a telling part of it stands, and the words around it; reads all texts."""
         forms = [form.lower() for form in _list_forms(value[:_LONGEST_VALUE])]
         parts = [part for form in forms for part in re.split(r"[@/?#\s]+", form) if len(part) > 3]
         for wanted in (*forms, *sorted(parts, key=len, reverse=True)):
-            for text in self._texts:
+            for text in self._finder.texts:
                 if wanted in text.lower:
                     return _quote_leaf(text.source, wanted)
         return None
