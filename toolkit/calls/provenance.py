@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _SEPARATORS = re.compile(r"[\s\"'`\u2018\u2019\u201c\u201d\u00ab\u00bb,;(){}\[\]<>|\u3001\u3002]+")
 _ESCAPES = re.compile(r"\\+[\"'nrt/]")  # in a string of JSON that is quoted somewhere
-_NUMBER = re.compile(r"\d+(?:[.,'\u2019 \u00a0\u202f]\d+)*")
+_NUMBER = re.compile(r"\d{1,30}(?:[.,]\d{1,30})?")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{12,4096}={0,2}")
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2}){8,2048}")
 _GROUPED = re.compile(r"\+?[A-Za-z0-9]+(?:[ ./-][A-Za-z0-9]+)*")
@@ -52,6 +52,7 @@ _LONGEST_VALUE = 4_000
 _LONGEST_ACCOUNT = 40
 _SAMPLE = 50
 _NEARBY = 400
+_MOST_PLACES = 5_000
 _QUOTED = 60
 _LONG_PENDING = 100_000
 
@@ -244,13 +245,11 @@ class _Finder:
 class TextIndex:
     """Finds values in texts; one of words that stand nowhere is looked for in none."""
 
-    __slots__ = ("_counted", "_finder", "_numbers", "_words")
+    __slots__ = ("_finder", "_words")
 
     def __init__(self) -> None:
         self._finder = _Finder()  # of pairs of a text and its pieces
         self._words: set[str] = set()
-        self._numbers: dict[float, TextSource] = {}
-        self._counted = 0
 
     def add(self, source: TextSource) -> None:
         """Add a text."""
@@ -262,42 +261,39 @@ class TextIndex:
 
     def find(self, value: object) -> TextSource | None:
         """Return a text in which a value stands; None where there is none."""
-        if not isinstance(value, str):
-            return self._find_number(value) if isinstance(value, (int, float)) else None
-        for found in self._find_texts(value):
-            if found:
-                return found[0][0]
-        numbers = _read_number(value) if _NUMBER.fullmatch(value) else ()
-        return next(filter(None, map(self._find_number, numbers)), None)
+        found: TextSource | None = None
+        if isinstance(value, str):
+            found = next(filter(None, map(self._find_row, _list_rows(value))), None)
+            if found is None and not value.isascii() and not any(map(has_boundary, value)):
+                found = self._find_pattern(re.compile(re.escape(value)))  # of a script without spaces
+            if found is None and (account := _match_account(value)) is not None:
+                found = self._find_pattern(account)
+        if found is None and (isinstance(value, (int, float)) or (isinstance(value, str) and _NUMBER.fullmatch(value))):
+            found = self._find_pattern(_match_number(value))
+        return found
 
     def has_row(self, row: str) -> bool:
         """Return whether a row of pieces stands in a text."""
-        return self._words.issuperset(row.split()) and bool(self._finder.find(row, lambda text: row in text[1]))
+        return self._find_row(row) is not None
 
-    def _find_texts(self, value: str) -> Iterator[Sequence[Any]]:
-        for row in _list_rows(value):
-            if self.has_row(row):
-                yield self._finder.find(row, lambda text, row=row: row in text[1])
-        if not value.isascii() and not any(map(has_boundary, value)):  # a script without spaces
-            yield self._finder.find(value, lambda text: value in text[1])
-        account = _read_account(value)
-        if account is not None:
-            yield self._finder.find(account, lambda text: account.search(text[0].text) is not None)
+    def _find_row(self, row: str) -> TextSource | None:
+        if not self._words.issuperset(row.split()):
+            return None
+        return self._first(self._finder.find(row, lambda text: row in text[1]))
 
-    def _find_number(self, value: float) -> TextSource | None:
-        for source, _ in self._finder.texts[self._counted :]:
-            for each in _list_numbers(source.text):
-                self._numbers.setdefault(each, source)
-        self._counted = len(self._finder.texts)
-        return self._numbers.get(abs(value))
+    def _find_pattern(self, pattern: re.Pattern[str]) -> TextSource | None:
+        return self._first(self._finder.find(pattern, lambda text: pattern.search(text[0].text) is not None))
+
+    def _first(self, found: Sequence[tuple[TextSource, str]]) -> TextSource | None:
+        return found[0][0] if found else None
 
 
 class _Ways:
-    """How a value may be written: a number as it is, a text as one of some rows of pieces, in each disguise.
+    """How a value may be written: a text as one of some rows of pieces, in each disguise.
 
     Attributes:
-        number: The number; None of a text.
-        ways: The number or the rows, in each disguise.
+        number: What finds a number; None for a text.
+        ways: The rows of a text in each disguise, or what finds a number.
         words: The first pieces of all rows, and the same as JSON where the row has no more of them.
     """
 
@@ -305,7 +301,7 @@ class _Ways:
 
     def __init__(self, value: Any) -> None:
         rows = list(_list_rows(value)) if isinstance(value, str) else []
-        self.number: float | None = None if isinstance(value, str) else abs(value)
+        self.number = None if isinstance(value, str) else _match_number(value)
         self.ways: list[Any] = [
             [*map(disguise, rows)] if self.number is None else self.number for disguise in _DISGUISES
         ]
@@ -350,17 +346,19 @@ class _OutsideText:
     def may_name(self, destination: _Ways) -> bool:
         """Return whether it may name a destination among other words; quick, and False only where it does not."""
         if destination.number is not None:
-            return destination.number in _list_numbers(self.lower)
+            return destination.number.search(self.lower) is not None
         lower = self.lower
         for word, alone in destination.words:
             if word in lower and (self._readings or lower.count(word) != lower.count(alone) or not self.is_json):
                 return True
         return False
 
-    def spells(self, anchor: str | float, destinations: Sequence[list[str] | float]) -> bool:
+    def spells(self, anchor: str | re.Pattern[str], destinations: Sequence[list[str] | re.Pattern[str]]) -> bool:
         """Return whether it has all destinations near an anchor, a row of pieces or a number, and more words."""
         text = self.joined if isinstance(anchor, str) else self.leaves
-        for begin, end in _find_spans(text, anchor):
+        for count, (begin, end) in enumerate(_find_spans(text, anchor)):
+            if count > _MOST_PLACES:  # somebody wants to keep us busy
+                return True
             left = max(begin - _NEARBY, text.rfind("\0", 0, begin + 1) + 1)
             right = text.find("\0", end - 1)
             nearby = text[left : min(end + _NEARBY, right if right >= 0 else len(text))]
@@ -389,7 +387,7 @@ class _OutsideTexts:
         return self._finder.find(destination, lambda text: text.may_name(destination))
 
     def find_spelling(
-        self, naming: Sequence[_OutsideText], ways: Sequence[_Ways], anchors: Sequence[str | float]
+        self, naming: Sequence[_OutsideText], ways: Sequence[_Ways], anchors: Sequence[str | re.Pattern[str]]
     ) -> TextSource | None:
         """Return a text in which all destinations stand near something else of the call, among more words.
 
@@ -404,7 +402,8 @@ class _OutsideTexts:
                 is_spelled = partial(_OutsideText.spells, anchor=hidden, destinations=destinations)
                 found = self._finder.find((str(destinations), hidden), is_spelled, naming)
                 if found:
-                    return found[0].source
+                    source: TextSource = found[0].source
+                    return source
         return None
 
     def quote(self, value: str) -> tuple[TextSource, str] | None:
@@ -429,22 +428,20 @@ def _quote_leaf(source: TextSource, wanted: str) -> tuple[TextSource, str]:
     return found, escape_in_text(shorten_to_line(around, 3 * _QUOTED))
 
 
-def _stands_in(destination: list[str] | float, text: str) -> bool:
+def _stands_in(destination: list[str] | re.Pattern[str], text: str) -> bool:
     if isinstance(destination, list):
         return any(row in text for row in destination)
-    return destination in _list_numbers(text)
+    return destination.search(text) is not None
 
 
-def _find_spans(text: str, anchor: str | float) -> Iterator[tuple[int, int]]:
-    if isinstance(anchor, str):
-        at = text.find(anchor)
-        while at >= 0:
-            yield at, at + len(anchor)
-            at = text.find(anchor, at + len(anchor) - 1)
+def _find_spans(text: str, anchor: str | re.Pattern[str]) -> Iterator[tuple[int, int]]:
+    if not isinstance(anchor, str):
+        yield from (match.span() for match in anchor.finditer(text))
         return
-    for match in _NUMBER.finditer(text):
-        if abs(anchor) in _read_number(match[0]):
-            yield match.span()
+    at = text.find(anchor)
+    while at >= 0:
+        yield at, at + len(anchor)
+        at = text.find(anchor, at + len(anchor) - 1)
 
 
 def _list_rows(value: str) -> Iterator[str]:
@@ -462,7 +459,7 @@ def _list_rows(value: str) -> Iterator[str]:
             yield _join(pieces)
 
 
-def _read_account(value: str) -> re.Pattern[str] | None:
+def _match_account(value: str) -> re.Pattern[str] | None:
     """Return what finds the number of an account, a card or a telephone, in groups or not; None for other values."""
     signs = re.sub(r"[ ./-]", "", value)
     if not 8 <= len(signs) <= _LONGEST_ACCOUNT or sum(map(str.isdigit, signs)) < 6 or not _GROUPED.fullmatch(value):
@@ -492,24 +489,14 @@ def _take_samples(text: str) -> list[list[str]]:
     return [pieces[:half], pieces[half:]] if half > 2 else [pieces]
 
 
-def _list_numbers(text: str) -> set[float]:
-    """Return the numbers in a text, in every way to read them."""
-    return {value for match in _NUMBER.finditer(text) for value in _read_number(match[0])}
-
-
-def _read_number(text: str) -> set[float]:
-    """Return the numbers that digits with marks between them may be: "1 200" is 1200, 1 and 200."""
-    if len(text) > _LONGEST_ACCOUNT:
-        return set()
-    if text.isdigit():
-        return {int(text)}
-    parts, marks = re.findall(r"\d+", text), re.findall(r"\D", text)
-    groups, read = [len(part) == 3 for part in parts[1:]], set[float]()
-    if len(set(marks)) == 1 and all(groups):
-        read.add(int("".join(parts)))
-    if marks[-1] in ".," and marks[-1] not in marks[:-1] and len(set(marks)) <= 2 and all(groups[:-1]):
-        read.add(float(f"{''.join(parts[:-1])}.{parts[-1]}"))
-    return read if read and not set(marks) & {" ", ","} else read | {int(part) for part in parts}
+def _match_number(value: float | str) -> re.Pattern[str]:
+    """Return what finds a number, its thousands grouped or not: 1200 in "1 200.00", and not 5990 in "59.90"."""
+    text = value if isinstance(value, str) else f"{abs(value):.10f}" if isinstance(value, float) else str(abs(value))
+    whole, _, rest = text.replace(",", ".").partition(".")
+    grouped = re.sub(r"(?<=\d)(?=(?:\d{3})+$)", r"[.,'\\u2019 \\u00a0\\u202f]?", whole.lstrip("0") or "0")
+    rest = rest.rstrip("0")
+    decimals = f"[.,]{rest}0*" if rest else "(?:[.,]0+)?"
+    return re.compile(rf"(?<!\d)(?<!\d[.'\u2019])0*{grouped}{decimals}(?![.'\u2019]?\d)")
 
 
 def has_boundary(character: str) -> bool:
@@ -724,7 +711,7 @@ class RunTrust:
         Where a call has no text but its destinations, it is one that names these among other words.
         """
         ways = [self._ways.get(each) or self._make_ways(each) for each in destinations]
-        anchors: list[str | float] | None = None
+        anchors: list[str | re.Pattern[str]] | None = None
         trust: RunTrust | None = self
         while trust is not None:
             outside = trust.index()._outside
