@@ -18,7 +18,7 @@ from dataclasses import field
 from functools import partial
 from html import unescape
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
-from unicodedata import normalize
+from unicodedata import decimal, normalize
 from urllib.parse import unquote
 
 from toolkit.chat import AssistantMessage, Message, ReasoningBlock, ToolResult, Trust, is_untrusted
@@ -203,7 +203,7 @@ def _list_readings(text: str) -> Iterator[str]:
     if not text.isascii():
         plain = normalize("NFKC", text.translate(_TAGS))
         hidden = [each for each in set(plain) if not each.isspace() and is_hidden(each)]
-        decoded.add(plain.translate(dict.fromkeys(map(ord, hidden))))
+        decoded.add(_write_ascii_digits(plain.translate(dict.fromkeys(map(ord, hidden)))))
     yield from decoded - {text}
     for match in _BASE64.finditer(text):
         if plain := _decode(match[0]):
@@ -248,7 +248,7 @@ class TextIndex:
     __slots__ = ("_finder", "_words")
 
     def __init__(self) -> None:
-        self._finder = _Finder()  # of pairs of a text and its pieces
+        self._finder = _Finder()  # of texts: their source, their pieces, and as they are for numbers
         self._words: set[str] = set()
 
     def add(self, source: TextSource) -> None:
@@ -256,7 +256,7 @@ class TextIndex:
         plain = _read_json(source.text) if "\\u" in source.text else None
         text = source.text if plain is None else _MARK.join(map(str, list_leaves(plain)))
         joined = _join(_split_pieces(text))
-        self._finder.texts.append((source, joined))
+        self._finder.texts.append((source, joined, _write_ascii_digits(source.text)))
         self._words.update(joined.split())
 
     def find(self, value: object) -> TextSource | None:
@@ -282,9 +282,9 @@ class TextIndex:
         return self._first(self._finder.find(row, lambda text: row in text[1]))
 
     def _find_pattern(self, pattern: re.Pattern[str]) -> TextSource | None:
-        return self._first(self._finder.find(pattern, lambda text: pattern.search(text[0].text) is not None))
+        return self._first(self._finder.find(pattern, lambda text: pattern.search(text[2]) is not None))
 
-    def _first(self, found: Sequence[tuple[TextSource, str]]) -> TextSource | None:
+    def _first(self, found: Sequence[tuple[TextSource, str, str]]) -> TextSource | None:
         return found[0][0] if found else None
 
 
@@ -292,8 +292,8 @@ class _Ways:
     """How a value may be written: a text as one of some rows of pieces, in each disguise.
 
     Attributes:
-        number: What finds a number; None for a text.
-        ways: The rows of a text in each disguise, or what finds a number.
+        number: The pattern of a number; None for a text.
+        ways: The rows of a text in each disguise, or the pattern.
         words: The first pieces of all rows, and the same as JSON where the row has no more of them.
     """
 
@@ -487,6 +487,12 @@ def _take_samples(text: str) -> list[list[str]]:
     pieces = _split_pieces(text)
     half = len(pieces) // 2
     return [pieces[:half], pieces[half:]] if half > 2 else [pieces]
+
+
+def _write_ascii_digits(text: str) -> str:
+    if text.isascii():
+        return text
+    return text.translate({ord(each): str(decimal(each)) for each in set(text) if each.isdecimal()})
 
 
 def _match_number(value: float | str) -> re.Pattern[str]:
