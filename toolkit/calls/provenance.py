@@ -22,7 +22,7 @@ from unicodedata import decimal, normalize
 from urllib.parse import unquote
 
 from toolkit.chat import AssistantMessage, Message, ReasoningBlock, ToolResult, Trust, is_untrusted
-from toolkit.dataclass import dataclass, maker_of
+from toolkit.dataclass import dataclass
 from toolkit.foreign_text import escape_in_text, has_mixed_scripts, is_hidden, shorten_to_line
 from toolkit.json_text import digest_json
 from toolkit.schema.nodes import is_array, is_object
@@ -113,9 +113,6 @@ class Origin:
         given = f"what '{self.tool_name}' gave{place} (call {self.call_id})" if self.tool_name else "untrusted text"
         verb = "is spelled out in" if self.kind == "dictated" else "stands in"
         return f'{name} {verb} {given}: "{self.quote}".{marks}'
-
-
-_make_source = maker_of(TextSource)
 
 
 def list_leaves(value: Any) -> Iterator[Any]:
@@ -277,15 +274,14 @@ class TextIndex:
         return self._find_row(row) is not None
 
     def _find_row(self, row: str) -> TextSource | None:
-        if not self._words.issuperset(row.split()):
-            return None
-        return self._first(self._finder.find(row, lambda text: row in text[1]))
+        is_there = self._words.issuperset(row.split())
+        return (
+            next((text[0] for text in self._finder.find(row, lambda text: row in text[1])), None) if is_there else None
+        )
 
     def _find_pattern(self, pattern: re.Pattern[str]) -> TextSource | None:
-        return self._first(self._finder.find(pattern, lambda text: pattern.search(text[2]) is not None))
-
-    def _first(self, found: Sequence[tuple[TextSource, str, str]]) -> TextSource | None:
-        return found[0][0] if found else None
+        found = self._finder.find(pattern, lambda text: pattern.search(text[2]) is not None)
+        return next((text[0] for text in found), None)
 
 
 class _Ways:
@@ -382,19 +378,16 @@ class _OutsideTexts:
 
     def find_naming(self, destination: _Ways | None) -> Sequence[_OutsideText]:
         """Return the texts that may name a destination; all where there is none."""
-        if destination is None:
-            return self._finder.texts
-        return self._finder.find(destination, lambda text: text.may_name(destination))
+        texts = self._finder.texts
+        return texts if destination is None else self._finder.find(destination, lambda text: text.may_name(destination))
 
     def find_spelling(
         self, naming: Sequence[_OutsideText], ways: Sequence[_Ways], anchors: Sequence[str | re.Pattern[str]]
     ) -> TextSource | None:
         """Return a text in which all destinations stand near something else of the call, among more words.
 
-        Args:
-            naming: The texts that may name the first destination.
-            ways: How each destination may be written.
-            anchors: The rows of pieces or the numbers of which one has to be there, too.
+        `naming` are the texts that may name the first destination; `anchors` are the rows of pieces or the numbers of
+        which one has to be there, too.
         """
         for disguise, *destinations in zip(_DISGUISES, *[each.ways for each in ways], strict=False):
             for anchor in anchors:
@@ -687,7 +680,7 @@ class RunTrust:
             return None
         self._texts.add(key)
         if is_untrusted(message):
-            return _make_source("untrusted", tool_name, call_id, "", message.text)
+            return TextSource("untrusted", tool_name, call_id, "", message.text)
         if isinstance(message, ToolResult):  # an error may quote the call
             return None if message.is_error else TextSource("trusted", tool_name, call_id, "", message.text)
         is_task = message.role == "user" and self._parent is not None and self._parent.is_tainted
@@ -718,17 +711,21 @@ class RunTrust:
         """
         ways = [self._ways.get(each) or self._make_ways(each) for each in destinations]
         anchors: list[str | re.Pattern[str]] | None = None
-        trust: RunTrust | None = self
-        while trust is not None:
-            outside = trust.index()._outside
-            naming = outside.find_naming(ways[0] if ways else None)
+        for run in self._list_runs():
+            naming = run.index()._outside.find_naming(ways[0] if ways else None)
             if naming:
                 anchors = self._list_anchors(ways, texts) if anchors is None else anchors
-                found = outside.find_spelling(naming, ways, anchors)
+                found = run._outside.find_spelling(naming, ways, anchors)
                 if found is not None:
                     return found
-            trust = trust._parent
         return None
+
+    def _list_runs(self) -> Iterator[RunTrust]:
+        """Yield this, and those of the runs around it."""
+        run: RunTrust | None = self
+        while run is not None:
+            yield run
+            run = run._parent
 
     def _make_ways(self, value: object) -> _Ways:
         return self._ways.setdefault(value, _Ways(value))
@@ -737,24 +734,15 @@ class RunTrust:
         """Return what of a call is looked for in untrusted texts: pieces of its texts that no trusted text has."""
         if texts:
             rows = [_join(sample) for text in texts for sample in _take_samples(text) if sample]
-            return [row for row in rows if not self._has_row(row)]
-        if not destinations:
-            return []
-        first = destinations[0]
-        return [*first.ways[0]] if first.number is None else [first.number]
-
-    def _has_row(self, row: str) -> bool:
-        """Return whether pieces stand one after the other in a text that is trusted."""
-        if self.index()._known.has_row(row):
-            return True
-        return self._parent is not None and self._parent._has_row(row)
+            return [row for row in rows if not any(run.index()._known.has_row(row) for run in self._list_runs())]
+        return [
+            anchor for each in destinations[:1] for anchor in (each.ways[0] if each.number is None else [each.number])
+        ]
 
     def describe(self, parameter: str, value: object, spelled: TextSource | None = None) -> Origin:
         """Return where a value comes from, for a person; reads all untrusted texts."""
-        text, found = str(value), None
-        trust: RunTrust | None = self
-        while found is None and trust is not None:
-            found, trust = trust.index()._outside.quote(text), trust._parent
+        text = str(value)
+        found = next(filter(None, (run.index()._outside.quote(text) for run in self._list_runs())), None)
         shown = escape_in_text(text if len(text) <= 4 * _QUOTED else f"{text[: 4 * _QUOTED]}...")
         marks = ["hidden characters"] if any(map(is_hidden, text)) else []
         marks += ["letters of several alphabets that look alike"] if has_mixed_scripts(text) else []
@@ -964,17 +952,15 @@ class CallTrust:
                     unknown.append((path, leaf, None))
             elif is_text:
                 texts.append(leaf)
-            if is_text and _MAY_BE_SECRET.search(leaf) and self._is_secret(leaf):
+            if is_text and self._is_secret(leaf):
                 unknown.append((path, leaf, _SECRET))
         if not destinations and names is None:  # the call itself, which nobody can have named
             return [("", self._registration.name, None)]
-        if unknown or not self.is_tainted:
-            return unknown
-        spelled = trust.find_spelling([leaf for _, leaf in destinations], texts)
-        if spelled is None:
-            return []
-        path, leaf = destinations[0] if destinations else ("", self._registration.name)
-        return [(path, leaf, spelled)]
+        if not unknown and self.is_tainted:
+            spelled = trust.find_spelling([leaf for _, leaf in destinations], texts)
+            if spelled is not None:
+                return [(*(destinations or [("", self._registration.name)])[0], spelled)]
+        return unknown
 
     def _is_known(self, path: str, leaf: object) -> bool:
         """Return whether somebody who is trusted named a destination, or a person has approved it."""
@@ -990,6 +976,8 @@ class CallTrust:
 
     def _is_secret(self, leaf: str) -> bool:
         """Return whether an argument has a text in the format of a key that stands in no message of the user."""
+        if _MAY_BE_SECRET.search(leaf) is None:
+            return False
         from toolkit.redaction import strike_keys  # noqa: PLC0415 - its patterns take milliseconds
 
         if strike_keys(leaf) == leaf:
