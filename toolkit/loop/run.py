@@ -946,6 +946,8 @@ class Run(Generic[Ctx, Out]):
         if response is None:
             return
         self.feed(ModelReplied(response))
+        if self.policy.trust is not None:
+            self.policy.trust.take_metadata(response.metadata)
         has_calls = state.phase == "preparing"
         if has_calls:
             calls = state.calls_to_prepare
