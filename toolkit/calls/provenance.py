@@ -515,29 +515,36 @@ class CallTrust:
         return self._unknown
 
     def _find_unknown(self) -> list[tuple[str, Any, TextSource | None]]:
-        names = self._registration.options.destinations
-        if names is None and not self.is_tainted:
+        is_undeclared = self._registration.options.destinations is None
+        if is_undeclared and not self.is_tainted:
             return []
-        leaves = _list_given(self._registration, self._read_arguments())
-        destinations = list_destinations(self._registration, leaves)
-        if not destinations and names is None:  # the call itself, which nobody can have named
-            return [("", self._registration.name, None)]
-        found = self._trust.found
-        unknown: list[tuple[str, Any, TextSource | None]] = [
-            (path, leaf, None) for path, leaf in destinations if leaf not in found and not self._is_known(path, leaf)
-        ]
-        unknown += [(path, leaf, _SECRET) for path, leaf in leaves if isinstance(leaf, str) and self._is_secret(leaf)]
-        return unknown if unknown or not self.is_tainted else self._find_spelled(leaves, destinations)
-
-    def _find_spelled(
-        self, leaves: Sequence[tuple[str, Any]], destinations: Sequence[tuple[str, Any]]
-    ) -> list[tuple[str, Any, TextSource | None]]:
-        """Return the first destination with the untrusted text that spells the call out; nothing where none does."""
-        places = [leaf for _, leaf in destinations]
-        texts = [leaf for _, leaf in leaves if isinstance(leaf, str) and leaf not in places]
-        spelled = self._trust.find_spelling(places, texts)
+        destinations, texts, unknown = self._sort_leaves()
         first = destinations[0] if destinations else ("", self._registration.name)
+        if is_undeclared and not destinations:  # nobody can have named the call itself
+            return [(*first, None)]
+        if unknown or not self.is_tainted:
+            return unknown
+        spelled = self._trust.find_spelling([leaf for _, leaf in destinations], texts)
         return [] if spelled is None else [(*first, spelled)]
+
+    def _sort_leaves(self) -> tuple[list[tuple[str, Any]], list[str], list[tuple[str, Any, TextSource | None]]]:
+        """Return the destinations of the call, its other texts, and which destinations and secrets are not known."""
+        options, found = self._registration.options, self._trust.found
+        names, spends = options.destinations, "spend" in options.effects
+        destinations: list[tuple[str, Any]] = []
+        texts: list[str] = []
+        unknown: list[tuple[str, Any, TextSource | None]] = []
+        for path, leaf in _list_given(self._registration, self._read_arguments()):
+            is_text = isinstance(leaf, str)
+            if _is_destination(path, leaf, names, spends=spends):
+                destinations.append((path, leaf))
+                if leaf not in found and not self._is_known(path, leaf):
+                    unknown.append((path, leaf, None))
+            elif is_text:
+                texts.append(leaf)
+            if is_text and _MAY_BE_SECRET.search(leaf) and self._is_secret(leaf):
+                unknown.append((path, leaf, _SECRET))
+        return destinations, texts, unknown
 
     def _is_known(self, path: str, leaf: object) -> bool:
         """Return whether somebody who is trusted named a destination, or a person has approved it."""
@@ -553,8 +560,6 @@ class CallTrust:
 
     def _is_secret(self, leaf: str) -> bool:
         """Return whether an argument has a text in the format of a key that stands in no message of the user."""
-        if _MAY_BE_SECRET.search(leaf) is None:
-            return False
         from toolkit.redaction import strike_keys  # noqa: PLC0415 - its patterns take milliseconds
 
         if strike_keys(leaf) == leaf:

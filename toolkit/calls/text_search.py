@@ -141,14 +141,17 @@ def _decode_text(text: str) -> str:
 
 def _list_readings(text: str) -> Iterator[str]:
     """Yield what a text from outside says, too, to somebody who decodes it."""
-    decoded = {unquote(text)} if "%" in text else set[str]()
+    decoded: set[str] = set()
+    if "%" in text:
+        decoded.add(unquote(text))
     if "&" in text:
         decoded.add(unescape(text))
     if not text.isascii():
         plain = normalize("NFKC", text.translate(_TAGS))
         hidden = [each for each in set(plain) if not each.isspace() and is_hidden(each)]
         decoded.add(_write_ascii_digits(plain.translate(dict.fromkeys(map(ord, hidden)))))
-    yield from decoded - {text}
+    if decoded:
+        yield from decoded - {text}
     for match in _BASE64.finditer(text):
         if plain := _decode_text(match[0]):
             yield plain
