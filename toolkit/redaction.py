@@ -272,14 +272,10 @@ def _mask_inner_json(text: str) -> Iterator[str]:
             position = start + 1
             continue
         yield text[written:start]
-        masked = _clean_plain(plain)
+        masked = _clean_values(plain)
         yield text[start:position] if masked == plain else dumps(masked, ensure_ascii=False)
         written = position
     yield text[written:]
-
-
-def _clean_plain(plain: Any) -> Any:
-    return clean_texts(replace_fields(plain, _mask_value), clean_text)
 
 
 def strike_keys(text: str) -> str:
@@ -304,10 +300,14 @@ def _lower(text: str) -> str:
 def clean_text(text: str) -> str:
     """Return a text as it may be shown or written: as `without_keys` does, and with all below telling names in JSON."""
     if text[:1] in _OPENS_JSON or text[:1].isspace():
-        masked = mask_json(text, _clean_plain)
+        masked = mask_json(text, _clean_values)
         if masked is not None:
             return masked
     return without_keys(text)
+
+
+def _clean_values(plain: Any) -> Any:
+    return clean_texts(replace_fields(plain, _mask_value), clean_text)
 
 
 def clean_texts(value: Any, clean: Callable[[str], str]) -> Any:
