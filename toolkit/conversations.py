@@ -90,11 +90,11 @@ _FORMAT = 1
 _FIRST_PAUSE, _LONGEST_PAUSE, _SLOWER = 0.02, 0.5, 1.5
 _BEATS = 3
 _LONGEST_ID, _IDS = 200, 50
-_DECIDED = "What was to be decided on above is decided: its result has taken its place there. Go on with it."
+_DECIDED = "The decision that was awaited above has been made: the result of the call is there now. Continue from it."
 _Returned = TypeVar("_Returned")
 
 WhenBusy: TypeAlias = Literal["wait", "queue", "refuse"]
-"""What happens to a question during another turn."""
+"""How a question is treated during another turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +146,7 @@ class _OpenRun:
         """The calls of the transcript that are decided, and whose results are not stored."""
         waiting, interrupted = {each.call_id for each in self.pending}, set[str]()
         for each in self.snapshot["loop"]["state"]["open_calls"]:
-            child = each["child"]  # the sub-agent whose calls are decided on
+            child = each.get("child")  # the sub-agent whose calls are decided on
             decided = {each["call_id"]} if child is None else {call["id"] for call in child["calls"]}
             if not decided.isdisjoint(self.taken) and decided.isdisjoint(waiting):
                 interrupted.add(each["call_id"])
@@ -320,7 +320,7 @@ class Conversations:
             raise ConversationChangedError(conversation_id, "it is not there")
         messages = found.messages[:keep]
         validate_transcript(messages)
-        async with self._open(new_id) as draft:
+        async with self._hold_lease(new_id) as draft:
             if draft.version:
                 raise ConversationChangedError(new_id, "it is there already, and a fork would write over it")
             draft.messages[:] = messages
@@ -333,14 +333,14 @@ class Conversations:
             ConversationBusyError: There is a turn.
             ConversationChangedError: It has another version.
         """
-        async with self._open(conversation_id, loads=False) as draft:
+        async with self._hold_lease(conversation_id, loads=False) as draft:
             draft.check_version(version)
             await draft.delete()
 
     async def _edit_messages(
         self, conversation_id: str, version: int | None, change: Callable[[Sequence[Message]], Sequence[Message]]
     ) -> None:
-        async with self._open(conversation_id) as draft:
+        async with self._hold_lease(conversation_id) as draft:
             if not draft.version:
                 raise ConversationChangedError(conversation_id, "it is not there")
             draft.check_version(version)
@@ -353,7 +353,7 @@ class Conversations:
             await draft.write(ends=True)
 
     @asynccontextmanager
-    async def _open(self, conversation_id: str, *, loads: bool = True) -> AsyncGenerator[_Draft]:
+    async def _hold_lease(self, conversation_id: str, *, loads: bool = True) -> AsyncGenerator[_Draft]:
         """Hold the lease of a conversation in a block that runs no model."""
         check_conversation_id(conversation_id)
         draft = self._make_draft(conversation_id)

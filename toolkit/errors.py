@@ -1,4 +1,4 @@
-"""Every exception of the library, and who each one is for.
+"""All exceptions of the library.
 
 ::
 
@@ -21,10 +21,10 @@
         MaxDepthExceededError
         TooManyRunsError
         RunStoppedError             raised by a middleware: the run ends, and nothing is raised
-        BudgetStoreError            where a budget is stored can't be used
+        BudgetStoreError            the store of a budget can't be used
         LoopUsageError
-          JournalError              the log of a durable run can't be gone on with
-            LaterReleaseError       a later release of this library wrote what is to be gone on with
+          JournalError              the log of a durable run can't be continued
+            LaterReleaseError       a later release of this library wrote the snapshot or log
         ToolCrashedError
       TranscriptError               a transcript whose calls and results don't match
       ProviderError                 the model could not be reached or understood; carries the transcript
@@ -38,15 +38,15 @@
         McpError
         OpenApiError
         PluginError
-      ConversationError             a conversation can't be gone on with as it was asked
-        ConversationBusyError       somebody else's turn is under way
-        ConversationChangedError    it is not what it was when it was read, or was taken over
-        ConversationStoreError      the store is away, or can't be read
-      DurableError                  a durable run can't be begun, found or changed as it was asked
+      ConversationError             a conversation can't be continued
+        ConversationBusyError       another turn is running
+        ConversationChangedError    it has changed since it was read, or was taken over
+        ConversationStoreError      the store is unavailable, or can't be read
+      DurableError                  a durable run can't be started, found or changed
         DurableRunNotFoundError
-        DecisionRefusedError        decided already, or on something else
-        DatabaseUnavailableError    the database is away: the same may be asked again
-        UnstorableValueError        the database can't store a value: give another one
+        DecisionRefusedError        the call is decided, or has changed
+        DatabaseUnavailableError    the database is unavailable: try again
+        UnstorableValueError        the database can't store a value
         WorkersLostError            the workers of a run ended one after the other, perhaps because of it
       RecordedError                 an error of another run, read back from JSON
 
@@ -80,7 +80,7 @@ __all__ = [
 
 
 class ToolkitError(Exception):
-    """The root: catch it to catch everything that this library raises on purpose."""
+    """The root of all exceptions that this library raises on purpose."""
 
     @property
     def model_text(self) -> str:
@@ -89,7 +89,7 @@ class ToolkitError(Exception):
 
 
 class ConfigurationError(ToolkitError):
-    """Your code asks for something that can't be: raised at decoration, registration or construction."""
+    """Your code is wrong: raised at decoration, registration or construction."""
 
     @property
     def model_text(self) -> str:
@@ -198,7 +198,7 @@ class InvalidArgumentsError(ToolError):
 
 
 class ToolDeniedError(ToolError):
-    """The call was refused by a rule, a hook or a person."""
+    """The call was denied by a rule, a hook or a person."""
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason or "Tool call denied.")
@@ -334,11 +334,11 @@ class LoopUsageError(LoopError):
 
 
 class JournalError(LoopUsageError):
-    """The log of a durable run can't be gone on with: it is another run's, was changed, or takes no value."""
+    """The log of a durable run can't be continued: it is of another run, was changed, or can't store a value."""
 
 
 class LaterReleaseError(JournalError):
-    """A snapshot or a log was written by a later release of this library, which can go on with it."""
+    """A snapshot or a log was written by a later release of this library, which can continue it."""
 
 
 class ToolCrashedError(LoopError):
@@ -439,7 +439,7 @@ class BadResponseError(ProviderError):
 
 
 class SourceError(ToolkitError):
-    """Tools from elsewhere could not be had."""
+    """Tools of a source could not be loaded or called."""
 
 
 class McpError(SourceError):
@@ -455,7 +455,7 @@ class PluginError(SourceError):
 
 
 class ConversationError(ToolkitError):
-    """A conversation can't be gone on with as it was asked.
+    """A conversation can't be continued.
 
     Attributes:
         messages: The transcript that could not be stored, where a run was under way; else empty.
@@ -467,7 +467,7 @@ class ConversationError(ToolkitError):
 
 
 class ConversationBusyError(ConversationError):
-    """Somebody else's turn is under way in a conversation: ask again later, or wait, or put the question in line.
+    """Another turn of a conversation is running: try again later, wait, or queue the question.
 
     Args:
         conversation_id: The conversation.
@@ -479,7 +479,7 @@ class ConversationBusyError(ConversationError):
 
 
 class ConversationChangedError(ConversationError):
-    """A conversation is not what it was when it was read, or was taken over.
+    """A conversation has changed since it was read, or was taken over.
 
     Args:
         conversation_id: The conversation.
@@ -493,7 +493,7 @@ class ConversationChangedError(ConversationError):
 
 
 class ConversationStoreError(ConversationError):
-    """The store of conversations is away, full, of another version, or has something that can't be read."""
+    """The store of conversations is unavailable, full, of another version, or can't be read."""
 
 
 class RecordedError(ToolkitError):
@@ -523,7 +523,7 @@ def naming_extra(extra: str) -> Generator[None]:
 
 
 class DurableError(ToolkitError):
-    """A durable run can't be begun, found or changed as it was asked."""
+    """A durable run can't be started, found or changed."""
 
 
 class DurableRunNotFoundError(DurableError):

@@ -1,4 +1,4 @@
-"""Checks of a developer's settings, so that a mistake is reported where it was made and not in the middle of a run."""
+"""Checks of settings, so that mistakes are reported where they are made and not during a run."""
 
 from __future__ import annotations
 
@@ -64,17 +64,17 @@ _WORDS: dict[Kind, str] = {
 def check_setting(
     name: str, value: object, *kinds: Kind, least: float | None = None, most: float | None = None
 ) -> None:
-    """Refuse a value that is of none of these kinds; True and False are no numbers, whole numbers are `float` too.
+    """Refuse a value of none of these kinds; booleans are no numbers, and whole numbers are `float`, too.
 
     Args:
-        name: As a developer would look for it.
-        value: The value that was set.
-        kinds: The kinds that fit.
-        least: The smallest number that does.
-        most: The largest.
+        name: The name of the setting, for errors.
+        value: The value.
+        kinds: The accepted kinds.
+        least: The smallest accepted number.
+        most: The largest accepted number.
 
     Raises:
-        ConfigurationError: It does not fit; the message says what would.
+        ConfigurationError: It is not accepted; the message says what is.
     """
     if type(value) not in kinds and not any(_has_kind(value, kind) for kind in kinds):
         words = [_write_kind(kind) for kind in kinds]
@@ -96,10 +96,9 @@ class _InitSignature:
 
 
 class Settings:
-    """The base of dataclasses of settings: an unknown keyword is refused with the one that was likely meant.
+    """The base of dataclasses of settings: an unknown keyword is refused with the one that was probably meant.
 
-    A static method ``__explain_keyword__`` of the class may return a replacement for such a keyword; empty
-    where it does not know.
+    A static method ``__explain_keyword__`` of the class may return a replacement for a keyword, or an empty text.
     """
 
     __slots__ = ()
@@ -156,9 +155,9 @@ def check_fields(settings: Any, naming: str = "{}") -> None:
             def __post_init__(self) -> None:
                 check_fields(self)
 
-    A value that is its field's default is not looked at, and a hint is read when its field is first set to another: so
-    defaults cost nothing at import. A `tuple` or `frozenset` is made of any list or the like, `Seconds` of a
-    `timedelta`. The names in a hint must exist in the module of its class, also when the program runs.
+    Defaults are not checked, and a hint is evaluated when its field is first set to another value, so that they cost
+    nothing at import. Any iterable is converted to a `tuple` or `frozenset`, a `timedelta` to `Seconds`. The names in a
+    hint must exist in the module of its class at run time.
 
     Args:
         settings: The dataclass.
@@ -207,7 +206,7 @@ def describe_value(value: object) -> str:
 
 
 class _FieldCheck:
-    """A hint, read: the kinds of values that fit, their bounds, and the kinds of their parts."""
+    """The accepted values of a hint: their kinds, their bounds, and the kinds of their parts."""
 
     __slots__ = ("bounds", "is_time", "kinds", "parts")
 
@@ -247,13 +246,13 @@ class _FieldCheck:
                 self.is_time = True
 
     def _add_parts(self, kind: Any, arguments: tuple[Any, ...]) -> None:
-        # An iterable may be used up by looking at it, and so is not looked into.
+        # An iterable may be exhausted by iteration, so its parts are not checked.
         is_plain = kind in (list, set, frozenset, Sequence, Collection) and len(arguments) == 1
         if is_plain or (kind is tuple and arguments[1:] == (...,)):
             self.parts = _FieldCheck().add(arguments[0])
 
     def apply(self, name: str, value: object) -> Any:
-        """Return the value to store."""
+        """Check a value, and return the one to store."""
         if value is None and None in self.kinds:
             return None
         if self.parts is not None and not (str in self.kinds and isinstance(value, str)):
@@ -280,7 +279,7 @@ class _FieldCheck:
 
 @cache
 def _read_defaults(cls: Any) -> list[tuple[str, object, object]]:
-    """Return the name, the default and the class that makes the default of each field that can be set."""
+    """Return the name, the default, and the class that creates the default, of each field."""
     fields = [field for field in dataclasses.fields(cls) if field.init]
     return [(field.name, field.default, get_origin(field.default_factory) or field.default_factory) for field in fields]
 
@@ -288,7 +287,7 @@ def _read_defaults(cls: Any) -> list[tuple[str, object, object]]:
 @cache
 def _read_check(cls: Any, name: str) -> _FieldCheck:
     field = cls.__dataclass_fields__[name]
-    # The class that has the field first: its module is where the names of the hint are.
+    # The class that defines the field, whose module has the names of the hint.
     bases = [base for base in reversed(cls.__mro__) if dataclasses.is_dataclass(base)]
     owner = next(base for base in bases if base.__dataclass_fields__.get(name) is field)
     hint: Any = field.type

@@ -82,6 +82,7 @@ class _PluginOptions(BaseModel):
     cache_breakpoint: bool = False
     shows_output_schema: bool = False
     defer: bool = False
+    group: str = ""
     native_as: VendorTool | None = None
     tags: list[str] = Field(default_factory=list[str])
     metadata: dict[str, Any] = Field(default_factory=dict[str, Any])

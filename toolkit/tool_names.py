@@ -1,4 +1,4 @@
-"""The one rule for names of tools, the conversion of other names, and the repair of names that a model misspelled."""
+"""The rule for names of tools, the conversion of other names, and the repair of misspelled names."""
 
 from __future__ import annotations
 
@@ -117,17 +117,16 @@ def repair_name(
 ) -> str | None:
     """Return the one name of `available` that `name` must mean, or None.
 
-    That is the name itself; else the only one of the same letters. Case, separators and camelCase may differ, quotes
-    or brackets may stand round it, a namespace or ``functions.`` before it, and it may stand there twice. As little as
-    possible is taken away, and where two names fit equally well it is neither.
+    That is the name itself, or else the only one with the same letters. Case, separators and camelCase may differ; it
+    may be enclosed in quotes or brackets, follow a namespace or ``functions.``, or be repeated. As little as possible
+    is removed, and if two names fit equally well it is neither.
 
     Args:
         name: As a model wrote it.
-        available: The names that there are.
-        similar: True to take other letters too: then the single most similar name counts, with a
-            `difflib.SequenceMatcher` ratio above 0.85; none where so many could be similar that to compare them
-            would take long.
-        hidden: Names that are there elsewhere. What is one of them, or fits one of them as well, means nothing here.
+        available: The available names.
+        similar: True to accept the single most similar name with a `difflib.SequenceMatcher` ratio above 0.85; none if
+            there are too many candidates to compare.
+        hidden: Names outside of the scope. A name that is one of them, or fits one equally well, is not repaired.
         by_letters: All these names, sorted by `sort_by_letters` where many are repaired.
     """
     if name in available:

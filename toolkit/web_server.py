@@ -11,6 +11,7 @@ import anyio
 from toolkit.errors import ConfigurationError
 
 _CLOSE_SECONDS = 5.0
+_KEEP_ALIVE_SECONDS = 15  # longer than clients do, which otherwise send on connections that are being closed
 
 
 async def serve_app(
@@ -47,7 +48,14 @@ async def serve_app(
                 end_streams()
             await super().shutdown(sockets)
 
-    config = uvicorn.Config(app, host=host, port=port, log_config=None, timeout_graceful_shutdown=1)
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        log_config=None,
+        timeout_graceful_shutdown=1,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+    )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, port), family=family) as listening:
         listening.setblocking(False)

@@ -152,6 +152,27 @@ def test_a_server_for_a_network_needs_a_token_and_a_name(run: Run, file: Path) -
         assert "--host 0.0.0.0 lets the network call the tools: it needs --bearer-env and --allow-host" in ran.err
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--bearer-env", "HOME"), "--bearer-env is for --mcp http"),
+        (("--allow-host", "tools.example"), "--allow-host is for --mcp http"),
+        (("--mcp", "http", "--sessions", "sessions.db"), "--sessions is for --acp"),
+    ],
+)
+def test_an_option_of_another_way_to_serve_is_refused(run: Run, file: Path, options: Any, words: str) -> None:
+    ran = run("serve", "some_tools.py", *options)
+    assert (ran.code, ran.out) == (2, "")
+    assert words in ran.err
+
+
+def test_an_option_without_the_one_that_it_belongs_to_is_refused(run: Run, file: Path) -> None:
+    ran = run("chat", "some_tools.py", "-m", "local:", "-p", "Hello.", "--port", "8000")
+    assert (ran.code, "--port is for --web" in ran.err) == (2, True)
+    ran = run("doctor", "--probe")
+    assert (ran.code, "--probe tries models: name one by --model" in ran.err) == (2, True)
+
+
 def test_a_file_may_have_the_name_of_a_module_of_the_library(run: Run, file: Path) -> None:
     file.rename(file.parent / "json.py")
     assert run("tools", "json.py").code == 0

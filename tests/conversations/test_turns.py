@@ -478,7 +478,7 @@ async def test_results_take_the_places_of_what_was_awaited_and_the_model_reads_a
     async with conversations.turn("ada") as turn:
         await turn.run(FunctionProvider(answer), shop.tools, decisions={"c1": True}, config=shop.config)
     assert seen[0][:5] == ["u:Refund 7.", "a:", "t:refunded 7", "u:Is it sunny?", "a:Yes."]
-    assert seen[0][5].startswith("u:What was to be decided on")
+    assert seen[0][5].startswith("u:The decision that was awaited")
     assert texts((await conversations.get("ada")).messages) == [*seen[0], "a:Done."]
 
 

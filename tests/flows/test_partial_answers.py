@@ -19,6 +19,8 @@ from toolkit import (
     AssistantMessage,
     ChatRequest,
     ConfigurationError,
+    ProviderError,
+    ProviderRetryConfig,
     ToolCall,
     ToolLoopConfig,
     ToolRegistry,
@@ -97,7 +99,7 @@ class Pieces(ScriptedProvider):
 
     def __init__(self, text: str, mode: str, cut: random.Random | None) -> None:
         reply = ToolCall("a", "final_answer", text) if mode == "tool" else text
-        super().__init__([reply])
+        super().__init__([reply], repeats=True)
         self._text, self._mode, self._cut = text, mode, cut
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
@@ -176,6 +178,30 @@ async def test_a_text_of_the_answer_comes_as_deltas(mode: Any) -> None:
     assert len(deltas) > 1
 
 
+class BreaksOff(Pieces):
+    """Streams a reply in two halves, and breaks off between them the first time."""
+
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
+        response = await self.generate(request)
+        for half in (self._text[:45], self._text[45:]):
+            if half == self._text[45:] and len(self.requests) == 1:
+                raise ProviderError("acme", "it broke off", is_retryable=True)
+            for piece in half:
+                yield ArgumentsDelta(0, "a", "final_answer", piece)
+        yield ResponseDone(response)
+
+
+async def test_a_reply_that_breaks_off_and_comes_again_gives_its_text_once() -> None:
+    config = ToolLoopConfig(answer=AnswerFormat(Draft), provider_retry=ProviderRetryConfig(initial_backoff=0))
+    text = write_reply(Draft, DRAFT, "tool")
+    async with tool_loop_stream(BreaksOff(text, "tool", None), ToolRegistry(), "go", config=config) as events:
+        parts = [dict(each) async for each in events.partial_answers()]
+    assert parts.count({"title": "Dear"}) == 2
+    assert parts[-1] == DRAFT
+    async with tool_loop_stream(BreaksOff(text, "tool", None), ToolRegistry(), "go", config=config) as events:
+        assert [each.text async for each in events.answer_text("title")] == ["D", "e", "a", "r"]
+
+
 async def test_an_answer_in_a_call_of_its_tool_comes_as_text() -> None:
     provider = Pieces('{"answer": "It is warm."}', "tool", None)
     async with tool_loop_stream(provider, ToolRegistry(), "go", config=ToolLoopConfig(answer=AnswerFormat())) as events:
@@ -216,6 +242,32 @@ async def test_what_can_not_come_in_pieces_is_refused_in_words(answer: Any, word
     ) as events:
         with pytest.raises(ConfigurationError, match=words):
             await anext(events.partial_answers())
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "words"),
+    [
+        (Note, "titel", "the answer has no 'titel'; its texts: 'title'"),
+        (Note, "count", "the field 'count' of the answer is no text; its texts: 'title'"),
+        (Note, None, "the answer is no text: name a field of it that is one: 'title'"),
+        (Note | Draft, "name", "the answer has no 'name'; its texts: 'title'"),
+        (Trip | None, "days", "'days' of the answer is no text; its texts: 'city', 'kind', 'text'"),
+        (str, "title", "the answer has no fields"),
+        (list[Day], None, "the answer is no text: name a field of it that is one: none"),
+    ],
+)
+async def test_a_text_that_the_answer_does_not_have_is_refused(kind: Any, field: str | None, words: str) -> None:
+    config: ToolLoopConfig[Any] = ToolLoopConfig(answer=AnswerFormat(kind))
+    async with tool_loop_stream(ScriptedProvider(["x"]), ToolRegistry(), "go", config=config) as events:
+        with pytest.raises(ConfigurationError, match=words):
+            await anext(events.answer_text(field))
+
+
+async def test_a_text_under_any_key_of_a_mapping_comes_as_deltas() -> None:
+    provider = Pieces('{"answer": {"any": "one"}}', "tool", None)
+    config = ToolLoopConfig(answer=AnswerFormat(dict[str, str]))
+    async with tool_loop_stream(provider, ToolRegistry(), "go", config=config) as events:
+        assert "".join([each.text async for each in events.answer_text("any")]) == "one"
 
 
 async def test_a_long_answer_is_read_in_time_proportional_to_its_length(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,7 @@ from toolkit import (
     ToolContext,
     ToolError,
     ToolLoopConfig,
+    ToolLoopHandle,
     ToolLoopResult,
     ToolRegistry,
     ToolResult,
@@ -43,9 +44,18 @@ from toolkit import (
     tool_with_ctx,
 )
 from toolkit.chat import ChatResponse
-from toolkit.endings import Aborted, Complete, MaxIterations, ResultAsAnswer, StopCondition, Timeout, UsageLimit
+from toolkit.endings import (
+    Aborted,
+    Cancelled,
+    Complete,
+    MaxIterations,
+    ResultAsAnswer,
+    StopCondition,
+    Timeout,
+    UsageLimit,
+)
 from toolkit.errors import MaxDepthExceededError, RateLimitedError
-from toolkit.events import LoopDetected, LoopEvent, ProviderRetried, ToolCallRefused
+from toolkit.events import LoopDetected, LoopEvent, ProviderRetried, ToolCallRefused, ToolExecutionEnd
 from toolkit.policies import Batched, Parallel, Sequential, ToolExecutionHooks, and_, or_, token_budget, when_called
 from toolkit.testing import EventCollector, ScriptedProvider, check_transcript
 
@@ -509,6 +519,33 @@ async def test_a_tools_own_time_leaves_its_siblings_alone() -> None:
         result = await tool_loop(ScriptedProvider([asked, "done"]), TOOLS, "go", config=config)
     assert result.reason == Complete()
     assert [each.is_error for each in results(result.messages)] == [True, False]
+
+
+async def test_a_run_in_which_a_tool_was_late_still_ends_by_its_own_time() -> None:
+    class SilentLater(ScriptedProvider):
+        async def generate(self, request: ChatRequest) -> ChatResponse:
+            if len(request.messages) > 1:
+                await anyio.sleep_forever()
+            return await super().generate(request)
+
+    config = ToolLoopConfig(timeout=0.2, timeouts=Timeouts(tool=0.01))
+    with anyio.fail_after(120):
+        result = await tool_loop(SilentLater([call("hang")]), TOOLS, "go", config=config)
+    assert result.reason == Timeout(0.2)
+    assert [each.is_error for each in results(result.messages)] == [True]
+
+
+async def test_a_run_in_which_a_tool_was_late_can_still_be_cancelled() -> None:
+    def cancel(event: LoopEvent) -> None:
+        if isinstance(event, ToolExecutionEnd):
+            handle.cancel("enough")
+
+    config = ToolLoopConfig(timeouts=Timeouts(tool=0.01), on_event=cancel)
+    handle = ToolLoopHandle(ScriptedProvider([call("hang"), call("hang"), "done"]), TOOLS, "go", config=config)
+    with anyio.fail_after(120):
+        result = await handle.run()
+    assert result.reason == Cancelled("enough")
+    assert [each.is_error for each in results(result.messages)] == [True]
 
 
 # the provider

@@ -416,9 +416,10 @@ async def test_the_pieces_of_a_reply_are_withheld_until_it_is_checked(shows_delt
     assert [event.response.text for event in seen if isinstance(event, ResponseReceived)] == ["Yes."]
 
 
-async def test_a_check_that_returns_something_else_is_told_so() -> None:
+@pytest.mark.parametrize("returned", [False, ""])
+async def test_a_check_that_returns_neither_a_reason_nor_none_fails_the_run(returned: object) -> None:
     def check(request: RequestInfo[Any]) -> Any:
-        return False
+        return returned
 
-    with pytest.raises(ConfigurationError, match=r"what the function of guard_input\(\) returns must be"):
+    with pytest.raises(ConfigurationError, match=r"the function of guard_input\(\) must return the reason .* or None"):
         await ask(guard_input(check))

@@ -6,6 +6,8 @@ from functools import partial
 from typing import Any
 
 import pytest
+from openai.types.responses import ToolParam
+from pydantic import TypeAdapter
 
 from tests.counted_work import count_calls
 from toolkit import ChatRequest, ToolCall, ToolLoopConfig, ToolRegistry, tool_from_schema, tool_loop
@@ -14,7 +16,9 @@ from toolkit.endings import Complete
 from toolkit.loop.tool_search import SEARCH_NAME, ToolIndex
 from toolkit.policies import ToolSearch
 from toolkit.providers.anthropic.encode import MessagesEncoder
+from toolkit.providers.openai import OpenAIResponsesProvider
 from toolkit.providers.openai.responses import ResponsesEncoder
+from toolkit.providers.servers import SERVERS
 from toolkit.testing import ScriptedProvider
 from toolkit.testing.loopback import Answer, Server, serving
 
@@ -126,6 +130,35 @@ def test_vendors_are_told_which_tools_are_deferred_and_given_their_search() -> N
     responses = json.loads(ResponsesEncoder(model="gpt-5", defaults={}).encode(REQUEST, streams=False))["tools"]
     assert responses[0]["defer_loading"]
     assert responses[1] == {"type": "tool_search"}
+
+
+def test_a_group_of_deferred_tools_is_one_namespace_of_responses() -> None:
+    registry = make_registry(30).configured("create_invoice", "delete_invoice", group="billing")
+    request = ChatRequest(messages=[UserMessage("Hi")], tools=registry.definitions())
+    body = json.loads(ResponsesEncoder(model="gpt-5", defaults={}).encode(request, streams=False))
+    first = body["tools"][0]
+    assert (first["type"], first["name"]) == ("namespace", "billing")
+    assert first["description"] == "Tools of billing: create_invoice, delete_invoice."
+    assert [each["name"] for each in first["tools"]] == ["create_invoice", "delete_invoice"]
+    assert all(each["defer_loading"] for each in first["tools"])
+    assert len(body["tools"]) == 30 + 1 - 2 + 1 + 1
+    for each in body["tools"]:
+        TypeAdapter[Any](ToolParam).validate_python(each)
+    old = json.loads(ResponsesEncoder(model="gpt-4.1", defaults={}).encode(request, streams=False))["tools"]
+    assert {each["type"] for each in old} == {"function"}
+
+
+async def test_a_call_in_a_namespace_runs_and_goes_back_with_it(server: Server) -> None:
+    registry = make_registry(30).configured(group="billing")
+    found: dict[str, Any] = {"type": "function_call", "call_id": "c1", "name": "create_invoice", "arguments": "{}"}
+    called = {**found, "namespace": "billing"}
+    text = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Done."}]}
+    server.answers[:] = [Answer({"status": "completed", "output": [item]}) for item in (called, text)]
+    async with OpenAIResponsesProvider("gpt-5", base_url=server.url, server=SERVERS["openai"], api_key="k") as provider:
+        result = await tool_loop(provider, registry, "Hi")
+    assert (result.text, result.messages[2].text) == ("Done.", "done")
+    output = {"type": "function_call_output", "call_id": "c1", "output": "done", "namespace": "billing"}
+    assert server.requests[1]["input"][1:] == [called, output]
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ async def answer(request):
     asked = next(each.text for each in reversed(request.messages) if each.role == "user")
     if asked.startswith("slow") and not Path("restarted").exists():
         await anyio.sleep_forever()
-    if asked.startswith("What was to be decided"):
+    if asked.startswith("The decision that was"):
         return "It is done."
     if asked.startswith("Refund"):
         arguments = ARGUMENTS | {name: asked.split()[-1] for name in ARGUMENTS}
@@ -295,7 +295,7 @@ shop.conversations = shop.Conversations(shop.SqlStore("sqlite:///bot.db"), lease
             served.process.wait()
             slack.shutdown()
     asked = [each.text for each in served.read().messages if each.role == "user"]
-    assert sorted(each for each in asked if not each.startswith("What was")) == [
+    assert sorted(each for each in asked if not each.startswith("The decision")) == [
         "Refund 7",
         "one",
         "open",

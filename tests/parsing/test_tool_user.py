@@ -70,7 +70,7 @@ def test_a_reply_that_can_not_be_parsed_says_why_and_gives_up_in_the_end() -> No
     with pytest.raises(ToolUsageError) as several:
         usage.parse_tool_calling(f"{SEARCH}\n{SEARCH}")
     assert several.value.message == (
-        "There are 2 tool calls; write one at a time. That was attempt 3: go on without a tool."
+        "There are 2 tool calls; write one at a time. That was attempt 3: continue without a tool."
     )
     assert usage.parsing_failures == 3
     usage.parse_tool_calling(SEARCH)

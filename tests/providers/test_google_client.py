@@ -1,8 +1,9 @@
 """The provider for Gemini against a real server on loopback: what it hears and what it asks."""
 
 import json
+import random
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 import pytest
@@ -45,6 +46,7 @@ from toolkit.errors import (
 from toolkit.events import ArgumentsDelta, ReasoningDelta
 from toolkit.providers.encoding import sealed
 from toolkit.providers.google import GoogleProvider
+from toolkit.providers.google.client import PartialArguments
 
 pytestmark = pytest.mark.anyio
 
@@ -486,6 +488,46 @@ async def test_pieces_that_go_back_are_refused(server: Server, first: str, secon
     server.answers[:] = [Answer(gemini_answer(called))]
     with pytest.raises(BadResponseError, match="out of order"):
         await generate(made(server), REQUEST)
+
+
+def make_value(script: random.Random, depth: int) -> Any:
+    kind = script.randrange(6 if depth else 4)
+    if kind == 4:
+        names = script.sample(["a", "b c", "d.e", "f[0]", "g'", "ö"], script.randint(1, 3))
+        return {name: make_value(script, depth - 1) for name in names}
+    if kind == 5:
+        return [make_value(script, depth - 1) for _ in range(script.randint(1, 3))]
+    return [script.choice(["", 'x "y"\n', "Grüße 🦉"]), script.randint(-5, 5) / 2, script.random() < 0.5, None][kind]
+
+
+def cut_value(script: random.Random, value: Any, path: str = "$") -> Iterator[dict[str, Any]]:
+    """The pieces of a value; a text may come in several."""
+    if isinstance(value, dict):
+        for name, member in cast("dict[str, Any]", value).items():
+            step = json.dumps(name) if script.random() < 0.5 else "'{}'".format(name.replace("'", "\\'"))
+            yield from cut_value(script, member, f"{path}[{step}]")
+    elif isinstance(value, list):
+        for index, member in enumerate(cast("list[Any]", value)):
+            yield from cut_value(script, member, f"{path}[{index}]")
+    elif isinstance(value, str):
+        cut = script.randint(0, len(value))
+        if script.random() < 0.5:
+            yield piece(path, stringValue=value[:cut], willContinue=True)
+            value = value[cut:]
+        yield piece(path, stringValue=value)
+    elif isinstance(value, bool):
+        yield piece(path, boolValue=value)
+    else:
+        yield piece(path, nullValue="NULL_VALUE") if value is None else piece(path, numberValue=value)
+
+
+def test_whatever_arguments_come_in_pieces_are_what_they_were() -> None:
+    for seed in range(300):
+        script = random.Random(seed)
+        value = {name: make_value(script, 3) for name in script.sample(["a", "b", "c"], script.randint(1, 3))}
+        arguments = PartialArguments()
+        text = "".join([arguments.write(each) for each in cut_value(script, value)]) + arguments.finish()
+        assert json.loads(text) == value, (seed, value, text)
 
 
 async def test_googles_own_tools_stand_beside_functions(server: Server) -> None:

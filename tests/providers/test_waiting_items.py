@@ -377,3 +377,38 @@ async def test_a_call_in_the_old_field_of_completions_is_answered(server: Server
 async def test_a_call_of_gemini_without_a_name_is_answered_too(server: Server) -> None:
     result = await run("google", server, Answer(gemini_answer({"functionCall": {}})))
     assert [message.role for message in result.messages] == ["user", "assistant", "tool", "assistant"]
+
+
+async def test_servers_that_anthropic_calls_are_options_with_their_beta(server: Server) -> None:
+    servers = [{"type": "url", "name": "notes", "url": "https://mcp.example.com"}]
+    used: dict[str, Any] = {
+        "type": "mcp_tool_use",
+        "id": "m",
+        "name": "find",
+        "server_name": "notes",
+        "input": {},
+    }
+    found = {"type": "mcp_tool_result", "tool_use_id": "m", "content": [{"type": "text", "text": "x"}]}
+    first = anthropic_message(use({"pattern": "a"}), stop_reason="tool_use")
+    server.answers[:] = [Answer({**first, "content": [used, found, *first["content"]]}), END["anthropic"]]
+    options: Any = {"mcp_servers": servers, "tools": [{"type": "mcp_toolset", "mcp_server_name": "notes"}]}
+    async with AnthropicProvider("m", base_url=server.root, options=options) as provider:
+        result = await tool_loop(provider, ToolRegistry([delete_files]), "Go")
+    assert result.reason == Complete()
+    assert server.headers[0]["anthropic-beta"] == "mcp-client-2025-11-20"
+    assert server.requests[0]["mcp_servers"] == servers
+    assert server.requests[1]["messages"][1]["content"][:2] == [used, found]
+
+
+@pytest.mark.parametrize("format_", ["responses", "anthropic"])
+async def test_a_call_by_code_names_its_program(server: Server, format_: str) -> None:
+    if format_ == "responses":
+        program = {"type": "program", "id": "i", "call_id": "p", "code": "", "fingerprint": "f"}
+        call = function_call('{"pattern": "a"}', caller={"type": "program", "caller_id": "p"})
+        first = Answer(responses_body(program, call))
+    else:
+        first = Answer(anthropic_message({**use({"pattern": "a"}), "caller": {**CODE, "tool_id": "p"}}))
+    result = await run(format_, server, first)
+    calls = [call for message in result.messages if message.role == "assistant" for call in message.tool_calls]
+    assert [call.program for call in calls] == ["p"]
+    assert RAN == ["a"]

@@ -141,3 +141,65 @@ async def test_a_run_that_leaves_a_cancellation_of_its_task_behind_takes_no_time
     task = asyncio.current_task()
     assert task is not None
     task.uncancel()
+
+
+@pytest.mark.parametrize("has_been_late", [False, True])
+async def test_cancel_ends_the_block_and_not_a_run(has_been_late: bool) -> None:
+    async def run() -> None:
+        clock.cancel()
+        await anyio.sleep_forever()
+
+    with anyio.fail_after(120):
+        with CallClock() as clock:
+            clock.open(cancellation_mark())
+            if has_been_late:
+                assert await is_late(clock, SOON, anyio.sleep_forever)
+            await is_late(clock, 60, run)
+        assert clock.cancelled_caught
+
+
+async def test_cancel_ends_the_block_also_when_a_run_is_late_already() -> None:
+    async def run() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            assert clock.is_over
+            clock.cancel()
+            assert clock.cancel_called
+            assert not clock.is_over
+
+    with anyio.fail_after(120):
+        with CallClock() as clock:
+            clock.open(cancellation_mark())
+            await is_late(clock, SOON, run)
+        assert clock.cancelled_caught
+
+
+@pytest.mark.parametrize("has_been_late", [False, True])
+async def test_the_end_comes_to_all_in_the_block(has_been_late: bool) -> None:
+    with anyio.fail_after(120):
+        with CallClock(end=anyio.current_time() + SOON * 10) as clock:
+            clock.open(cancellation_mark())
+            if has_been_late:
+                assert await is_late(clock, SOON, anyio.sleep_forever)
+                clock.pause()
+            await is_late(clock, 60, anyio.sleep_forever)
+        assert clock.cancelled_caught
+
+
+async def test_an_end_that_is_set_later_comes() -> None:
+    with anyio.fail_after(120):
+        with CallClock() as clock:
+            clock.open(cancellation_mark())
+            clock.end = anyio.current_time() + SOON
+            await is_late(clock, 60, anyio.sleep_forever)
+        assert clock.cancelled_caught
+        assert clock.end < anyio.current_time()
+
+
+async def test_a_block_that_ends_by_itself_was_not_cancelled() -> None:
+    with anyio.fail_after(120), CallClock(end=anyio.current_time() + 60) as clock:
+        clock.open(cancellation_mark())
+        assert await is_late(clock, SOON, anyio.sleep_forever)
+        assert not clock.cancel_called
+    assert not clock.cancelled_caught

@@ -349,7 +349,13 @@ class Label(BaseModel):
     label: str
 
 
-def draw(form: Circle | Rectangle | Span | Label) -> None:
+class Plug(BaseModel):
+    plug: str
+    volts: int
+    amps: int
+
+
+def draw(form: Circle | Rectangle | Span | Label | Plug) -> None:
     """Draw a form."""
 
 
@@ -358,6 +364,7 @@ MEANT: list[tuple[dict[str, Any], list[str]]] = [
     ({"shape": "circle"}, ["form.radius: required", "form.color: required", "form.label: required"]),
     ({"shape": "rectangle", "side": "x"}, ["form.side: got"]),
     ({"start": 5}, ["form.end: required"]),
+    ({"plug": "x", "volts": 230}, ["form.amps: required"]),
 ]
 
 

@@ -133,6 +133,16 @@ class FullPair(DatedPair[Color]):
     third: str = "x"
 
 
+@dataclasses.dataclass
+class NamedPair(FullPair):
+    name: str = ""
+
+
+@dataclasses.dataclass
+class LoosePair(FullPair):
+    first: str  # type: ignore[assignment]  # another type than that of the generic class
+
+
 ROUND = {"const": 1, "type": "integer", "description": "1 = ROUND"}
 ROUND_MEMBERS = {
     "shape": ROUND,
@@ -667,6 +677,9 @@ def test_a_dataclass_over_a_generic_one_keeps_its_types() -> None:
     arguments = schema.arguments.parse_json('{"value": {"a": {"first": "2026-01-31", "second": ["red"]}}}')
     assert arguments == {"value": {"a": FullPair(date(2026, 1, 31), [Color.RED])}}
     assert schema.arguments.parse_json(schema.arguments.dump_json(arguments)) == arguments
+    named, loose = of(NamedPair).arguments, of(LoosePair).arguments
+    assert named.parse_json('{"value": {"first": "2026-01-31"}}') == {"value": NamedPair(date(2026, 1, 31))}
+    assert loose.parse_json('{"value": {"first": "2026-01-31"}}') == {"value": LoosePair("2026-01-31")}
     for wrong in ('{"first": "soon"}', '{"first": "2026-01-31", "second": ["green"]}'):
         with pytest.raises(InvalidArgumentsError):
             schema.arguments.parse_json(f'{{"value": {{"a": {wrong}}}}}')

@@ -7,6 +7,7 @@ from codecs import encode
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
@@ -35,7 +36,7 @@ from toolkit import (
     tool_loop,
 )
 from toolkit.agents import sub_agent_tool
-from toolkit.chat import ImageBlock, ReasoningBlock, TextBlock
+from toolkit.chat import ChatResponse, ImageBlock, ReasoningBlock, TextBlock
 from toolkit.durable import SqliteJournal
 from toolkit.endings import AwaitingApproval
 from toolkit.errors import ConfigurationError
@@ -243,6 +244,18 @@ async def pay(iban: str, amount: float) -> str:
     return "paid"
 
 
+@tool(effects={"spend"}, destinations=("iban",))
+async def remit(iban: str, amount: Decimal) -> str:
+    """Remit."""
+    return "remitted"
+
+
+@tool(effects={"send"}, destinations=("roles",))
+async def share(roles: dict[str, str]) -> str:
+    """Share a file."""
+    return "shared"
+
+
 @tool(effects={"write"}, destinations=("number",))
 async def close_issue(number: int) -> str:
     """Close an issue."""
@@ -256,11 +269,15 @@ async def close_issue(number: int) -> str:
         ("pay", {"iban": "DE02 5001 0517 0137 0750 30", "amount": 1200}, "Pay 1,200.00 to DE02500105170137075030.", 0),
         ("pay", {"iban": "DE02500105170137075030", "amount": 5990}, "Pay 59.90 to DE02 5001 0517 0137 0750 30.", 1),
         ("pay", {"iban": "DE0250010517013707", "amount": 5}, "Pay 5 to DE02 5001 0517 0137 0750 30.", 1),
+        ("remit", {"iban": "DE02500105170137075030", "amount": "1200.00"}, "Pay 1,200 to DE02500105170137075030.", 0),
+        ("remit", {"iban": "DE02500105170137075030", "amount": "9200"}, "Pay 1,200 to DE02500105170137075030.", 1),
+        ("share", {"roles": {"bob@corp.example": "writer"}}, "Make bob@corp.example a writer.", 0),
+        ("share", {"roles": {"eve@evil.example": "writer"}}, "Make bob@corp.example a writer.", 1),
         ("close_issue", {"number": 12}, "Close issue 12 if nobody needs it.", 0),
         ("close_issue", {"number": 14}, "What do people say about issue 14?", 1),
     ],
 )
-async def test_numbers_and_accounts_are_known_as_they_may_be_written(
+async def test_numbers_accounts_and_names_are_known_as_they_may_be_written(
     name: str, arguments: dict[str, Any], question: str, asked: int
 ) -> None:
     @tool(trust="untrusted")
@@ -270,7 +287,7 @@ async def test_numbers_and_accounts_are_known_as_they_may_be_written(
 
     desk = Desk()
     calls = [ToolCall("i", "read_issue", "{}"), ToolCall("c", name, json.dumps(arguments))]
-    await run(KNOWN, question, *calls, desk=desk, tools=[read_issue, pay, close_issue])
+    await run(KNOWN, question, *calls, desk=desk, tools=[read_issue, pay, remit, share, close_issue])
     assert len(desk.asked) == asked, [request.reason for request in desk.asked]
 
 
@@ -461,8 +478,34 @@ WAYS = [
                 )
             ],
         )
-        for kind in ("web_search_tool_result", "web_search_call", "mcp_call")
+        for kind in ("web_search_tool_result", "web_search_call", "mcp_call", "nova_grounding_result")
     ],
+    *[
+        Way(
+            f"{next(iter(found))} of a reply",
+            [send_mail],
+            [ChatResponse(message=AssistantMessage((send("a@b.example"),)), metadata=found)],
+        )
+        for found in (
+            {
+                "groundingMetadata": {
+                    "webSearchQueries": ["a"],
+                    "groundingChunks": [{"web": {"uri": "https://a.example"}}],
+                }
+            },
+            {"urlContextMetadata": {"urlMetadata": [{"retrievedUrl": "https://a.example"}]}},
+            {"citations": [{"location": {"web": {"url": "https://a.example", "domain": "a.example"}}}]},
+        )
+    ],
+    Way(
+        "the answer of a search at Google",
+        [send_mail],
+        [
+            AssistantMessage(
+                (ReasoningBlock(encrypted='{"gemini": {"part": {"toolResponse": {"id": "1"}}}}'), send("a@b.example"))
+            )
+        ],
+    ),
     Way(
         "read back",
         [read_long, send_mail],

@@ -136,7 +136,7 @@ async def test_logging_tool(request: McpRequest) -> str:
 @tool
 def test_missing_capability() -> None:
     """Need what the client lacks."""
-    needed = {"requiredCapabilities": {"sampling": {}}}
+    needed: dict[str, Any] = {"requiredCapabilities": {"sampling": {}}}
     raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, "This needs a client that samples.", needed)
 
 

@@ -19,6 +19,8 @@ import pytest
 
 from tests.node import node
 from tests.npm import npm_packages
+from tests.serving.test_users import ORDERS, TOKENS, shop
+from tests.sources.mcp.threaded import serving_in_thread
 
 ROOT = Path(__file__).parents[2]
 SERVED = str(Path(__file__).parent / "served_mcp.py")
@@ -67,21 +69,34 @@ def serving() -> Generator[str]:
             process.kill()
 
 
+def inspect(*arguments: str) -> Any:
+    """Return the answer that the inspector prints."""
+    modules = npm_packages("mcp-inspector", "@modelcontextprotocol/inspector@2.12.0")
+    launcher = modules / "@modelcontextprotocol/inspector/clients/launcher/build/index.js"
+    done = run(node(22), str(launcher), "--cli", *arguments)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
 @pytest.mark.real
 def test_the_inspector_lists_and_calls_our_tools() -> None:
-    modules = npm_packages("mcp-inspector", "@modelcontextprotocol/inspector@0.15.0")
-    inspector = [node(18), str(modules / "@modelcontextprotocol/inspector/cli/build/cli.js"), "--cli"]
-
-    def inspect(*arguments: str) -> Any:
-        done = run(*inspector, sys.executable, SERVED, *arguments)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-    listed = inspect("--method", "tools/list")
+    listed = inspect(sys.executable, SERVED, "--method", "tools/list")
     assert {tool["name"] for tool in listed["tools"]} >= {"add", "forecast", "wipe"}
-    called = inspect("--method", "tools/call", "--tool-name", "add", "--tool-arg", "a=17", "--tool-arg", "b=25")
-    content = [{"type": "text", "text": "42"}]
-    assert called == {"content": content, "structuredContent": {"result": 42}, "isError": False}
+    called = inspect(
+        sys.executable, SERVED, "--method", "tools/call", "--tool-name", "add", "--tool-arg", "a=17", "b=25"
+    )
+    assert called["structuredContent"] == {"result": 42}
+
+
+@pytest.mark.real
+def test_in_the_inspector_ada_sees_her_orders_and_bob_his() -> None:
+    seen: dict[str, Any] = {}
+    with serving_in_thread(lambda _: shop(TOKENS)) as port:
+        for token, name in TOKENS.items():
+            url, header = f"http://127.0.0.1:{port}/mcp", f"Authorization: Bearer {token}"
+            called = inspect(url, "--header", header, "--method", "tools/call", "--tool-name", "orders")
+            seen[name] = called["structuredContent"]["result"]
+    assert seen == ORDERS
 
 
 @pytest.mark.real

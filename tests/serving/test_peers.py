@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import CoroutineType
 from typing import Any, Literal
 
 import anyio
@@ -19,11 +20,9 @@ import pytest
 from fastmcp import FastMCP
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.server.connection import Connection
-from mcp.server.streamable_http import StreamableHTTPServerTransport
 
 from tests.sources.mcp.threaded import serving_in_thread
-from toolkit import ToolRegistry, tool, tool_with_ctx
+from toolkit import ToolCall, ToolRegistry, tool, tool_with_ctx
 from toolkit.errors import McpError
 from toolkit.serving.mcp import McpRequest, mcp_app
 from toolkit.sources.mcp import http, mcp_tools
@@ -65,13 +64,19 @@ def make_app(_: int) -> Callable[..., Any]:
     return mcp_app(registry, context_for=lambda request: request, requests_per_minute=None)
 
 
+SERVED = ("mcp.", "mcp_types.", "starlette.", "toolkit.serving.")
+
+
 def count_leftovers() -> dict[str, int]:
+    """Return how many objects of the server, coroutines and open files there are."""
     gc.collect()
-    served = (StreamableHTTPServerTransport, Connection)
-    found = [type(each).__name__ for each in gc.get_objects() if isinstance(each, served)]
-    counts = {kind.__name__: found.count(kind.__name__) for kind in served}
+    objects = [type(each) for each in gc.get_objects()]
     files = len(list(Path("/proc/self/fd").iterdir())) if sys.platform == "linux" else 0
-    return {**counts, "files": files}
+    return {
+        "objects": sum(kind.__module__.startswith(SERVED) for kind in objects),
+        "coroutines": objects.count(CoroutineType),
+        "files": files,
+    }
 
 
 @pytest.mark.parametrize(
@@ -113,6 +118,39 @@ async def test_many_clients_at_once_get_each_their_answers_and_leave_nothing_beh
     print(f"{clients} clients, {answered} answers in {seconds} s; before {before}, after {after}")
     assert answered >= clients
     assert all(after[name] <= before[name] for name in before)
+
+
+async def test_our_client_makes_more_calls_at_once_than_a_pool_has_connections() -> None:
+    waiting = 0
+
+    def make(_: int) -> Callable[..., Any]:
+        all_are_here = anyio.Event()
+
+        @tool
+        async def wait_for_all() -> str:
+            """Wait for a hundred and fifty calls."""
+            nonlocal waiting
+            waiting += 1
+            if waiting == 150:
+                all_are_here.set()
+            await all_are_here.wait()
+            return "all are here"
+
+        return mcp_app(ToolRegistry([wait_for_all]), requests_per_minute=None, task_after=None)
+
+    answers: list[str] = []
+    with serving_in_thread(make) as port, anyio.fail_after(120):
+        async with mcp_tools(http(f"http://127.0.0.1:{port}/mcp")) as tools:
+            registry = ToolRegistry(tools)
+
+            async def call(number: int) -> None:
+                result = await registry.execute(ToolCall(str(number), "wait_for_all", "{}"))
+                answers.append(result.text)
+
+            async with anyio.create_task_group() as tasks:
+                for number in range(150):
+                    tasks.start_soon(call, number)
+    assert answers == ["all are here"] * 150
 
 
 HEAD = "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: application/json, text/event-stream\r\n"

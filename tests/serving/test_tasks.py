@@ -19,11 +19,13 @@ from mcp.types import jsonrpc
 from tests.serving.test_mcp import ERAS, Era, InMemory
 from tests.sources.mcp.threaded import serving_in_thread
 from toolkit import ToolCall, ToolContext, ToolRegistry, tool, tool_with_ctx
+from toolkit.agents import sub_agent_tool
 from toolkit.serving.mcp import McpRequest, mcp_app, mcp_server
 from toolkit.sources import ServerLimits
 from toolkit.sources.mcp import Elicitation, mcp_tools
 from toolkit.sources.mcp.session import WatchedTransport
 from toolkit.sources.mcp.tasks import Task, TaskFollower, call_as_task, read_answer
+from toolkit.testing import ScriptedProvider
 
 pytestmark = pytest.mark.anyio
 
@@ -81,7 +83,7 @@ async def answer(context: ClientRequestContext, params: wire.ElicitRequestParams
 
 @asynccontextmanager
 async def connected(server: InMemory) -> AsyncGenerator[Client]:
-    with anyio.fail_after(240):
+    with anyio.fail_after(60):
         transport = WatchedTransport(server.open(), lambda: None)
         async with Client(transport, extensions=[advertise(EXTENSION)], elicitation_callback=answer) as client:
             yield client
@@ -146,6 +148,39 @@ async def test_a_task_of_a_tool_that_fails_ends_with_its_error(era: Era) -> None
     assert text_of(result).startswith("ValueError: the tool failed.")
 
 
+@pytest.mark.parametrize("knows_tasks", [True, False])
+async def test_a_sub_agent_asks_in_its_run_which_is_never_repeated(*, knows_tasks: bool) -> None:
+    notes: list[str] = []
+
+    @tool
+    def note(text: str) -> str:
+        """Write a note."""
+        notes.append(text)
+        return "noted"
+
+    @tool(requires_approval=True)
+    def wipe(path: str) -> str:
+        """Wipe."""
+        return f"wiped {path}"
+
+    calls = [ToolCall("1", "note", '{"text": "a"}'), ToolCall("2", "wipe", '{"path": "a"}')]
+    clerk = ScriptedProvider([*calls, "Done."] * 2)
+    server = mcp_server(ToolRegistry([sub_agent_tool("clerk", "Tidies.", clerk, ToolRegistry([note, wipe]))]))
+    extensions = [advertise(EXTENSION)] if knows_tasks else []
+    with anyio.fail_after(240):
+        transport = WatchedTransport(InMemory(server).open(), lambda: None)
+        async with Client(transport, extensions=extensions, elicitation_callback=answer) as client:
+            result = await client.call_tool("clerk", {"task": "Tidy."})
+            task = read_answer(result)
+            if isinstance(task, Task):
+                await TaskFollower(task, lambda text: None).follow(client)
+    assert isinstance(task, Task) == knows_tasks
+    assert notes == ["a"]
+    results = [each.text for each in clerk.requests[2].messages if each.role == "tool"]
+    refused = "Tool 'wipe' needs approval. This client can't ask its user, so it was not run."
+    assert results[1] == ("wiped a" if knows_tasks else refused)
+
+
 async def test_a_call_that_our_client_gives_up_is_cancelled_on_the_server() -> None:
     desk = Desk()
     with anyio.fail_after(240):
@@ -185,6 +220,23 @@ async def test_a_client_cancels_a_task(era: Era) -> None:
         await desk.cancelled.wait()
         result = await TaskFollower(task, lambda text: None).follow(client)
     assert text_of(result) == "The server has cancelled the task of this call."
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_user_has_a_bounded_number_of_tasks(era: Era, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolkit.serving.mcp.tasks._MOST_TASKS", 2)
+    desk = Desk()
+    async with connected(desk.served(era, task_after=0.1)) as client:
+        first, _ = [await begin(client, "wait", era) for _ in range(2)]
+        with pytest.raises(MCPError, match="More than 2 tasks of this user are running"):
+            await begin(client, "wait", era)
+        await desk.cancelled.wait()
+        desk.cancelled = anyio.Event()
+        await ask_about(client, "cancel", first.task_id)
+        await desk.cancelled.wait()
+        await begin(client, "wait", era)
+        with pytest.raises(MCPError, match="There is no such task"):  # an ended one makes room
+            await ask_about(client, "get", first.task_id)
 
 
 class _Params(wire.RequestParams):

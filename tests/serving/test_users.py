@@ -405,8 +405,8 @@ async def test_a_tool_asks_and_logs_in_the_request_that_it_serves(era: Era) -> N
             action="accept", content={"nights": 2} if "nights" in params.message else {"name": "Ada"}
         )
 
-    marked = tool_with_ctx(book, name="book", idempotent=True)
-    unmarked = tool_with_ctx(book, name="book_once")
+    marked = tool_with_ctx(name="book", idempotent=True)(book)
+    unmarked = tool_with_ctx(name="book_once")(book)
     server = mcp_server(ToolRegistry[McpRequest]([marked, unmarked]), context_for=lambda request: request)
     with anyio.fail_after(240):
         way = InMemory(server, era).open()

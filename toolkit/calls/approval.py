@@ -1,4 +1,4 @@
-"""The second stage of a call: guards and the approver decide whether it may run, and with what arguments."""
+"""The second stage of a call: guards and the approver decide whether it may run, and with which arguments."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from toolkit.runtime.workers import run_in_worker
 from toolkit.settings import Settings, check_fields
 
 if TYPE_CHECKING:
-    from toolkit.calls.policy import Caller, ExecutionPolicy
+    from toolkit.calls.policy import CallConfig, Caller, ExecutionPolicy
 
 _logger = logging.getLogger("toolkit.calls")
 
@@ -68,10 +68,10 @@ class LateDecision:
 
     Args:
         call_id: The call, as the sub-agent's loop names it.
-        binding: That which the decision was made on.
-        kind: The answer.
-        reason: That of a denial.
-        arguments: Those of a `Modify`.
+        binding: The binding that the decision was made on.
+        kind: The kind of answer.
+        reason: The reason of a denial.
+        arguments: The arguments of a `Modify`.
     """
 
     call_id: str
@@ -94,9 +94,9 @@ class WaitingChild:
     Args:
         agent: Its name.
         loop_id: The id of its loop.
-        calls: The calls that are to be decided on; those of its own sub-agents, too.
-        snapshot: Its loop.
-        decisions: Those that were made since, which it is given when it goes on.
+        calls: The calls that need a decision; those of its own sub-agents, too.
+        snapshot: The saved loop.
+        decisions: The decisions that were made since, for when it continues.
     """
 
     agent: str
@@ -107,9 +107,9 @@ class WaitingChild:
 
 
 class ChildWaitsError(BaseException):
-    """Raised in the call that runs a sub-agent, where that awaits decisions: the call goes on when they are made.
+    """Raised in the call of a sub-agent that awaits decisions; the call continues when they are made.
 
-    It is no `Exception`, so that no tool takes it for a failure.
+    It is not an `Exception`, so that no tool handles it as a failure.
     """
 
     def __init__(self, child: WaitingChild) -> None:
@@ -131,19 +131,19 @@ class ApprovalRequest:
     Args:
         call_id: The id of the call.
         tool_name: The tool that would run, its name repaired.
-        arguments: The arguments that the tool would be given, validated.
+        arguments: The arguments that the tool would get, validated.
         original: The call as the model wrote it.
         tags: The tool's tags.
-        reason: Why it is asked about, where a rule says so.
-        agent: The sub-agent that wants to make the call; empty where it is no sub-agent's.
+        reason: Why a decision is needed, if a rule requires it.
+        agent: The sub-agent that wants to make the call; empty if it is not a sub-agent's.
         loop_id: The id of the sub-agent's loop.
         origins: Where the destinations come from that neither the user nor a trusted tool named.
 
     Attributes:
-        definition: The definition of the tool, as the model has it; each time a copy, which changes nothing.
+        definition: A copy of the definition of the tool, as the model has it.
         preview: The arguments to be shown to a person: as the tool's own `preview` writes them, else those that were
-            given, as JSON; defaults that nobody gave are left out. Invisible characters, and those that change how
-            others are displayed, are escaped, and secrets are digests.
+            given, as JSON, without defaults. Invisible characters, and those that change how others are displayed, are
+            escaped, and secrets are digests.
         unsaid: The arguments that occur nowhere in the conversation, as paths, if the provider checks that.
     """
 
@@ -191,9 +191,9 @@ async def put_off_asked(request: ApprovalRequest) -> Approve | Defer:
 
 
 async def authorize(ready: Ready[Any], policy: ExecutionPolicy) -> Verdict:
-    """Ask the guards, then the approver; those of a sub-agent's callers, too.
+    """Ask the guards, then the approver, also those of a sub-agent's callers; the innermost is asked first.
 
-    The innermost is asked first, and each has a say. A guard that raises denies.
+    Each of them can deny the call. A guard that raises denies it.
     """
     guard = policy
     passed: list[Caller] = []
@@ -206,18 +206,14 @@ async def authorize(ready: Ready[Any], policy: ExecutionPolicy) -> Verdict:
             verdict = await _ask_guards(ready, guard, policy, asked)
             if not isinstance(verdict, Approve):
                 return _end_callers(verdict, passed)
-        # What its rules allow it is not asked about, unless somebody has to agree.
+        # A call that its rules allow needs no approver, unless somebody has to agree.
         is_allowed = ready.asks is None and len(passed) in ready.allowed_levels
         if guard.config.on_tool_call is not None and not is_allowed:
             request, left = _open_request(ready, policy)
             if left is not None:
                 await left
             try:
-                ask: Callable[[ApprovalRequest], Any] = guard.config.on_tool_call
-                if not guard.config.is_approver_async:
-                    ask = partial(_ask_in_thread, ask)
-                seconds = guard.config.timeouts.approval
-                answer: object = await (ask(request) if seconds is None else _ask_in_time(ask, request, seconds))
+                answer = await _start_asking(guard.config, request)
             except Exception:
                 text = "the approval hook raised for %s in call %s; the call is denied"
                 _logger.exception(text, ready.call.name, ready.call.id)
@@ -230,13 +226,21 @@ async def authorize(ready: Ready[Any], policy: ExecutionPolicy) -> Verdict:
             break
         passed.append(guard.caller)
         guard = guard.caller.policy
-    if ready.asks is None or approved_by >= ready.asks_level:
-        return _APPROVE
-    return Deny(f"{ready.asks} Nobody is there to approve it, so it was not run.")
+    is_agreed = ready.asks is None or approved_by >= ready.asks_level
+    return _APPROVE if is_agreed else Deny(f"{ready.asks} Nobody is there to approve it, so it was not run.")
+
+
+def _start_asking(config: CallConfig, request: ApprovalRequest) -> Awaitable[object]:
+    """Return an awaitable that asks the approver, in the event loop or in a thread, within the time limit."""
+    ask: Any = config.on_tool_call
+    if not config.is_approver_async:
+        ask = partial(_ask_in_thread, ask)
+    seconds = config.timeouts.approval
+    return ask(request) if seconds is None else _ask_in_time(ask, request, seconds)
 
 
 def _end_callers(verdict: Verdict, passed: Sequence[Caller]) -> Verdict:
-    """Return what the answer of a caller's approver is for its sub-agent; an abort ends the callers' runs as well."""
+    """Return the verdict on a sub-agent's call after a caller's approver answered; an abort ends the callers' runs."""
     if isinstance(verdict, Defer) and passed and not passed[0].can_wait:
         _logger.warning(
             "a decision on a call of a sub-agent was put off where its run can't wait, so the call is denied: in a "
@@ -271,7 +275,7 @@ async def _ask_guards(
 
 
 def _open_request(ready: Ready[Any], policy: ExecutionPolicy) -> tuple[ApprovalRequest, Awaitable[None] | None]:
-    """Emit that somebody is asked about a call; return the request, and what is left of that to be awaited."""
+    """Emit `ApprovalRequested`; return the request to the approver, and an awaitable until the event is delivered."""
     call, reason, left = ready.call, ready.asks or "", None
     shown, written = ready.show_arguments()
     arguments, options = ready.copy_arguments(), ready.registration.options
@@ -311,15 +315,15 @@ async def _ask_in_time(ask: Callable[[ApprovalRequest], Any], request: ApprovalR
 
 
 async def _ask_in_thread(approve: ApprovalHook, request: ApprovalRequest) -> object:
-    """Call an approver that is not async: a person may think long, and other things go on."""
+    """Call an approver that is not async in a thread: a person may take long."""
     answer = await run_in_worker(partial(approve, request), workers=_MOST_APPROVERS, is_for_people=True)
     return await answer if inspect.isawaitable(answer) else answer
 
 
 def decide(ready: Ready[Any], answer: object, policy: ExecutionPolicy) -> Verdict:
-    """Return the verdict that an approver's answer means, and note it for the destinations that it was asked about."""
+    """Return the verdict of an approver's answer, and store it for the destinations that it was asked about."""
     asked = ready.trust
-    verdict = apply_answer(ready, answer, policy)
+    verdict = answer if isinstance(answer, Approve) else apply_answer(ready, answer, policy)
     if isinstance(verdict, Deny) and asked is not None:
         asked.decide(is_approved=False)
     elif isinstance(verdict, Approve) and ready.trust is not None:
@@ -328,7 +332,7 @@ def decide(ready: Ready[Any], answer: object, policy: ExecutionPolicy) -> Verdic
 
 
 def apply_answer(ready: Ready[Any], answer: object, policy: ExecutionPolicy) -> Verdict:
-    """Return the verdict that the answer of an approver means; new arguments are taken into the call."""
+    """Return the verdict of an approver's answer; modified arguments replace those of the call."""
     match to_approval(answer):
         case Deny(reason):
             return Deny(ToolDeniedError(reason).message)
@@ -344,7 +348,7 @@ def apply_answer(ready: Ready[Any], answer: object, policy: ExecutionPolicy) -> 
 
 
 def to_approval(answer: object) -> Approval:
-    """Read a hook's answer; nonsense denies."""
+    """Return the answer of a hook as an `Approval`; anything invalid denies."""
     if isinstance(answer, (Approve, Deny, Modify, Abort, Defer)):
         return answer
     if answer is True:
@@ -357,7 +361,7 @@ def to_approval(answer: object) -> Approval:
 
 
 def _copy_given(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the arguments that an approver gave: it may keep its own, and change them later."""
+    """Return a copy of the arguments that an approver gave, because it may change its own later."""
     try:
         return copy.deepcopy(dict(arguments))
     except Exception:  # noqa: BLE001 - whatever a value of the application's own does when it is copied
@@ -365,5 +369,5 @@ def _copy_given(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_refusal(ready: Ready[Any], verdict: Deny | Abort | Defer) -> ToolResult:
-    """Return the result of a call that may not run, where no loop can wait for a decision or be ended."""
+    """Return the result of a call that may not run, outside of a loop, where nothing can wait or be aborted."""
     return error_result(ready.call, _DEFERRED if isinstance(verdict, Defer) else verdict.reason)

@@ -107,18 +107,18 @@ _QUOTES = "".join(dict.fromkeys("".join([*_CLOSERS, *_CLOSERS.values()])))
 _PLAIN_BRACKETS = str.maketrans("\uff5b\uff5d\uff3b\uff3d", "{}[]")
 _GAP = rf"(?:{BLANK})?+"
 # A comment directly after a string may be the rest of it.
-_GAP_BEHIND = rf"(?:(?=\s){BLANK})?+"
+_GAP_AFTER = rf"(?:(?=\s){BLANK})?+"
 _KEY_COLON = "(?: => | [:=\uff1a\uff1d] )"
 _ANY_KEY = rf"(?: [{_QUOTES}][^{_QUOTES}{{}}\[\]\n]{{1,{_LONGEST_KEY_READ}}}+[{_QUOTES}] | [\w$][-\w$]*+ )"
 _KEY_BEFORE = rf"{_ANY_KEY}{_GAP}{_KEY_COLON}"
 _FLAGS = re.VERBOSE | re.DOTALL
 _SPACE = re.compile(_GAP, _FLAGS)
 _MEMBER_NAME = re.compile(rf"({_ANY_KEY}){_GAP}{_KEY_COLON}", _FLAGS)
-_BEHIND_MEMBER = re.compile(
-    rf"{_GAP_BEHIND}(?: [}}\uff5d] | [,\uff0c]{_GAP}(?: {_KEY_BEFORE} | [}}\uff5d] ) | {_KEY_BEFORE} )",
+_AFTER_MEMBER = re.compile(
+    rf"{_GAP_AFTER}(?: [}}\uff5d] | [,\uff0c]{_GAP}(?: {_KEY_BEFORE} | [}}\uff5d] ) | {_KEY_BEFORE} )",
     _FLAGS,
 )
-_BEHIND_ITEM = re.compile(rf"{_GAP_BEHIND}[,\uff0c\]\uff3d]", _FLAGS)
+_AFTER_ITEM = re.compile(rf"{_GAP_AFTER}[,\uff0c\]\uff3d]", _FLAGS)
 _NUMBER_LIKE = re.compile(r"[-+.0-9][-+.\w]*+")
 # Words without quotes, up to the place of the next member or the end.
 _BARE_PART = rf"(?!//|/\*|\#)[^\s,:;=(){{}}\[\]<>\\|{_QUOTES}\uff0c\uff1a\uff1b\uff08\uff09\uff5b\uff5d\uff3b\uff3d]++"
@@ -735,29 +735,29 @@ class _Search:
             written, piece = written
             pieces.append(piece)
         whole = "".join(reversed(pieces))
-        behind = self.text[place.position :]
+        after = self.text[place.position :]
         assumed = place.assumed
         if _INNER_QUOTES in assumed and '\\"' in self.text:  # either all inner quotes are escaped, or none
             assumed |= {DOUBTFUL}
-        if (once := _EXTRA_CLOSING.match(behind)) is not None and _is_balanced("".join(_LAST_STRING.findall(whole))):
+        if (once := _EXTRA_CLOSING.match(after)) is not None and _is_balanced("".join(_LAST_STRING.findall(whole))):
             assumed |= {"an extra closing bracket was left out"}
-            behind = behind[once.end() :]
-        elif self._is_repeated(whole, pass_end_tokens(behind)):
+            after = after[once.end() :]
+        elif self._is_repeated(whole, pass_end_tokens(after)):
             assumed |= {"a repetition of the object was left out"}
-            behind = ""
-        if behind.strip() or start:
+            after = ""
+        if after.strip() or start:
             assumed |= {"the text around the object was left out"}
-        is_call = _is_whole_call(self.text[:start], behind, takes_prose=True)
+        is_call = _is_whole_call(self.text[:start], after, takes_prose=True)
         return Reading(whole, tuple(sorted(assumed))) if is_call else None
 
-    def _is_repeated(self, whole: str, behind: str) -> bool:
-        if not behind.strip():
+    def _is_repeated(self, whole: str, after: str) -> bool:
+        if not after.strip():
             return False
         try:
-            again = read_strictly(behind).text
+            again = read_strictly(after).text
         except UnclearError:
             return False
-        return behind.lstrip()[:1] == "{" and json.loads(again) == json.loads(whole)
+        return after.lstrip()[:1] == "{" and json.loads(again) == json.loads(whole)
 
     def _take_steps(self, place: _ReadingPlace) -> Iterator[_ReadingPlace]:
         space = _SPACE.match(self.text, place.position)
@@ -842,7 +842,9 @@ class _Search:
         return False
 
     def _read_values(self, place: _ReadingPlace, character: str) -> Iterator[_ReadingPlace]:
-        node = place.value_node if place.wants == "value" else self._find_item_node(place)
+        node = place.value_node
+        if place.wants == "item" and place.level is not None:
+            node = self.nodes.at_key(place.level.node, place.level.size)
         if not character:
             return
         if character in "{[":
@@ -853,9 +855,6 @@ class _Search:
         else:
             for end, piece, assumed in self._read_plain_value(place, node):
                 yield self._add_value(place, piece, end, assumed)
-
-    def _find_item_node(self, place: _ReadingPlace) -> Node:
-        return {} if place.level is None else self.nodes.at_key(place.level.node, place.level.size)
 
     def _add_value(self, place: _ReadingPlace, piece: str, end: int, assumed: frozenset[str]) -> _ReadingPlace:
         level = place.level
@@ -880,14 +879,14 @@ class _Search:
         opening = self.text[place.position]
         closers = _QUOTES if self.takes_any_closer else _CLOSERS.get(opening, "")
         is_member = place.level is not None and place.level.is_object
-        behind = _BEHIND_MEMBER if is_member else _BEHIND_ITEM
+        following = _AFTER_MEMBER if is_member else _AFTER_ITEM
         has_inner = False
         for token in _compile_closers(closers).finditer(self.text, place.position + 1):
             if len(token[0]) == 2:
                 continue
             end = token.end()
             raw = self.text[place.position + 1 : end - 1]
-            is_end = behind.match(self.text, end) is not None
+            is_end = following.match(self.text, end) is not None
             self.left -= len(raw) if is_end else 0
             if is_end and self.left >= 0 and (not has_inner or _is_balanced(raw)):
                 assumed = self._note_inner_quotes(raw, closers, is_member=is_member) if has_inner else set[str]()
@@ -931,7 +930,7 @@ class _Search:
 
     def _is_value_end(self, place: _ReadingPlace, end: int) -> bool:
         is_member = place.level is not None and place.level.is_object
-        return (_BEHIND_MEMBER if is_member else _BEHIND_ITEM).match(self.text, end) is not None
+        return (_AFTER_MEMBER if is_member else _AFTER_ITEM).match(self.text, end) is not None
 
     def _read_amounts(self, place: _ReadingPlace, node: Node) -> Iterator[tuple[int, str, frozenset[str]]]:
         amount = _BARE_AMOUNT.match(self.text, place.position)
@@ -1054,7 +1053,11 @@ def _read_flat(text: str, nodes: Nodes) -> Reading | None:
     known = {name for choice in nodes.choices(nodes.root) for name in choice.get("properties", {})}
     if len(text) > _LONGEST_FLAT_TEXT or not known:
         return None
-    begins = [match for match in _FLAT_NAME.finditer(text) if match["name"] in known and _begins_argument(match)]
+    begins = [
+        match
+        for match in _FLAT_NAME.finditer(text)
+        if match["name"] in known and (match["equals"] or not match.start() or match["mark"] == "\n")
+    ]
     if not begins or begins[0].start() or len({match["name"] for match in begins}) < len(begins):
         return None
     ends = [match.start() for match in begins[1:]] + [len(text)]
@@ -1068,10 +1071,6 @@ def _read_flat(text: str, nodes: Nodes) -> Reading | None:
             return None
         members.append(f"{json.dumps(name)}: {written}")
     return Reading("{" + ", ".join(members) + "}", ("names and values were read as an object",))
-
-
-def _begins_argument(match: re.Match[str]) -> bool:
-    return match["equals"] is not None or match.start() == 0 or match["mark"] == "\n"
 
 
 def _read_flat_value(text: str, node: Node, nodes: Nodes, *, has_lines: bool) -> str | None:

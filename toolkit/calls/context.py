@@ -1,4 +1,4 @@
-"""The context of a call, for the tool that runs, and how it reports back: from whatever thread, to the observer."""
+"""The context of a call for its tool, and the reports of the tool to the observer, from any thread."""
 
 from __future__ import annotations
 
@@ -43,31 +43,35 @@ _logger = logging.getLogger("toolkit.calls")
 
 Ctx_co = TypeVar("Ctx_co", covariant=True, default=object)
 
+WAITS_FOR_TURN = "its turn"
+"""The thing that a call is waiting for before anything of it runs."""
+
 _NO_METADATA: Mapping[str, Any] = {}
 _DEFAULT_WORKERS = 40
 _CHECK_SECONDS = 1.0  # how often a thread that waits for an event loop looks whether that still answers
 
 
 class ToolContext(Generic[Ctx_co]):
-    """The envelope round the user's own context, for one call.
+    """The context of one call; `state` is the user's own context.
 
-    A tool gets it by annotating its context parameter ``ToolContext[App]``; annotated ``App`` it gets `state` itself.
+    A tool gets it if its context parameter is annotated ``ToolContext[App]``; annotated ``App``, it gets `state`.
 
     Attributes:
         call_id: The id of the call.
         tool_name: The name under which the tool was called.
         attempt: 1 for the first run, one more for each retry.
-        depth: How many loops are running round this call; 1 inside a plain `tool_loop`, 0 outside of any.
+        depth: The number of enclosing loops; 1 inside a plain `tool_loop`, 0 outside of any.
         policy: The settings and guards of calls, for a tool that makes calls; None outside of a loop or a registry.
-        scope: The tools and rules among which the call was found; None likewise.
-        waits_for: The thing that the call waits for before its body begins; None once that has begun.
-        waited_in_vain: The thing that another attempt at the call waited for and never got; None where none did.
-        memory: The state that the run has beside its calls; None outside of a run.
-        reporter: Takes what the tool reports; None where nobody takes that.
+        scope: The tools and rules for calls; None outside of a loop or a registry.
+        waits_for: The thing that the call is waiting for before its body begins; None once the body has begun.
+        waited_in_vain: The thing that another attempt at the call never got; None if there was none.
+        memory: The state that the calls of the run share; None outside of a run.
+        reporter: Receives the reports of the tool; None if nobody does.
         mark: The count of the task's cancellations when the call began.
-        clock: The time limit of the run that is under way; None before it has one.
-        is_left_running: True where the call was given up while a worker thread was at work on it.
-        left_by_child: The id of a loop that ran inside, and what it left; for a result that has no output.
+        clock: The time limit of the call; None before it has one.
+        is_from_cache: True if the output came from the cache.
+        is_left_running: True if the call was abandoned while a worker thread was at work on it.
+        left_by_child: The id of a loop that ran inside, and its details; for a result that has no output.
     """
 
     __slots__ = (
@@ -80,6 +84,7 @@ class ToolContext(Generic[Ctx_co]):
         "call_id",
         "clock",
         "depth",
+        "is_from_cache",
         "is_left_running",
         "left_by_child",
         "mark",
@@ -100,9 +105,9 @@ class ToolContext(Generic[Ctx_co]):
         self.call_id: str = call_id
         self.tool_name: str = tool_name
         self.attempt: int = 1
-        self.waits_for: str | None = "its turn"
+        self.waits_for: str | None = WAITS_FOR_TURN
         self.waited_in_vain: str | None = None
-        self.is_left_running: bool = False
+        self.is_from_cache = self.is_left_running = False
         self.left_by_child: tuple[str | None, object] = (None, None)
         # A run sets these. Not as arguments, which Python gives to a class in a dictionary.
         self.mark: CancellationMark = None
@@ -125,47 +130,47 @@ class ToolContext(Generic[Ctx_co]):
 
     @property
     def sync_workers(self) -> int:
-        """How many worker threads this event loop may run at once, for a tool that is not async."""
+        """The number of worker threads that this event loop may run at once, for tools that are not async."""
         return _DEFAULT_WORKERS if self.policy is None else self.policy.config.sync_workers
 
     @property
     def idempotency_key(self) -> str:
-        """A text by which a service that is asked twice for the same call knows it: the same in each attempt at it.
+        """A key by which a service recognizes a repeated call: the same in each attempt at the call.
 
-        It is the id of the loop and that of the call, the same also where a durable run goes on in another process.
-        Outside of a loop it is the id of the call alone.
+        It consists of the id of the loop and that of the call, and is the same if a durable run continues in another
+        process. Outside of a loop it is the id of the call alone.
         """
         loop_id = "" if self.memory is None else self.memory.loop_id
         return f"{loop_id}/{self.call_id}" if loop_id else self.call_id
 
     @property
     def cancelled(self) -> bool:
-        """True where the call, or this attempt at it, was given up.
+        """True if the call, or this attempt at it, was cancelled.
 
-        A function in a thread can't be stopped and should look at it. An async one finds it true while it tidies up.
+        A function in a thread can't be stopped and should check it. In an async one it is true while it cleans up.
         """
         if self._is_cancelled or self._is_over:
             return self._is_cancelled
-        # The call counts as given up only when its function has ended, which may still be tidying up.
+        # The call is marked as cancelled only when its function has ended, which may still be cleaning up.
         return get_ident() == self._home and is_in_event_loop() and self._is_being_cancelled()
 
     def _is_being_cancelled(self) -> bool:
         if self.clock is not None and self.clock.is_over:
             return True
-        run = None if self.memory is None else self.memory.run_scope
+        run = None if self.memory is None else self.memory.run_clock
         return (run is not None and run.cancel_called) or is_being_cancelled(self.mark)
 
     @property
     def is_observed(self) -> bool:
-        """True where reports are delivered; a costly one need not be made otherwise."""
+        """True if reports are delivered; else a costly one need not be created."""
         return self.reporter is not None and not self._is_over and not self.reporter.is_over
 
     def report_update(self, output: object) -> None:
         """Emit the output so far, as a `ToolExecutionUpdate`; any value that a tool may return.
 
-        It may be called from any thread, and never raises. On the event loop it never waits: of more than 10,000
-        reports or 64 MiB that wait for delivery, the oldest gives way, and the newest counts it. From a thread it waits
-        until the update is delivered, so that no thread runs ahead of its readers.
+        It may be called from any thread, and never raises. On the event loop it never waits: if more than 10,000
+        reports or 64 MiB wait for delivery, the oldest is dropped, and the newest counts it. In a thread it waits until
+        the update is delivered, so that no thread runs ahead of its readers.
         """
         if self.reporter is not None and self.is_observed:
             # An observer may change what it is given, and the tool goes on with its own.
@@ -191,19 +196,19 @@ class ToolContext(Generic[Ctx_co]):
 
     @contextmanager
     def waiting_for(self, what: str) -> Generator[None]:
-        """Stop the call's clock while it waits for what its body needs before it can begin.
+        """Stop the call's clock while it waits for something that its body needs before it can begin.
 
         ::
 
             with context.waiting_for("the printer"):
                 await printer.lock.acquire()
 
-        The time of the tool counts from the end of this on; waiting has a limit of its own, ``timeouts.wait``. The
-        result of a call that is given up in here says that it was not started. To be used before anything is done, in
+        The time limit of the tool starts at the end of this block; waiting has a limit of its own, ``timeouts.wait``.
+        The result of a call that is cancelled in here says that it was not started. Use it before anything is done, in
         the task that runs the tool.
 
         Args:
-            what: The thing that it waits for, for the model to read: ``a worker thread``.
+            what: The thing that the call is waiting for, for the model to read: ``a worker thread``.
 
         Raises:
             ToolTimeoutError: It waited too long; says that it was not started.
@@ -226,7 +231,7 @@ class ToolContext(Generic[Ctx_co]):
         self.waits_for = None
 
     def another(self, attempt: int) -> ToolContext[Ctx_co]:
-        """Return the envelope of another attempt at the call: the one before may have been given up."""
+        """Return the context of another attempt at the call; the previous attempt may have been abandoned."""
         (self._next or self).close()
         context = ToolContext(self._state, call_id=self.call_id, tool_name=self.tool_name)
         context.reporter = None if self.reporter is None else self.reporter.another()
@@ -236,17 +241,17 @@ class ToolContext(Generic[Ctx_co]):
         return context
 
     def leave_running(self) -> None:
-        """Give the call up while a worker thread is at work on it."""
+        """Abandon the call while a worker thread is at work on it."""
         self.is_left_running = True
         self.abandon()
 
     def abandon(self) -> None:
-        """Let the running function see, by `cancelled`, that nothing waits for it anymore."""
+        """Set `cancelled` for a function that may still run, and accept no more reports."""
         self._is_cancelled = True
         self.close()
 
     def close(self) -> None:
-        """Take no more reports: the call, or this attempt at it, has ended."""
+        """Accept no more reports: the call, or this attempt at it, has ended."""
         self._is_over = True
         if self.reporter is not None:
             self.reporter.close()
@@ -259,11 +264,11 @@ def _copy_output(output: ToolOutput) -> ToolOutput:
 
 
 class Reporter:
-    """Brings the reports of one call to the observer; made in the event loop in which the call runs.
+    """Delivers the reports of one call to the observer; created in the event loop in which the call runs.
 
-    In that loop a report is taken without waiting, and of what waits for delivery the oldest gives way. From another
-    thread it waits until the report is delivered, so that no thread runs ahead of its readers; from another event loop,
-    which it must not hold up, it doesn't.
+    In that loop a report is accepted without waiting, and the oldest waiting reports are dropped if there are too many.
+    Another thread waits until its report is delivered, so that no thread runs ahead of its readers; another event loop,
+    which must not be blocked, does not wait.
     """
 
     __slots__ = ("_facts", "_home", "_is_over", "_observer", "_queue", "_start", "_waiting", "_wake")
@@ -284,11 +289,11 @@ class Reporter:
 
     @property
     def is_over(self) -> bool:
-        """True where no more reports are taken."""
+        """True if no more reports are accepted."""
         return self._is_over
 
     def close(self) -> None:
-        """Take no more reports; those who wait for a delivery go on."""
+        """Accept no more reports, and release those who wait for a delivery."""
         self._is_over = True
         for scope in tuple(self._waiting):
             scope.cancel()
@@ -337,7 +342,7 @@ class Reporter:
                 self._waiting.discard(scope)
 
     def _deliver_from_thread(self, event: ToolExecutionUpdate | ToolProgress) -> None:
-        """Have the event delivered at home, and wait for that; a loop that doesn't answer is not waited for."""
+        """Have the event delivered in the call's event loop, and wait, unless that loop does not respond."""
         begun, ended = Event(), Event()
 
         def start() -> None:

@@ -30,13 +30,13 @@ class CallEvent(Stamped):
 
 @dataclass(frozen=True, kw_only=True)
 class ToolCallRepaired(CallEvent):
-    """A call was not quite right and could be mended without guessing.
+    """A call had a mistake that could be repaired without guessing.
 
     Args:
-        kind: The part that was mended: the ``name``, the ``text`` of the arguments, or ``values`` in them.
+        kind: The part that was repaired: the ``name``, the ``text`` of the arguments, or ``values`` in them.
         before: As the model wrote it; ``***`` where a parameter of the tool is a secret.
-        after: As it is taken; there with digests in place of secrets.
-        assumed: The assumptions behind it, in words; left out where a parameter of the tool is a secret.
+        after: As it is used, with digests in place of secrets.
+        assumed: The assumptions behind it, in words; left out if a parameter of the tool is a secret.
     """
 
     kind: Literal["name", "text", "values"]
@@ -50,10 +50,10 @@ class ApprovalRequested(CallEvent):
     """Somebody is asked whether a call may run, and the call waits for the answer.
 
     Args:
-        arguments: A copy of what it would be given, validated.
+        arguments: A copy of the arguments that it would get, validated.
         arguments_json: The same as JSON; secrets are shown as digests.
-        reason: Why it is asked about, where a rule says so.
-        agent: The sub-agent that wants to make the call; empty where it is no sub-agent's.
+        reason: Why a decision is needed, if a rule requires it.
+        agent: The sub-agent that wants to make the call; empty if it is not a sub-agent's.
     """
 
     arguments: dict[str, Any] = field(repr=False)
@@ -90,11 +90,11 @@ class ToolExecutionStart(CallEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class ToolExecutionUpdate(CallEvent):
-    """A running tool shows what it has so far. No model reads it.
+    """The output of a running tool so far. No model reads it.
 
     Args:
-        output: The output that the tool shows.
-        dropped: How many earlier updates gave way to this one because nobody took them in time.
+        output: The output so far.
+        dropped: The number of earlier updates that were dropped because nobody received them in time.
     """
 
     output: ToolOutput
@@ -126,7 +126,7 @@ class ToolProgress(CallEvent):
 
     Args:
         text: How far.
-        dropped: How many earlier reports gave way to this one because nobody took them in time.
+        dropped: The number of earlier reports that were dropped because nobody received them in time.
         details: For the application alone, such as the event of a loop inside the tool.
     """
 
@@ -151,19 +151,19 @@ TOOL_EVENTS: frozenset[type] = frozenset(get_args(ToolEvent))
 
 
 class Observer(Protocol):
-    """Takes the events of calls. Must not raise."""
+    """Receives the events of calls. Must not raise."""
 
     def emit(self, event: ToolEvent) -> Awaitable[None] | None:
-        """Deliver `event`; return what has to be awaited until it is taken, None where that is nothing."""
+        """Deliver `event`; return an awaitable until it is delivered, None if it is already."""
         ...
 
     def offer(self, event: ToolExecutionUpdate | ToolProgress) -> None:
-        """Take `event` without waiting; what waits is bounded, and the oldest gives way."""
+        """Deliver `event` without waiting; if too many wait, the oldest are dropped."""
         ...
 
 
 async def emit_and_wait(observer: Observer, event: ToolEvent) -> None:
-    """Deliver `event` to an observer; wait until it is taken."""
+    """Deliver `event` to an observer; wait until it is delivered."""
     left = observer.emit(event)
     if left is not None:
         await left

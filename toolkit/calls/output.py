@@ -18,7 +18,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar, cast
 
-from anyio import CancelScope, to_thread
+from anyio import to_thread
 
 from toolkit.calls.provenance import label_output
 from toolkit.chat import ContentBlock, Message, TextBlock, ToolCall, ToolResult, Trust
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from toolkit.calls.policy import ExecutionPolicy
     from toolkit.calls.prepare import Ready
     from toolkit.redaction import Redact
+    from toolkit.runtime.backend import CallClock
 
 _logger = logging.getLogger("toolkit.calls")
 
@@ -76,7 +77,12 @@ def shape_result(
         time=time.time(),
         trust=trust,
     )
-    limited = _limit_result(ready, result, policy, memory)
+    limits = policy.config.output
+    # An answer is for the application and needs no limit, unless the author of the tool sets one.
+    most = registration.max_output_chars or (None if result.result_as_answer else limits.max_chars)
+    is_short = most is None or (isinstance(result.content, str) and len(result.content) <= most)
+    part = registration.options.keep_output or limits.keep
+    limited = result if most is None or is_short else _limit_result(result, most, part, memory)
     if ready.is_changed and not result.result_as_answer:
         note = f"[The approver changed the arguments of this call: it ran with {ready.arguments_json}.]"
         return output.unserializable, append_note(result, note), append_note(limited, note)
@@ -97,16 +103,8 @@ def _ensure_output(call: ToolCall, value: object) -> ToolOutput:
     return output
 
 
-def _limit_result(
-    ready: Ready[Any], result: ToolResult, policy: ExecutionPolicy, memory: RunMemory | None
-) -> ToolResult:
+def _limit_result(result: ToolResult, most: int, part: _Part, memory: RunMemory | None) -> ToolResult:
     """Return the result with its text truncated to the limit."""
-    registration, limits = ready.registration, policy.config.output
-    # An answer is for the application and needs no limit, unless the author of the tool sets one.
-    most = registration.max_output_chars or (None if result.result_as_answer else limits.max_chars)
-    if most is None or (isinstance(result.content, str) and len(result.content) <= most):
-        return result
-    part = registration.options.keep_output or limits.keep
     if isinstance(result.content, str):
         return replace(result, content=_cut_text(result.content, most, part, memory, result.trust))
     if len(result.text) <= most:
@@ -320,19 +318,19 @@ class RunMemory:
     Attributes:
         names: The ids of the texts that this run may read, the oldest first, with their labels.
         find_reader: Returns the name of the tool that reads them.
-        run_scope: The cancel scope of the run; None before it starts.
+        run_clock: Ends the run; None before it starts, or if nothing can end it.
         loop_id: The id of the loop; empty before it starts.
         children: The waiting sub-agents by the ids of their calls; None if none can wait.
         answers: The objects that tools returned as the answer of the run, by the ids of their calls.
     """
 
-    __slots__ = ("__weakref__", "_store", "answers", "children", "find_reader", "loop_id", "names", "run_scope")
+    __slots__ = ("__weakref__", "_store", "answers", "children", "find_reader", "loop_id", "names", "run_clock")
 
     def __init__(self, store: ResultStore | Literal[False] | None) -> None:
         self._store: ResultStore | Literal[False] | None = store
         self.names: dict[str, Trust] = {}
         self.find_reader: Callable[[], str] = lambda: READER
-        self.run_scope: CancelScope | None = None
+        self.run_clock: CallClock | None = None
         self.loop_id: str = ""
         self.children: dict[str, WaitingChild] | None = None
         self.answers: dict[str, Any] = {}
@@ -426,7 +424,7 @@ def limit_text(
     Args:
         text: The whole text.
         max_chars: The limit in Unicode code points, at least 1.
-        keep: Whether the start, the end, or both in equal parts are kept.
+        keep: The part that remains: the start, the end, or both in equal parts.
         reference: The id under which `reader` returns the whole text; None if it is not stored.
         reader: The name of the tool that reads it.
 

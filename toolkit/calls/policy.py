@@ -1,4 +1,4 @@
-"""The settings of calls: what a caller chooses for all of them, and what belongs to one run of them."""
+"""The settings of calls: the configuration of the caller, and the policy of one run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from toolkit.calls.provenance import RunTrust
 
 NameRepair: TypeAlias = bool | Literal["similar"]
-"""The unknown names that are taken for a known one; see `ToolLoopConfig`."""
+"""The unknown tool names that are repaired; see `ToolLoopConfig`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +135,7 @@ DEFAULT_CALL_CONFIG = CallConfig()
 
 
 AroundCall: TypeAlias = "Callable[[Ready[Any], Callable[[], Awaitable[ToolOutput]]], Awaitable[ToolOutput]]"
-"""Given a call that may run and what runs it; returns the output, by running it or without that."""
+"""Called with a call and the function that runs it; returns the output, by running it or without."""
 
 
 @dataclass(slots=True)
@@ -143,8 +143,8 @@ class CallGuard:
     """Decides, before an approver is asked, whether a call may go on.
 
     Args:
-        owner: The object that it belongs to. Where that also guards the calls of a caller, it is asked once.
-        ask: Given the call; None lets it go on.
+        owner: The object that it belongs to. If that also guards the calls of a caller, it is asked once.
+        ask: Called with the call; None lets it go on.
     """
 
     owner: object
@@ -153,13 +153,13 @@ class CallGuard:
 
 @dataclass(slots=True, kw_only=True)
 class Caller:
-    """The caller that runs a sub-agent: its rules and its guards hold for the sub-agent's calls, too.
+    """The caller of a sub-agent, whose rules and guards apply to the sub-agent's calls, too.
 
     Args:
-        policy: With its guards.
-        scope: With its rules, and the tools that they are made for.
-        abort: Ends its run, given a reason; None where it is no loop.
-        can_wait: True where the sub-agent may await a decision that comes later.
+        policy: The policy with its guards.
+        scope: Its rules, and the tools that they apply to.
+        abort: Ends its run, given a reason; None if it is not a loop.
+        can_wait: True if the sub-agent may await a later decision.
     """
 
     policy: ExecutionPolicy
@@ -170,19 +170,19 @@ class Caller:
 
 @dataclass(slots=True)
 class ExecutionPolicy:
-    """The settings of one run's calls, and what belongs to that run alone.
+    """The settings for the calls of one run.
 
     Args:
-        config: The settings that the caller chose.
-        caches_by_default: True where tools that do not say so are cached.
-        around: Stands around the run of each call; None where nothing does.
+        config: The configuration.
+        caches_by_default: True if tools without a setting of their own are cached.
+        around: Wraps the execution of each call; None for nothing.
         guards: Asked about each call, in order, before `on_tool_call`.
-        observer: Takes the events.
-        observed: The kinds of events that the observer takes: others need not be made.
-        agent: The sub-agent whose calls these are; empty where they are not those of one.
+        observer: Receives the events.
+        observed: The kinds of events that the observer receives; others need not be created.
+        agent: The sub-agent that makes the calls; empty if it is none.
         loop_id: The id of its loop.
-        caller: The guards of the caller, which are asked about these calls too; None where nobody is.
-        trust: The texts that the model of the run has seen; None where no rule asks who wrote them.
+        caller: The caller, whose guards are asked, too; None if there is none.
+        trust: The texts that the model of the run has seen; None if no rule asks who wrote them.
     """
 
     config: CallConfig = DEFAULT_CALL_CONFIG
@@ -197,8 +197,8 @@ class ExecutionPolicy:
     trust: RunTrust | None = None
 
     def observed_by(self, observer: Observer | None, observed: frozenset[type] = TOOL_EVENTS) -> ExecutionPolicy:
-        """Return the same with another observer of these kinds of events; each run that is observed makes one."""
-        # By their places, in half of the time.
+        """Return the same policy with another observer of these kinds of events."""
+        # By position, which takes half of the time of `replace`.
         config, cached, around, guards = self.config, self.caches_by_default, self.around, self.guards
         own = (self.agent, self.loop_id, self.caller, self.trust)
         return ExecutionPolicy(config, cached, around, guards, observer, observed, *own)

@@ -14,7 +14,7 @@ from anyio import to_thread
 from anyio.lowlevel import checkpoint
 
 from toolkit.calls.events import ToolCallRepaired
-from toolkit.calls.permissions import ArgumentsOnDemand, Permissions, find_same, judge
+from toolkit.calls.permissions import ArgumentsOnDemand, Decision, Permissions, find_same, judge
 from toolkit.calls.provenance import CallTrust, Origin, RunTrust, find_trust
 from toolkit.calls.registration import Ctx, Registration
 from toolkit.chat import ToolCall, ToolResult
@@ -452,17 +452,18 @@ def permit_again(ready: Ready[Ctx], policy: ExecutionPolicy) -> Ready[Ctx] | Ref
 
 
 def _apply_rules(ready: Ready[Any], scope: Scope[Any], level: int, policy: ExecutionPolicy) -> Refused | None:
-    if level == 0 and scope.permissions is None:
-        return None
-    call, registration = ready.call, ready.registration
-    there = [registration] if level == 0 else find_same(registration, scope.registrations)
-    needs = [] if level == 0 else [_find_approval_need(ready, other) for other in there]
-    asks = next((need for need in needs if need is not None), None)
+    """Apply the rules of one level; where a caller has the tool, too, its need of approval there counts as well."""
+    if level == 0:
+        there: Sequence[Registration[Any]] = [ready.registration]
+        asks = None
+    else:
+        there = find_same(ready.registration, scope.registrations)
+        needs = [_find_approval_need(ready, other) for other in there]
+        asks = next((need for need in needs if need is not None), None)
     if scope.permissions is not None:
+        call = ready.call
         try:
-            read = ArgumentsOnDemand(registration, ready.arguments)
-            trust = _find_call_trust(ready, there, policy, read) if scope.permissions.asks_about_trust else None
-            decision = judge(registration, read, scope.permissions, there, ready.unsaid, trust)
+            decision, trust = _judge_call(ready, scope.permissions, there, policy)
         except Exception:
             _logger.exception("the rules on %s could not be applied; call %s is denied", call.name, call.id)
             reason = f"Tool '{call.name}' may not be called: a permission rule failed."
@@ -473,12 +474,21 @@ def _apply_rules(ready: Ready[Any], scope: Scope[Any], level: int, policy: Execu
             asks = decision.reason
             if decision.rule is not None and decision.rule.when:
                 ready.trust, ready.origins = trust, decision.origins
-        if decision.action == "allow" and decision.rule is not None:
+        elif decision.rule is not None:
             ready.allowed_levels += (level,)
     if asks is not None:
         ready.asks = asks if level == 0 else ready.asks or asks
         ready.asks_level = level
     return None
+
+
+def _judge_call(
+    ready: Ready[Any], permissions: Permissions, there: Sequence[Registration[Any]], policy: ExecutionPolicy
+) -> tuple[Decision, CallTrust | None]:
+    """Return what the rules say of a call, and the call as rules on trust see it where some ask about that."""
+    read = ArgumentsOnDemand(ready.registration, ready.arguments)
+    trust = _find_call_trust(ready, there, policy, read) if permissions.asks_about_trust else None
+    return judge(ready.registration, read, permissions, there, ready.unsaid, trust), trust
 
 
 def _find_call_trust(

@@ -18,11 +18,11 @@ from dataclasses import field
 from functools import partial
 from html import unescape
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
-from unicodedata import normalize
+from unicodedata import decimal, normalize
 from urllib.parse import unquote
 
 from toolkit.chat import AssistantMessage, Message, ReasoningBlock, ToolResult, Trust, is_untrusted
-from toolkit.dataclass import dataclass, maker_of
+from toolkit.dataclass import dataclass
 from toolkit.foreign_text import escape_in_text, has_mixed_scripts, is_hidden, shorten_to_line
 from toolkit.json_text import digest_json
 from toolkit.schema.nodes import is_array, is_object
@@ -34,13 +34,16 @@ if TYPE_CHECKING:
 
 _SEPARATORS = re.compile(r"[\s\"'`\u2018\u2019\u201c\u201d\u00ab\u00bb,;(){}\[\]<>|\u3001\u3002]+")
 _ESCAPES = re.compile(r"\\+[\"'nrt/]")  # in a string of JSON that is quoted somewhere
-_NUMBER = re.compile(r"\d+(?:[.,'\u2019 \u00a0\u202f]\d+)*")
+_NUMBER = re.compile(r"\d{1,30}(?:[.,]\d{1,30})?")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{12,4096}={0,2}")
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2}){8,2048}")
 _GROUPED = re.compile(r"\+?[A-Za-z0-9]+(?:[ ./-][A-Za-z0-9]+)*")
 _LEAVES = re.compile(r'"(?:[^"\\]++|\\.)*+"\s*+:|("(?:[^"\\]++|\\.)*+"|-?\d[\d.eE+-]*)')  # of valid JSON
 _INDEXES = re.compile(r"\[\d+\]")
-_FOUND_OUTSIDE = re.compile(r'"type": ?"(?:web_search|web_fetch|file_search|mcp)(?:_tool_result|_call)"')
+_FOUND_OUTSIDE = re.compile(
+    r'"type": ?"(?:(?:web_search|web_fetch|file_search|mcp)(?:_tool_result|_call)|nova_grounding\w*|url_citation)"'
+    r'|"toolResponse": ?\{|"(?:groundingChunks|webSearchQueries|urlContextMetadata)": ?[\[{]|"location": ?\{"web"'
+)  # as Anthropic, OpenAI, Amazon and Google write it
 _LEAF_TYPES = frozenset({str, int, float, bool})
 _LEADING, _TRAILING = "*#_~:$€£?!", ".,;:!?*_~/€"
 _MARK = " \0 "  # between leaves of JSON
@@ -49,6 +52,7 @@ _LONGEST_VALUE = 4_000
 _LONGEST_ACCOUNT = 40
 _SAMPLE = 50
 _NEARBY = 400
+_MOST_PLACES = 5_000
 _QUOTED = 60
 _LONG_PENDING = 100_000
 
@@ -111,9 +115,6 @@ class Origin:
         return f'{name} {verb} {given}: "{self.quote}".{marks}'
 
 
-_make_source = maker_of(TextSource)
-
-
 def list_leaves(value: Any) -> Iterator[Any]:
     """Yield the texts, numbers and booleans inside arguments."""
     return (leaf for _, leaf in walk_leaves(value))
@@ -140,10 +141,7 @@ def walk_leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 def _split_pieces(text: str) -> list[str]:
     if "\\" in text:
         text = _ESCAPES.sub(" ", text)
-    pieces = [
-        piece if piece.isalnum() else piece.lstrip(_LEADING).rstrip(_TRAILING).removeprefix("./")
-        for piece in _SEPARATORS.split(text.lower())
-    ]
+    pieces = [piece if piece.isalnum() else _trim(piece) for piece in _SEPARATORS.split(text.lower())]
     return list(filter(None, pieces))
 
 
@@ -191,18 +189,19 @@ def _decode(text: str) -> str:
         plain = data.decode()
     except (binascii.Error, ValueError):
         return ""
-    return plain if plain.isprintable() else ""
+    return plain if "".join(plain.split()).isprintable() else ""
 
 
 def _list_readings(text: str) -> Iterator[str]:
     """Yield what a text from outside says, too, to somebody who decodes it."""
-    if "%" in text:
-        yield unquote(text)
+    decoded = {unquote(text)} if "%" in text else set[str]()
     if "&" in text:
-        yield unescape(text)
+        decoded.add(unescape(text))
     if not text.isascii():
         plain = normalize("NFKC", text.translate(_TAGS))
-        yield "".join([each for each in plain if each.isspace() or not is_hidden(each)])
+        hidden = [each for each in set(plain) if not each.isspace() and is_hidden(each)]
+        decoded.add(_write_ascii_digits(plain.translate(dict.fromkeys(map(ord, hidden)))))
+    yield from decoded - {text}
     for match in _BASE64.finditer(text):
         if plain := _decode(match[0]):
             yield plain
@@ -221,90 +220,76 @@ def _join(pieces: Iterable[str]) -> str:
     return row
 
 
-class TextIndex:
-    """Finds values in texts; a value is looked for once in each text, and one of unknown words in none."""
+class _Finder:
+    """Finds the texts that something is true of; each is read once for each question."""
 
-    __slots__ = ("_counted", "_joined", "_numbers", "_places", "_words", "sources")
+    __slots__ = ("_found", "texts")
 
     def __init__(self) -> None:
-        self.sources: list[TextSource] = []
-        self._joined: list[str] = []
+        self.texts: list[Any] = []
+        self._found: dict[object, tuple[list[Any], int]] = {}
+
+    def find(self, key: object, is_there: Callable[[Any], bool], among: Sequence[Any] | None = None) -> Sequence[Any]:
+        """Return the texts of which something is true that `key` names; `among` may only grow from time to time."""
+        texts = self.texts if among is None else among
+        found, count = self._found.get(key, ([], 0))
+        if count < len(texts):
+            found += filter(is_there, texts[count:])
+            self._found[key] = found, len(texts)
+        return found
+
+
+class TextIndex:
+    """Finds values in texts; one of words that stand nowhere is looked for in none."""
+
+    __slots__ = ("_finder", "_words")
+
+    def __init__(self) -> None:
+        self._finder = _Finder()  # of texts: their source, their pieces, and as they are for numbers
         self._words: set[str] = set()
-        self._places = _Places()
-        self._numbers: dict[float, list[int]] = {}
-        self._counted = 0
 
     def add(self, source: TextSource) -> None:
         """Add a text."""
         plain = _read_json(source.text) if "\\u" in source.text else None
         text = source.text if plain is None else _MARK.join(map(str, list_leaves(plain)))
         joined = _join(_split_pieces(text))
-        self.sources.append(source)
-        self._joined.append(joined)
+        self._finder.texts.append((source, joined, _write_ascii_digits(source.text)))
         self._words.update(joined.split())
 
     def find(self, value: object) -> TextSource | None:
         """Return a text in which a value stands; None where there is none."""
-        found = next(self._find_places(value), None)
-        return None if found is None else self.sources[found]
+        found: TextSource | None = None
+        if isinstance(value, str):
+            found = next(filter(None, map(self._find_row, _list_rows(value))), None)
+            if found is None and not value.isascii() and not any(map(has_boundary, value)):
+                found = self._find_pattern(re.compile(re.escape(value)))  # of a script without spaces
+            if found is None and (account := _match_account(value)) is not None:
+                found = self._find_pattern(account)
+        if found is None and (isinstance(value, (int, float)) or (isinstance(value, str) and _NUMBER.fullmatch(value))):
+            found = self._find_pattern(_match_number(value))
+        return found
 
     def has_row(self, row: str) -> bool:
         """Return whether a row of pieces stands in a text."""
-        return bool(self._find_row(row))
+        return self._find_row(row) is not None
 
-    def _find_places(self, value: object) -> Iterator[int]:
-        everywhere = range(len(self.sources))
-        if isinstance(value, str):
-            for row in _list_rows(value):
-                yield from self._find_row(row)
-            if not value.isascii() and not any(map(has_boundary, value)):  # a script without spaces
-                yield from self._places.find(value, lambda number: value in self._joined[number], everywhere)
-            account = _read_account(value)
-            if account is not None:
-                found = self._places.find(
-                    account, lambda at: account.search(self.sources[at].text) is not None, everywhere
-                )
-                yield from found
-        elif isinstance(value, (int, float)):
-            yield from self._find_number(value)
+    def _find_row(self, row: str) -> TextSource | None:
+        is_there = self._words.issuperset(row.split())
+        return (
+            next((text[0] for text in self._finder.find(row, lambda text: row in text[1])), None) if is_there else None
+        )
 
-    def _find_row(self, row: str) -> Sequence[int]:
-        """Return the numbers of the texts that have a row of pieces."""
-        if not self._words.issuperset(row.split()):
-            return ()
-        return self._places.find(row, lambda number: row in self._joined[number], range(len(self.sources)))
-
-    def _find_number(self, value: float) -> Sequence[int]:
-        for number in range(self._counted, len(self.sources)):
-            for each in _list_numbers(self.sources[number].text):
-                self._numbers.setdefault(each, []).append(number)
-        self._counted = len(self.sources)
-        return self._numbers.get(abs(value), ())
-
-
-class _Places:
-    """Remembers in which texts something was found, so that only new ones are read for it."""
-
-    __slots__ = ("_found",)
-
-    def __init__(self) -> None:
-        self._found: dict[object, tuple[list[int], int]] = {}
-
-    def find(self, key: object, is_there: Callable[[int], bool], numbers: Sequence[int]) -> Sequence[int]:
-        """Return in which of these texts something is; each time they are those of before, and new ones."""
-        found, count = self._found.get(key, ([], 0))
-        if count < len(numbers):
-            found += filter(is_there, numbers[count:])
-            self._found[key] = found, len(numbers)
-        return found
+    def _find_pattern(self, pattern: re.Pattern[str]) -> TextSource | None:
+        found = self._finder.find(pattern, lambda text: pattern.search(text[2]) is not None)
+        return next((text[0] for text in found), None)
 
 
 class _Ways:
-    """How a value may be written: a number as it is, a text as one of some rows of pieces, in each disguise.
+    """How a value may be written: a text as one of some rows of pieces, in each disguise.
 
     Attributes:
-        number: The number; None of a text.
-        ways: The number or the rows, in each disguise.
+        number: The pattern of a number; None for a text.
+        ways: The rows of a text in each disguise, or the pattern.
         words: The first pieces of all rows, and the same as JSON where the row has no more of them.
     """
 
@@ -312,7 +297,7 @@ class _Ways:
 
     def __init__(self, value: Any) -> None:
         rows = list(_list_rows(value)) if isinstance(value, str) else []
-        self.number: float | None = None if isinstance(value, str) else abs(value)
+        self.number = None if isinstance(value, str) else _match_number(value)
         self.ways: list[Any] = [
             [*map(disguise, rows)] if self.number is None else self.number for disguise in _DISGUISES
         ]
@@ -357,17 +342,19 @@ class _OutsideText:
     def may_name(self, destination: _Ways) -> bool:
         """Return whether it may name a destination among other words; quick, and False only where it does not."""
         if destination.number is not None:
-            return destination.number in _list_numbers(self.lower)
+            return destination.number.search(self.lower) is not None
         lower = self.lower
         for word, alone in destination.words:
             if word in lower and (self._readings or lower.count(word) != lower.count(alone) or not self.is_json):
                 return True
         return False
 
-    def spells(self, anchor: str | float, destinations: Sequence[list[str] | float]) -> bool:
+    def spells(self, anchor: str | re.Pattern[str], destinations: Sequence[list[str] | re.Pattern[str]]) -> bool:
         """Return whether it has all destinations near an anchor, a row of pieces or a number, and more words."""
         text = self.joined if isinstance(anchor, str) else self.leaves
-        for begin, end in _find_spans(text, anchor):
+        for count, (begin, end) in enumerate(_find_spans(text, anchor)):
+            if count > _MOST_PLACES:  # somebody wants to keep us busy
+                return True
             left = max(begin - _NEARBY, text.rfind("\0", 0, begin + 1) + 1)
             right = text.find("\0", end - 1)
             nearby = text[left : min(end + _NEARBY, right if right >= 0 else len(text))]
@@ -380,54 +367,44 @@ class _OutsideText:
 class _OutsideTexts:
     """Finds the untrusted text that spells a call out."""
 
-    __slots__ = ("_places", "_texts")
+    __slots__ = ("_finder",)
 
     def __init__(self) -> None:
-        self._texts: list[_OutsideText] = []
-        self._places = _Places()
+        self._finder = _Finder()
 
     def add(self, source: TextSource) -> None:
         """Add a text."""
-        self._texts.append(_OutsideText(source))
+        self._finder.texts.append(_OutsideText(source))
 
-    def find_naming(self, destination: _Ways | None) -> Sequence[int]:
-        """Return the numbers of the texts that may name a destination; of all where there is none."""
-        everywhere = range(len(self._texts))
-        if destination is None:
-            return everywhere
-        return self._places.find(destination, partial(self._may_name, destination), everywhere)
+    def find_naming(self, destination: _Ways | None) -> Sequence[_OutsideText]:
+        """Return the texts that may name a destination; all where there is none."""
+        texts = self._finder.texts
+        return texts if destination is None else self._finder.find(destination, lambda text: text.may_name(destination))
 
     def find_spelling(
-        self, naming: Sequence[int], ways: Sequence[_Ways], anchors: Sequence[str | float]
+        self, naming: Sequence[_OutsideText], ways: Sequence[_Ways], anchors: Sequence[str | re.Pattern[str]]
     ) -> TextSource | None:
         """Return a text in which all destinations stand near something else of the call, among more words.
 
-        Args:
-            naming: The numbers of the texts that may name the first destination.
-            ways: How each destination may be written.
-            anchors: The rows of pieces or the numbers of which one has to be there, too.
+        `naming` are the texts that may name the first destination; `anchors` are the rows of pieces or the numbers of
+        which one has to be there, too.
         """
         for disguise, *destinations in zip(_DISGUISES, *[each.ways for each in ways], strict=False):
             for anchor in anchors:
                 hidden = disguise(anchor) if isinstance(anchor, str) else anchor
-                spells = partial(self._spells, hidden, destinations)
-                found = self._places.find((str(destinations), hidden), spells, naming)
+                is_spelled = partial(_OutsideText.spells, anchor=hidden, destinations=destinations)
+                found = self._finder.find((str(destinations), hidden), is_spelled, naming)
                 if found:
-                    return self._texts[found[0]].source
+                    source: TextSource = found[0].source
+                    return source
         return None
-
-    def _may_name(self, destination: _Ways, number: int) -> bool:
-        return self._texts[number].may_name(destination)
-
-    def _spells(self, anchor: str | float, destinations: Sequence[list[str] | float], number: int) -> bool:
-        return self._texts[number].spells(anchor, destinations)
 
     def quote(self, value: str) -> tuple[TextSource, str] | None:
         """Return a text in which a value or a telling part of it stands, and the words around it; reads all texts."""
         forms = [form.lower() for form in _list_forms(value[:_LONGEST_VALUE])]
         parts = [part for form in forms for part in re.split(r"[@/?#\s]+", form) if len(part) > 3]
         for wanted in (*forms, *sorted(parts, key=len, reverse=True)):
-            for text in self._texts:
+            for text in self._finder.texts:
                 if wanted in text.lower:
                     return _quote_leaf(text.source, wanted)
         return None
@@ -444,22 +421,20 @@ def _quote_leaf(source: TextSource, wanted: str) -> tuple[TextSource, str]:
     return found, escape_in_text(shorten_to_line(around, 3 * _QUOTED))
 
 
-def _stands_in(destination: list[str] | float, text: str) -> bool:
+def _stands_in(destination: list[str] | re.Pattern[str], text: str) -> bool:
     if isinstance(destination, list):
         return any(row in text for row in destination)
-    return destination in _list_numbers(text)
+    return destination.search(text) is not None
 
 
-def _find_spans(text: str, anchor: str | float) -> Iterator[tuple[int, int]]:
-    if isinstance(anchor, str):
-        at = text.find(anchor)
-        while at >= 0:
-            yield at, at + len(anchor)
-            at = text.find(anchor, at + len(anchor) - 1)
+def _find_spans(text: str, anchor: str | re.Pattern[str]) -> Iterator[tuple[int, int]]:
+    if not isinstance(anchor, str):
+        yield from (match.span() for match in anchor.finditer(text))
         return
-    for match in _NUMBER.finditer(text):
-        if abs(anchor) in _read_number(match[0]):
-            yield match.span()
+    at = text.find(anchor)
+    while at >= 0:
+        yield at, at + len(anchor)
+        at = text.find(anchor, at + len(anchor) - 1)
 
 
 def _list_rows(value: str) -> Iterator[str]:
@@ -477,7 +452,7 @@ def _list_rows(value: str) -> Iterator[str]:
             yield _join(pieces)
 
 
-def _read_account(value: str) -> re.Pattern[str] | None:
+def _match_account(value: str) -> re.Pattern[str] | None:
     """Return what finds the number of an account, a card or a telephone, in groups or not; None for other values."""
     signs = re.sub(r"[ ./-]", "", value)
     if not 8 <= len(signs) <= _LONGEST_ACCOUNT or sum(map(str.isdigit, signs)) < 6 or not _GROUPED.fullmatch(value):
@@ -507,24 +482,20 @@ def _take_samples(text: str) -> list[list[str]]:
     return [pieces[:half], pieces[half:]] if half > 2 else [pieces]
 
 
-def _list_numbers(text: str) -> set[float]:
-    """Return the numbers in a text, in every way to read them."""
-    return {value for match in _NUMBER.finditer(text) for value in _read_number(match[0])}
+def _write_ascii_digits(text: str) -> str:
+    if text.isascii():
+        return text
+    return text.translate({ord(each): str(decimal(each)) for each in set(text) if each.isdecimal()})
 
 
-def _read_number(text: str) -> set[float]:
-    """Return the numbers that digits with marks between them may be: "1 200" is 1200, 1 and 200."""
-    if len(text) > _LONGEST_ACCOUNT:
-        return set()
-    if text.isdigit():
-        return {int(text)}
-    parts, marks = re.findall(r"\d+", text), re.findall(r"\D", text)
-    groups, read = [len(part) == 3 for part in parts[1:]], set[float]()
-    if len(set(marks)) == 1 and all(groups):
-        read.add(int("".join(parts)))
-    if marks[-1] in ".," and marks[-1] not in marks[:-1] and len(set(marks)) <= 2 and all(groups[:-1]):
-        read.add(float(f"{''.join(parts[:-1])}.{parts[-1]}"))
-    return read if read and not set(marks) & {" ", ","} else read | {int(part) for part in parts}
+def _match_number(value: float | str) -> re.Pattern[str]:
+    """Return what finds a number, its thousands grouped or not: 1200 in "1 200.00", and not 5990 in "59.90"."""
+    text = value if isinstance(value, str) else f"{abs(value):.10f}" if isinstance(value, float) else str(abs(value))
+    whole, _, rest = text.replace(",", ".").partition(".")
+    grouped = re.sub(r"(?<=\d)(?=(?:\d{3})+$)", r"[.,'\\u2019 \\u00a0\\u202f]?", whole.lstrip("0") or "0")
+    rest = rest.rstrip("0")
+    decimals = f"[.,]{rest}0*" if rest else "(?:[.,]0+)?"
+    return re.compile(rf"(?<!\d)(?<!\d[.'\u2019])0*{grouped}{decimals}(?![.'\u2019]?\d)")
 
 
 def has_boundary(character: str) -> bool:
@@ -649,6 +620,11 @@ class RunTrust:
             self.decided.update(saved["decided"])
             self.written.update(dict.fromkeys(saved["written"]))
 
+    def take_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Take what a provider said of a reply beside its message: such as where it searched."""
+        if metadata and not self._is_tainted:
+            self._is_tainted = _FOUND_OUTSIDE.search(json.dumps(metadata, default=str)) is not None
+
     # texts
 
     def _take_messages(self) -> None:
@@ -704,7 +680,7 @@ class RunTrust:
             return None
         self._texts.add(key)
         if is_untrusted(message):
-            return _make_source("untrusted", tool_name, call_id, "", message.text)
+            return TextSource("untrusted", tool_name, call_id, "", message.text)
         if isinstance(message, ToolResult):  # an error may quote the call
             return None if message.is_error else TextSource("trusted", tool_name, call_id, "", message.text)
         is_task = message.role == "user" and self._parent is not None and self._parent.is_tainted
@@ -734,18 +710,22 @@ class RunTrust:
         Where a call has no text but its destinations, it is one that names these among other words.
         """
         ways = [self._ways.get(each) or self._make_ways(each) for each in destinations]
-        anchors: list[str | float] | None = None
-        trust: RunTrust | None = self
-        while trust is not None:
-            outside = trust.index()._outside
-            naming = outside.find_naming(ways[0] if ways else None)
+        anchors: list[str | re.Pattern[str]] | None = None
+        for run in self._list_runs():
+            naming = run.index()._outside.find_naming(ways[0] if ways else None)
             if naming:
                 anchors = self._list_anchors(ways, texts) if anchors is None else anchors
-                found = outside.find_spelling(naming, ways, anchors)
+                found = run._outside.find_spelling(naming, ways, anchors)
                 if found is not None:
                     return found
-            trust = trust._parent
         return None
+
+    def _list_runs(self) -> Iterator[RunTrust]:
+        """Yield this, and those of the runs around it."""
+        run: RunTrust | None = self
+        while run is not None:
+            yield run
+            run = run._parent
 
     def _make_ways(self, value: object) -> _Ways:
         return self._ways.setdefault(value, _Ways(value))
@@ -754,24 +734,15 @@ class RunTrust:
         """Return what of a call is looked for in untrusted texts: pieces of its texts that no trusted text has."""
         if texts:
             rows = [_join(sample) for text in texts for sample in _take_samples(text) if sample]
-            return [row for row in rows if not self._has_row(row)]
-        if not destinations:
-            return []
-        first = destinations[0]
-        return [*first.ways[0]] if first.number is None else [first.number]
-
-    def _has_row(self, row: str) -> bool:
-        """Return whether pieces stand one after the other in a text that is trusted."""
-        if self.index()._known.has_row(row):
-            return True
-        return self._parent is not None and self._parent._has_row(row)
+            return [row for row in rows if not any(run.index()._known.has_row(row) for run in self._list_runs())]
+        return [
+            anchor for each in destinations[:1] for anchor in (each.ways[0] if each.number is None else [each.number])
+        ]
 
     def describe(self, parameter: str, value: object, spelled: TextSource | None = None) -> Origin:
         """Return where a value comes from, for a person; reads all untrusted texts."""
-        text, found = str(value), None
-        trust: RunTrust | None = self
-        while found is None and trust is not None:
-            found, trust = trust.index()._outside.quote(text), trust._parent
+        text = str(value)
+        found = next(filter(None, (run.index()._outside.quote(text) for run in self._list_runs())), None)
         shown = escape_in_text(text if len(text) <= 4 * _QUOTED else f"{text[: 4 * _QUOTED]}...")
         marks = ["hidden characters"] if any(map(is_hidden, text)) else []
         marks += ["letters of several alphabets that look alike"] if has_mixed_scripts(text) else []
@@ -872,11 +843,27 @@ def _read_given(ready: Ready[Any]) -> Any:
 # one call, as rules see it
 
 
-def _list_given(arguments: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return the leaves of the arguments of a call."""
+def _list_given(registration: Registration[Any], arguments: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return the leaves of the arguments of a call, and the names in them that the schema of its tool does not have."""
     if _LEAF_TYPES.issuperset(map(type, arguments.values())):
         return [pair for pair in arguments.items() if pair[1] != ""]
-    return list(walk_leaves(arguments))
+    leaves = list(walk_leaves(arguments))
+    described = {name for _, name in _walk_names(registration.definition.parameters)}
+    return leaves + [(path, name) for path, name in _walk_names(arguments) if name not in described]
+
+
+def _walk_names(value: Any) -> Iterator[tuple[str, str]]:
+    """Yield the path and the name of each member inside JSON."""
+    waiting: list[tuple[str, Any]] = [("", value)]
+    while waiting:
+        path, value = waiting.pop()
+        if is_object(value):
+            for name, member in value.items():
+                inner = f"{path}.{name}" if path else name
+                yield inner, name
+                waiting.append((inner, member))
+        elif is_array(value):
+            waiting += [(path, item) for item in value]
 
 
 def list_destinations(registration: Registration[Any], arguments: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
@@ -893,7 +880,7 @@ def list_destinations(registration: Registration[Any], arguments: Iterable[tuple
 def _is_destination(path: str, leaf: object, names: Sequence[str] | None, *, spends: bool) -> bool:
     if leaf is True or leaf is False:
         return False
-    if names is None or path in names or (spends and not isinstance(leaf, str)):
+    if names is None or path in names or (spends and (not isinstance(leaf, str) or _NUMBER.fullmatch(leaf))):
         return True
     bare = _INDEXES.sub("", path) if "[" in path else path
     return (bare is not path or "." in path) and any(bare == name or bare.startswith(f"{name}.") for name in names)
@@ -957,7 +944,7 @@ class CallTrust:
         unknown: list[tuple[str, Any, TextSource | None]] = []
         destinations: list[tuple[str, Any]] = []
         texts: list[str] = []
-        for path, leaf in _list_given(self._read_arguments()):
+        for path, leaf in _list_given(self._registration, self._read_arguments()):
             is_text = isinstance(leaf, str)
             if _is_destination(path, leaf, names, spends=spends):
                 destinations.append((path, leaf))
@@ -965,17 +952,15 @@ class CallTrust:
                     unknown.append((path, leaf, None))
             elif is_text:
                 texts.append(leaf)
-            if is_text and _MAY_BE_SECRET.search(leaf) and self._is_secret(leaf):
+            if is_text and self._is_secret(leaf):
                 unknown.append((path, leaf, _SECRET))
         if not destinations and names is None:  # the call itself, which nobody can have named
             return [("", self._registration.name, None)]
-        if unknown or not self.is_tainted:
-            return unknown
-        spelled = trust.find_spelling([leaf for _, leaf in destinations], texts)
-        if spelled is None:
-            return []
-        path, leaf = destinations[0] if destinations else ("", self._registration.name)
-        return [(path, leaf, spelled)]
+        if not unknown and self.is_tainted:
+            spelled = trust.find_spelling([leaf for _, leaf in destinations], texts)
+            if spelled is not None:
+                return [(*(destinations or [("", self._registration.name)])[0], spelled)]
+        return unknown
 
     def _is_known(self, path: str, leaf: object) -> bool:
         """Return whether somebody who is trusted named a destination, or a person has approved it."""
@@ -991,6 +976,8 @@ class CallTrust:
 
     def _is_secret(self, leaf: str) -> bool:
         """Return whether an argument has a text in the format of a key that stands in no message of the user."""
+        if _MAY_BE_SECRET.search(leaf) is None:
+            return False
         from toolkit.redaction import strike_keys  # noqa: PLC0415 - its patterns take milliseconds
 
         if strike_keys(leaf) == leaf:
@@ -1005,7 +992,7 @@ class CallTrust:
             is_whole: True to ask about all destinations, known or not.
         """
         if is_whole or not self.unknown:
-            destinations = self._list_destinations(_list_given(self._read_arguments()))
+            destinations = self._list_destinations(_list_given(self._registration, self._read_arguments()))
             self.asked = [_name_destination(path, leaf) for path, leaf in destinations]
         else:
             self.asked = [

@@ -155,6 +155,7 @@ class ChangeableOptionKeywords(TypedDict, total=False):
     cache_breakpoint: bool
     shows_output_schema: bool
     defer: bool
+    group: str
     native_as: VendorTool | None
     tags: frozenset[str] | set[str] | list[str] | tuple[str, ...]
     metadata: Mapping[str, Any]
@@ -229,6 +230,7 @@ class ToolOptions(Settings):
         cache_breakpoint: True where the prompt up to this tool is marked for the vendor's cache.
         shows_output_schema: True where the model is shown the schema of the output, by vendors that take one.
         defer: True where the model has to search for the tool before it sees it, for registries with many.
+        group: The group of tools that it belongs to, such as those of one server, for vendors that search in groups.
         native_as: The kind of vendor tool that it implements, such as ``shell``. A vendor that has such a tool is sent
             that one in place of this definition, and its calls run this tool.
         tags: For `ToolRegistry.tagged`.
@@ -272,6 +274,7 @@ class ToolOptions(Settings):
     cache_breakpoint: bool = False
     shows_output_schema: bool = False
     defer: bool = False
+    group: str = ""
     native_as: VendorTool | None = None
     tags: frozenset[str] = frozenset()
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -294,6 +297,7 @@ class ToolOptions(Settings):
             cache_breakpoint=self.cache_breakpoint,
             shows_output_schema=self.shows_output_schema,
             deferred=self.defer,
+            group=self.group,
             native_as=self.native_as,
         )
         return None if hints == _NO_HINTS else hints

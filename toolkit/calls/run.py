@@ -1,7 +1,7 @@
-"""The last stages of a call: run it, then finish it: its output becomes the result that the model reads.
+"""The last stages of a call: run the tool, then make its output the result that the model reads.
 
-Whatever a tool raises becomes an error result here and nowhere else, `SystemExit` too; only the cancellation of the
-caller, and what else is no `Exception`, pass out.
+An exception of a tool becomes an error result here and nowhere else, `SystemExit` included; only the cancellation of
+the caller and other `BaseException` propagate.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from anyio.lowlevel import checkpoint_if_cancelled
 from toolkit.backoff import run_again
 from toolkit.calls.approval import ChildWaitsError, WaitingChild
 from toolkit.calls.caching import Cache, find_cache_key, is_cached
-from toolkit.calls.context import Reporter, ToolContext
+from toolkit.calls.context import WAITS_FOR_TURN, Reporter, ToolContext
 from toolkit.calls.events import (
     Observer,
     ToolExecutionEnd,
     ToolExecutionStart,
     ToolExecutionUpdate,
     ToolProgress,
-    emit_and_wait,
 )
 from toolkit.calls.output import RunMemory, append_note, shape_result
 from toolkit.calls.policy import ExecutionPolicy
@@ -63,7 +62,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("toolkit.calls")
 _REPORTS = (ToolExecutionUpdate, ToolProgress)
-_make_start, _make_end_event = maker_of(ToolExecutionStart), maker_of(ToolExecutionEnd)
+_make_start, _make_end = maker_of(ToolExecutionStart), maker_of(ToolExecutionEnd)
 
 
 @dataclass(slots=True)
@@ -71,9 +70,9 @@ class CutCall:
     """How far a call came that ended without a result.
 
     Args:
-        waited_for: The thing that it waited for where its body never began; None where that ran.
-        may_run_on: True where something of it may still run.
-        left_by_child: The id of a loop that ran inside, and what it left.
+        waited_for: The thing that it was waiting for if its body never began; None if the body ran.
+        may_run_on: True if something of it may still run.
+        left_by_child: The id of a loop that ran inside, and the details of that.
     """
 
     waited_for: str | None
@@ -82,15 +81,15 @@ class CutCall:
     left_by_child: tuple[str | None, object] = (None, None)
 
 
-# What a call reports to its host is not frozen: each turn makes some, and only the loop's machine holds them.
+# Reports to the host are not frozen: each turn creates some, and only the loop's machine has them.
 
 
 @dataclass(slots=True)
 class CallReturned:
-    """The result of a call, stored at once and for good.
+    """The result of a call.
 
-    It is reported the moment that it is there: emitting the end of the call waits for others, and a cancellation that
-    comes meanwhile must not undo what has been done.
+    It is reported before the end of the call is emitted, which may have to wait: a cancellation that comes meanwhile
+    must not lose the result.
     """
 
     call_id: str
@@ -99,9 +98,9 @@ class CallReturned:
 
 @dataclass(slots=True)
 class CallCut:
-    """How far a call came that ends without a result; reported before what ends it passes out.
+    """How far a call came that ends without a result; reported before the exception that ends it propagates.
 
-    A call that has been answered meanwhile stays answered as it was.
+    It is ignored for a call that has been answered meanwhile.
     """
 
     call_id: str
@@ -117,7 +116,7 @@ class CallSuspended:
 
 
 def write_waiting(call: ToolCall, child: WaitingChild) -> ToolResult:
-    """Return what stands for the result of a call whose sub-agent awaits decisions."""
+    """Return a placeholder for the result of a call whose sub-agent awaits decisions."""
     names = ", ".join(dict.fromkeys([each.name for each in child.calls]))
     text = f"Not finished: sub-agent '{child.agent}' awaits approval of {names}. What it has done before stands."
     return ToolResult(call.id, text, tool_name=call.name, is_error=True, child_loop_id=child.loop_id)
@@ -125,16 +124,16 @@ def write_waiting(call: ToolCall, child: WaitingChild) -> ToolResult:
 
 @dataclass(slots=True)
 class CallHost(Generic[Ctx]):
-    """The things that the calls of one run share.
+    """The parts that the calls of one run share.
 
     Args:
         ctx: The application's context.
         policy: The settings for every call.
         depth: For `ToolContext.depth`.
-        memory: The state that the run has beside its calls; None outside of a run.
-        begin: Given the id of each call as it begins, in the context of the call; None where nobody wants it.
-        report: Given what is to be known of each call at once; None where nobody wants it.
-        deadlines: The timer of the calls that run at once; None where each has its own.
+        memory: The state that the calls of the run share; None outside of a run.
+        begin: Called with the id of each call as it begins, in the context of the call; None for a call without a loop.
+        report: Called with each report on a call, at once; None for a call without a loop.
+        deadlines: The timer of concurrent calls; None if each has its own.
     """
 
     ctx: Ctx
@@ -148,72 +147,87 @@ class CallHost(Generic[Ctx]):
 
 
 async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = None) -> ToolResult:
-    """Run a call that may run, and return its result; whatever the tool raises becomes an error result.
+    """Run a call, and return its result; an exception of the tool becomes an error result.
 
     Args:
         ready: The call.
-        host: The things that the calls of the run share.
-        clock: Counts the time of this run; None makes one.
+        host: The parts that the calls of the run share.
+        clock: Limits the time of this call; None creates one.
 
     Raises:
-        ToolCrashedError: The tool raised what is no `ToolError`, and the configuration wants the run to end.
+        ToolCrashedError: The tool raised something other than a `ToolError`, and the configuration ends the run then.
     """
     # For example, a tool that may take 2 s takes 3: its start is emitted, `_run_in_time` raises, `_read_failure` makes
     # an error output of that, and its end is emitted with the result.
-    call, registration, arguments, policy = ready.call, ready.registration, ready.arguments, host.policy
-    config, observer, options = policy.config, policy.observer, registration.options
+    call, registration, policy = ready.call, ready.registration, host.policy
+    observer, mark = policy.observer, cancellation_mark()
     if host.begin is not None:
         host.begin(call.id)
-    began = 0.0 if observer is None else time.perf_counter()
-    timeout, mark = options.timeout or config.timeouts.tool, cancellation_mark()
-    is_plain = not registration.is_guarded and config.cache is None and policy.around is None
+    began = time.perf_counter()
+    is_plain = not registration.is_guarded and policy.config.cache is None and policy.around is None
     context: ToolContext[Ctx] | None = None
-    is_over, is_from_cache, crash = False, False, None
+    has_begun = is_over = False
+    crash: BaseException | None = None
     try:
         left = None if observer is None else _emit_start(ready, observer, policy.observed)
         if left is not None:
             await left
         # A function that does not see its context gets none, which is a tenth of a call by a registry.
-        context = (
-            None if is_plain and registration.is_bare else _make_context(ready, host, mark, clock, has_begun=is_plain)
-        )
+        if not (is_plain and registration.is_bare):
+            context = _make_context(ready, host, mark, clock, has_begun=is_plain)
+        has_begun = True
         try:
-            if context is not None and not is_plain:
-                run_as_set = _run_guarded if policy.around is None else _run_around
-                output, is_from_cache = await run_as_set(ready, context, policy)
-            elif timeout is not None:
-                output = await _run_in_time(registration, arguments, context, timeout, clock, mark, host.deadlines)
-            else:
-                seen: Any = context
-                output = await registration.execute(arguments, seen)
+            output = await _start_running(ready, context, host, clock, mark, is_plain=is_plain)
         except ChildWaitsError as waiting:
             is_over = True
             return await _suspend_call(ready, context, host, waiting.child, began)
-        except BaseException as error:  # noqa: BLE001 - what is not the tool's own is raised again
-            context = context or _make_context(ready, host, mark, clock, has_begun=True)
-            output, crash = await _read_failure(call, error, context)
+        except BaseException as error:  # noqa: BLE001 - raised again unless it is the tool's own
+            output, crash = await _read_failure(call, error, context, mark)
         is_over = True
     finally:
         if not is_over:
-            _give_up(ready, context or _make_context(ready, host, mark, clock, has_begun=False), host)
+            _give_up(ready, context, host, has_begun=has_begun)
     output = output if context is None else _leave_context(context, output)
     unserializable, whole, limited = shape_result(ready, output, policy, host.memory)
     if host.report is not None:
         host.report(CallReturned(call.id, limited))
-    if observer is not None and ToolExecutionEnd in policy.observed:
-        end = _make_end(ready, whole, began, is_cached=is_from_cache, error=crash, unserializable=unserializable)
-        left = observer.emit(end)
-        if left is not None:
-            await left
-    if crash is not None and config.on_tool_exception == "raise":
-        raise ToolCrashedError(call.name, call.id, describe_error(crash)) from crash
+    left = None if observer is None else _emit_end(ready, whole, began, policy, context, crash, unserializable)
+    if left is not None:
+        await left
+    if crash is not None:
+        _raise_crash(call, crash, policy)
     return limited
+
+
+def _start_running(
+    ready: Ready[Ctx],
+    context: ToolContext[Ctx] | None,
+    host: CallHost[Ctx],
+    clock: CallClock | None,
+    mark: CancellationMark,
+    *,
+    is_plain: bool,
+) -> Awaitable[ToolOutput]:
+    """Return an awaitable that runs the tool; a plain one has at most a time limit."""
+    registration, policy = ready.registration, host.policy
+    if context is not None and not is_plain:
+        return (_run_guarded if policy.around is None else _run_around)(ready, context, policy)
+    timeout = registration.options.timeout or policy.config.timeouts.tool
+    if timeout is not None:
+        return _run_in_time(registration, ready.arguments, context, timeout, clock, mark, host.deadlines)
+    seen: Any = context
+    return registration.execute(ready.arguments, seen)
+
+
+def _raise_crash(call: ToolCall, crash: BaseException, policy: ExecutionPolicy) -> None:
+    if policy.config.on_tool_exception == "raise":
+        raise ToolCrashedError(call.name, call.id, describe_error(crash)) from crash
 
 
 def _make_context(
     ready: Ready[Any], host: CallHost[Ctx], mark: CancellationMark, clock: CallClock | None, *, has_begun: bool
 ) -> ToolContext[Ctx]:
-    """Return the context of a call; `has_begun` where nothing is waited for, unless what waits first says so."""
+    """Return the context of a call; `has_begun` if it counts as begun until the tool waits for something first."""
     context, policy = ToolContext(host.ctx), host.policy
     context.call_id, context.tool_name = ready.call.id, ready.call.name
     context.reporter = _make_reporter(ready, policy) if ready.registration.may_report else None
@@ -224,7 +238,7 @@ def _make_context(
 
 
 def _leave_context(context: ToolContext[Any], output: ToolOutput) -> ToolOutput:
-    """Close the context of a call; return its output, with the loop that ran inside where the call was given up."""
+    """Close the context of a call; return its output, an error with the loop that ran inside."""
     context.close()
     child_loop_id, details = context.left_by_child
     if child_loop_id is None or type(output) is not ToolOutput:
@@ -245,20 +259,20 @@ def _make_reporter(ready: Ready[Any], policy: ExecutionPolicy) -> Reporter | Non
 async def _suspend_call(
     ready: Ready[Any], context: ToolContext[Any] | None, host: CallHost[Any], child: WaitingChild, began: float
 ) -> ToolResult:
-    """Leave a call whose sub-agent awaits decisions, and report that."""
+    """Report that the sub-agent of a call awaits decisions, and emit the end of the call."""
     if context is not None:
         context.close()
     result = write_waiting(ready.call, child)
     if host.report is not None:
         host.report(CallSuspended(ready.call, child))
-    if host.policy.observer is not None:
-        end = _make_end(ready, result, began, is_cached=False, error=None, unserializable=())
-        await emit_and_wait(host.policy.observer, end)
+    left = _emit_end(ready, result, began, host.policy)
+    if left is not None:
+        await left
     return result
 
 
 def _emit_start(ready: Ready[Any], observer: Observer, observed: frozenset[type]) -> Awaitable[None] | None:
-    """Emit the start of a call where the observer takes that; return what is left of that to be awaited."""
+    """Emit the start of a call if the observer receives it; return an awaitable until that is done, or None."""
     if ToolExecutionStart not in observed:
         return None
     call, options = ready.call, ready.registration.options
@@ -274,27 +288,31 @@ def _emit_start(ready: Ready[Any], observer: Observer, observed: frozenset[type]
     return observer.emit(start)
 
 
-def _make_end(
+def _emit_end(
     ready: Ready[Any],
     result: ToolResult,
     began: float,
-    *,
-    is_cached: bool,
-    error: BaseException | None,
-    unserializable: tuple[str, ...],
-) -> ToolExecutionEnd:
+    policy: ExecutionPolicy,
+    context: ToolContext[Any] | None = None,
+    error: BaseException | None = None,
+    unserializable: tuple[str, ...] = (),
+) -> Awaitable[None] | None:
+    """Emit the end of a call if the observer receives it; return an awaitable until that is done, or None."""
+    if policy.observer is None or ToolExecutionEnd not in policy.observed:
+        return None
     call, options = ready.call, ready.registration.options
-    return _make_end_event(
+    end = _make_end(
         call_id=call.id,
         tool_name=call.name,
         label=options.label,
         tags=options.tags,
         result=result if result.details is None else copy_result(result),
         duration=time.perf_counter() - began,
-        is_cached=is_cached,
+        is_cached=context is not None and context.is_from_cache,
         error=error,
         unserializable=unserializable,
     )
+    return policy.observer.emit(end)
 
 
 async def run_directly(
@@ -303,9 +321,9 @@ async def run_directly(
     context: ToolContext[Ctx],
     outputs: list[ToolOutput],
 ) -> None:
-    """Run a tool for the application itself: under the tool's own limits, without cache, permissions or approval.
+    """Run a tool for the application itself: with the tool's own limits, without cache, permissions or approval.
 
-    The output is appended to `outputs`; what the tool raises is raised.
+    The output is appended to `outputs`; exceptions of the tool propagate.
     """
     registration.counter.require(registration.name)
     is_over = False
@@ -319,24 +337,26 @@ async def run_directly(
             context.abandon()
 
 
-def _give_up(ready: Ready[Any], context: ToolContext[Any], host: CallHost[Any]) -> None:
-    """Leave a call that was ended from outside, and report to its host how far it came."""
-    context.abandon()
+def _give_up(ready: Ready[Any], context: ToolContext[Any] | None, host: CallHost[Any], *, has_begun: bool) -> None:
+    """Close a call that was ended from outside, and report how far it came."""
+    if context is not None:
+        context.abandon()
     if host.report is not None:
-        may_go_on = _may_run_on(ready.registration, context)
-        cut = CutCall(context.waits_for, may_run_on=may_go_on, left_by_child=context.left_by_child)
+        cut = CutCall(None if has_begun else WAITS_FOR_TURN, may_run_on=_may_run_on(ready.registration, context))
+        if context is not None:
+            cut.waited_for, cut.left_by_child = context.waits_for, context.left_by_child
         host.report(CallCut(ready.call.id, cut))
 
 
 async def _read_failure(
-    call: ToolCall, error: BaseException, context: ToolContext[Any]
+    call: ToolCall, error: BaseException, context: ToolContext[Any] | None, mark: CancellationMark
 ) -> tuple[ToolOutput, BaseException | None]:
-    """Return what the model reads of an error, and the error itself where the tool did not mean to raise it.
+    """Return an error as output for the model, and the error itself if it is not a `ToolError`.
 
-    What is not the tool's own is raised again.
+    An error that is not the tool's own is raised again.
     """
     if isinstance(error, AsyncioCancelledError):
-        if not is_own_cancellation(context.mark):
+        if not is_own_cancellation(mark):
             # A scope that was cancelled a moment ago must get its own cancellation, else it would not know it again.
             await checkpoint_if_cancelled()
             raise error
@@ -350,9 +370,9 @@ async def _read_failure(
     return output, error
 
 
-def _note_wait(output: ToolOutput, context: ToolContext[Any]) -> ToolOutput:
-    """Return the output of a failed call, with a note where an attempt never began after one that ran."""
-    if context.waited_in_vain is None:
+def _note_wait(output: ToolOutput, context: ToolContext[Any] | None) -> ToolOutput:
+    """Return the output of a failed call, with a note if an earlier attempt ran but the last one never began."""
+    if context is None or context.waited_in_vain is None:
         return output
     note = "It has run and may have taken effect. It was to be run again, and waited for "
     return append_note(output, f"{note}{context.waited_in_vain} in vain.")
@@ -366,10 +386,10 @@ def _is_failure(error: BaseException) -> bool:
 
 
 def _may_run_on(registration: Registration[Any], context: ToolContext[Any] | None) -> bool:
-    """Return whether something of a call that was given up may still run.
+    """Return whether something of a cancelled call may still run.
 
-    A process of its own was ended. An async function has ended too, but it may have handed work to a thread: where
-    threads of this event loop are busy, it can't be known for which call.
+    Its own process was ended. An async function has ended, too, but may have handed work to a thread: if threads of
+    this event loop are busy, nobody knows for which call.
     """
     if registration.options.isolation is not None:
         return False
@@ -377,39 +397,36 @@ def _may_run_on(registration: Registration[Any], context: ToolContext[Any] | Non
     return is_left_running or abandoned_count() > 0 or has_busy_threads()
 
 
-async def _run_around(ready: Ready[Ctx], context: ToolContext[Ctx], policy: ExecutionPolicy) -> tuple[ToolOutput, bool]:
-    """Run inside of what stands around each call; return the output and whether it came from the cache."""
+async def _run_around(ready: Ready[Ctx], context: ToolContext[Ctx], policy: ExecutionPolicy) -> ToolOutput:
+    """Run inside of the middleware around calls."""
     assert policy.around is not None
-    is_from_cache = False
 
     async def proceed() -> ToolOutput:
-        nonlocal is_from_cache
         is_over = False
         try:
-            output, is_from_cache = await _run_guarded(ready, context, policy)
+            output = await _run_guarded(ready, context, policy)
             is_over = True
         except (Exception, SystemExit):
             is_over = True
             raise
         finally:
-            if not is_over:  # also where what stands around ends it, and goes on
+            if not is_over:  # also if the middleware cancels it, and goes on
                 context.abandon()
         return output if type(output) is ToolOutput else to_output(output)
 
-    return await policy.around(ready, proceed), is_from_cache
+    return await policy.around(ready, proceed)
 
 
-async def _run_guarded(
-    ready: Ready[Ctx], context: ToolContext[Ctx], policy: ExecutionPolicy
-) -> tuple[ToolOutput, bool]:
-    """Run under cache, usage limit, locks, retries and a timeout; return whether the output came from the cache."""
+async def _run_guarded(ready: Ready[Ctx], context: ToolContext[Ctx], policy: ExecutionPolicy) -> ToolOutput:
+    """Run under cache, usage limit, locks, retries and a timeout."""
     registration, arguments = ready.registration, ready.arguments
     options, cache, key = registration.options, policy.config.cache, None
     if cache is not None and is_cached(options, by_default=policy.caches_by_default):
         key = find_cache_key(registration, arguments, context.state)
         stored = None if key is None else await _read_cache(cache, key)
+        context.is_from_cache = stored is not None
         if stored is not None:
-            return stored, True
+            return stored
     children = None if context.memory is None else context.memory.children
     goes_on = children is not None and context.call_id in children
     if registration.counter.maximum is not None and not goes_on and not registration.counter.claim(context.memory):
@@ -417,7 +434,7 @@ async def _run_guarded(
     output = await _run_limited(registration, arguments, context, options.timeout or policy.config.timeouts.tool)
     if cache is not None and key is not None:
         await _store_output(ready, output, cache, key, policy.config.timeouts.hook)
-    return output, False
+    return output
 
 
 async def _read_cache(cache: Cache, key: str) -> ToolOutput | None:
@@ -435,7 +452,7 @@ async def _store_output(ready: Ready[Any], output: ToolOutput, cache: Cache, key
     should_cache = ready.registration.options.should_cache
     try:
         if not callable(should_cache) or should_cache(ready.copy_arguments(), replace(output)):
-            # A cancellation here must not undo what has been done; a cache that hangs is not waited for.
+            # A cancellation here must not lose the output; a cache that hangs is not waited for.
             with anyio.move_on_after(seconds, shield=True):
                 await cache.set(key, dump_output(output))
     except Exception:
@@ -445,7 +462,7 @@ async def _store_output(ready: Ready[Any], output: ToolOutput, cache: Cache, key
 async def _run_limited(
     registration: Registration[Ctx], arguments: dict[str, Any], context: ToolContext[Ctx], timeout: float | None
 ) -> ToolOutput:
-    """Run when nothing runs that must not run beside it, and hold that off until the work is over."""
+    """Run while holding the lock and the place of the tool, until its work is over."""
     options = registration.options
     if options.lock is None and options.concurrency is None:
         return await _run_as_often(registration, arguments, context, timeout)
@@ -475,7 +492,7 @@ async def _run_limited(
 async def _run_as_often(
     registration: Registration[Ctx], arguments: dict[str, Any], context: ToolContext[Ctx], timeout: float | None
 ) -> ToolOutput:
-    """Run as often as the tool's settings want it; return the last output, or raise the last error."""
+    """Run, with retries if the tool has them; return the last output, or raise the last error."""
     retry = registration.options.retry
     if retry is None:
         return await _run_in_time(registration, arguments, context, timeout, context.clock, context.mark)
@@ -483,7 +500,7 @@ async def _run_as_often(
 
 
 class _FailedOutputError(ToolFailedError):
-    """A run returned an error output, which stands as it is, with its details, if no other run replaces it."""
+    """A run returned an error output, which is the output of the call unless a retry succeeds."""
 
     def __init__(self, output: ToolOutput) -> None:
         super().__init__(output.text)
@@ -491,11 +508,11 @@ class _FailedOutputError(ToolFailedError):
 
 
 class _TimeUpError(ToolTimeoutError):
-    """The time of a run was up: an accident, and not what the tool has decided to say."""
+    """The time of a run was up, which may be retried, unlike an error that the tool raised on purpose."""
 
 
 class _Attempts(Generic[Ctx]):
-    """The attempts at one call of a tool that is run again where it failed."""
+    """The attempts at one call of a tool with retries."""
 
     def __init__(
         self, registration: Registration[Ctx], context: ToolContext[Ctx], timeout: float | None, retry: ToolRetryConfig
@@ -508,7 +525,7 @@ class _Attempts(Generic[Ctx]):
         self._last: Exception | SystemExit | None = None  # the failure of the last attempt that ran
 
     async def run(self, arguments: dict[str, Any]) -> ToolOutput:
-        """Run once, and again where the run failed and may be repeated."""
+        """Run once, and again if the run failed and may be repeated."""
         original = copy_values(self._registration, arguments)  # a run may change what it is given
         try:
             try:
@@ -535,7 +552,7 @@ class _Attempts(Generic[Ctx]):
         return not self._abandoned.is_left_running and _is_worth_it(self._retry, self._registration.name, error)
 
     async def _run_again(self, failure: Exception | SystemExit, original: dict[str, Any]) -> ToolOutput:
-        """Go on from a first run that failed and is worth another."""
+        """Retry after a first run that failed."""
         import random  # noqa: PLC0415 - slow to import
 
         from toolkit.redaction import without_keys  # noqa: PLC0415 - its patterns take milliseconds
@@ -562,7 +579,7 @@ class _Attempts(Generic[Ctx]):
         )
 
     async def _run_attempt(self, number: int, arguments: dict[str, Any]) -> ToolOutput:
-        """Make another attempt; one that waits in vain raises the failure of the last one that ran."""
+        """Make another attempt; if it waits in vain, raise the failure of the last one that ran."""
         context = self._context
         again, is_over = context.another(number), False
         try:
@@ -598,9 +615,9 @@ _FINAL_ERRORS = (
 
 
 def _is_worth_it(retry: ToolRetryConfig, tool: str, error: BaseException) -> bool:
-    """Return whether a run that failed with this is repeated: accidents are, and what `retry_if` wants.
+    """Return whether a run that failed with this error is retried: as `retry_if` decides, else if it is unexpected.
 
-    What a tool says on purpose, by a `ToolError` or an error output, is no accident.
+    A `ToolError` or an error output is raised on purpose, and so not retried by default.
     """
     if not isinstance(error, (Exception, SystemExit)) or isinstance(error, _FINAL_ERRORS):
         return False
@@ -626,12 +643,12 @@ async def _run_in_time(
 
     Args:
         registration: The tool.
-        arguments: For the tool.
-        context: Likewise; None where it does not see one.
-        timeout: None has no limit.
-        clock: Counts the time; None makes one.
+        arguments: Its arguments.
+        context: Its context; None if it does not see one.
+        timeout: The limit; None for none.
+        clock: Limits the time; None creates one.
         mark: The count of the task's cancellations when the call began.
-        deadlines: The timer of the calls beside this one.
+        deadlines: The timer of concurrent calls.
     """
     seen: Any = context
     if context is not None:

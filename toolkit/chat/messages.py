@@ -1,7 +1,7 @@
-"""Messages, the blocks that they are made of, and transcripts: plain values, their JSON, their rules and their repair.
+"""Messages, their blocks, and transcripts: plain values, their JSON, their rules and their repair.
 
-A message never changes once it is made. A transcript is a list of them: to edit it, put another message in the place
-of one, such as ``messages[0] = replace(messages[0], content="...")``.
+A message is immutable. A transcript is a list of messages: to edit it, replace a message, as in
+``messages[0] = replace(messages[0], content="...")``.
 
 A transcript is valid when each call of an assistant message has exactly one result, directly after that message, in
 call order, with nothing between; when there is no result anywhere else; and when no two calls share an id. Whether its
@@ -83,13 +83,13 @@ class FileBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReasoningBlock:
-    """The thoughts of the model, as far as its provider shows it.
+    """The reasoning of the model, as far as its provider shows it.
 
     Args:
         text: The readable part; may be empty.
-        signature: The provider's seal on the text, sent back untouched.
-        encrypted: The part that the provider hides from the reader, sent back untouched.
-        id: The provider's name for the block, where it has one.
+        signature: The provider's seal on the text, sent back unchanged.
+        encrypted: The part that the provider hides, sent back unchanged.
+        id: The provider's name for the block, if any.
     """
 
     text: str = ""
@@ -101,19 +101,20 @@ class ReasoningBlock:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """The call that a model asked for.
+    """A call of a model.
 
     Args:
         id: The model's name for this call; its result carries the same.
         name: The tool, as the model wrote it.
         arguments: JSON text, as the model wrote it: it may be malformed.
-        extra: Data that the provider wants back with the call (a thought signature), untouched.
+        extra: Data that the provider needs back with the call (a thought signature), unchanged.
 
     Raises:
-        ConfigurationError: The id, the name or the arguments are no text; a missing id is an empty text.
+        ConfigurationError: The id, the name or the arguments are not strings; a missing id is an empty string.
 
     Attributes:
         unsaid: The arguments that occur nowhere in the conversation, as paths, if the provider checks that.
+        program: The id of the code at the vendor that made the call; empty where the model made it.
     """
 
     id: str
@@ -136,7 +137,7 @@ class ToolCall:
             )
 
     def __repr__(self) -> str:
-        # Which arguments are secret, only the schema of the tool can say.
+        # Only the schema of the tool shows which arguments are secret.
         from toolkit.redaction import digest_of  # noqa: PLC0415 - its patterns take milliseconds
 
         arguments = f"<{len(self.arguments):,} characters, {digest_of(self.arguments)[-6:]}>"
@@ -147,6 +148,13 @@ class ToolCall:
         """See the class."""
         return tuple(self.extra.get("unsaid", ())) if self.extra else ()
 
+    @property
+    def program(self) -> str:
+        """See the class."""
+        extra: Mapping[str, Any] = self.extra or {}
+        caller: Any = extra.get("caller") or extra.get("anthropic", {}).get("caller")
+        return str(caller.get("caller_id") or caller.get("tool_id") or "") if isinstance(caller, dict) else ""  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+
 
 ContentBlock: TypeAlias = TextBlock | ImageBlock | AudioBlock | FileBlock
 """The blocks that a user or a tool may send."""
@@ -156,14 +164,14 @@ AssistantContent: TypeAlias = TextBlock | ReasoningBlock | ImageBlock | AudioBlo
 
 
 def text_of(content: str | Sequence[Any]) -> str:
-    """Return the text in a content: all of it where it is a string, else its text blocks, one a line."""
+    """Return the text of a content: a string, or its text blocks joined by line breaks."""
     if isinstance(content, str):
         return content
     return "\n".join([block.text for block in content if isinstance(block, TextBlock)])
 
 
 Trust: TypeAlias = Literal["trusted", "untrusted"]
-"""The label of a text: one that came from outside, such as a page or a mail, is ``untrusted``, and gives no orders."""
+"""The label of a text: text from outside, such as a page or a mail, is ``untrusted``, and gives no orders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +200,7 @@ class UserMessage:
 
     Args:
         content: Text, or blocks.
-        trust: ``untrusted`` where these are not the user's own words: the summary of what came from outside.
+        trust: ``untrusted`` if these are not the user's own words, but a summary of text from outside.
     """
 
     content: str | tuple[ContentBlock, ...]
@@ -215,9 +223,9 @@ class UserMessage:
 
 @dataclass(frozen=True, slots=True)
 class AssistantMessage:
-    """A message of the model: text, reasoning, and the calls it asked for, in its order.
+    """A message of the model: text, reasoning and calls, in its order.
 
-    A plain string is taken as one text block.
+    A plain string becomes one text block.
     """
 
     content: tuple[AssistantContent, ...]
@@ -234,12 +242,12 @@ class AssistantMessage:
 
     @property
     def text(self) -> str:
-        """The text blocks, one a line; empty when there are none."""
+        """The text blocks joined by line breaks; empty if there are none."""
         return text_of(self.content)
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """The calls, in the order the model gave them."""
+        """The calls, in the model's order."""
         return tuple([block for block in self.content if isinstance(block, ToolCall)])
 
 
@@ -252,12 +260,12 @@ class ToolResult:
         content: Text, or blocks.
         tool_name: The tool that ran.
         is_error: True if the content describes a failure.
-        result_as_answer: True where the loop ends here, with this as the answer.
+        result_as_answer: True if the loop ends with this result as its answer.
         child_loop_id: The id of the loop that ran inside the tool, for an agent.
         details: For the application only: it is not sent to a model and not part of the transcript's JSON.
         time: The time of its arrival, in seconds since 1970; None if unknown. As `details`, for the
             application alone.
-        trust: ``untrusted`` where the content came from outside, by the label of its tool; no model reads it.
+        trust: ``untrusted`` for content from outside, by the label of its tool; no model reads it.
     """
 
     call_id: str
@@ -290,7 +298,7 @@ Message: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolResult
 
 
 def is_untrusted(message: Message) -> bool:
-    """Return whether a message holds what came from outside."""
+    """Return whether a message has text from outside."""
     return not isinstance(message, AssistantMessage) and message.trust == "untrusted"
 
 
@@ -327,7 +335,7 @@ def dump_messages(messages: Sequence[Message], *, indent: int | None = None) -> 
 def messages_to_plain(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Return messages as JSON values, as `dump_messages` writes them.
 
-    The label of a trusted message is left out, so that logs from before there were labels go on and digests stay.
+    The label of a trusted message is left out, so that logs without labels stay valid and digests are unchanged.
     """
     # No warnings: a list of blocks in place of a tuple is serialized as well.
     plain: list[dict[str, Any]] = _make_message_adapter().dump_python(
@@ -414,14 +422,13 @@ def repair_transcript(messages: Sequence[Message]) -> list[Message]:
     """Return a valid form of the transcript with as few changes as possible; the original is not changed.
 
     - A call without a result is answered with an error that says that it is unknown whether it ran.
-    - A result that is not next to its call is moved there. One that belongs to no call, or to a call that has been
-      answered before it, is removed. With repeated ids a result belongs to the latest call before it of that id.
-    - Results and calls whose ids are missing are paired by their order, if they are adjacent and equally many.
-    - A missing or repeated call id is replaced, in the call and in its result; the first of equal ids stays.
+    - A result that is not next to its call is moved there. A result of no call, or of an answered call, is removed.
+      With repeated ids, a result belongs to the latest preceding call of that id.
+    - Results and calls without ids are paired in order, if they are adjacent and equally many.
+    - A missing or repeated call id is replaced, in the call and in its result; the first of equal ids remains.
 
-    Every part is repaired separately: a valid prefix is returned as the same objects, so that a provider's
-    cache of it stays valid. Repairing twice gives the same as repairing once, and a valid transcript is returned
-    as an equal list.
+    Every part is repaired separately: a valid prefix keeps its objects, so that a provider's cache of it remains valid.
+    The repair is idempotent, and a valid transcript is returned as an equal list.
 
     Raises:
         TranscriptError: Something in the list is not a message.
@@ -447,11 +454,10 @@ def repair_transcript(messages: Sequence[Message]) -> list[Message]:
 
 
 def repair_call_ids(message: AssistantMessage, used_ids: Container[str], iteration: int) -> AssistantMessage:
-    """Return a fresh reply in which each call has an id of its own, the same object when that is so already.
+    """Return a new reply in which each call has a unique id; the same object if that is true already.
 
-    A missing id, one that is in `used_ids` and one that an earlier call of the reply has become
-    ``call_{iteration}_{position}``, or, where that is taken, the same with a number appended. Equal input gives equal
-    ids. It takes time linear in the calls of this message.
+    A missing id, one in `used_ids`, and one of an earlier call of the reply become ``call_{iteration}_{position}``,
+    with a number appended if that is taken. Equal input gives equal ids. It takes linear time.
 
     Args:
         message: The reply; it is never changed.
@@ -476,7 +482,7 @@ def repair_call_ids(message: AssistantMessage, used_ids: Container[str], iterati
 
 @dataclass(slots=True)
 class _Slot:
-    """A call, and its result once that is found."""
+    """A call, and its result if it is found."""
 
     call: ToolCall
     result: ToolResult | None = None

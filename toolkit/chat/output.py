@@ -17,6 +17,7 @@ from toolkit.foreign_text import replace_surrogates
 
 _BLOCKS = (TextBlock, ImageBlock, AudioBlock, FileBlock)
 _CONTAINERS = frozenset({list, tuple, dict})
+_PLAIN_KINDS = frozenset({dict, list, int, bool})
 _JSON_KINDS = _CONTAINERS | {str, int, float, bool, type(None)}
 _MOST_LEVELS = 200
 _BLOCK_CONTAINERS = (list, tuple, Union, UnionType)
@@ -104,7 +105,7 @@ def plain_text(value: object) -> str | None:
     kind = type(value)
     if kind is str:
         return replace_surrogates(cast("str", value))
-    if kind is not dict and kind is not list:
+    if kind not in _PLAIN_KINDS:
         return None
     is_plain = False
     dump = _fast_dump()

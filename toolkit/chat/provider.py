@@ -1,6 +1,6 @@
-"""The protocol of providers, the events of their streams, the base of providers that wrap another one.
+"""The protocol of providers, the events of their streams, and the base of providers that wrap another one.
 
-Requests, responses and stream events are converted to plain JSON values here, to store or compare them.
+Requests, responses and stream events are converted to JSON values here, to store or compare them.
 """
 
 from __future__ import annotations
@@ -120,13 +120,13 @@ class Provider(Protocol):
 
 
 def find_capabilities(provider: Provider, model: str | None = None) -> Capabilities:
-    """Return what a provider's model can do; for one that doesn't say, what any provider can be made to do."""
+    """Return the capabilities of a provider's model; the defaults if it doesn't report them."""
     find = getattr(provider, "capabilities", None)
     return Capabilities() if find is None else find(model)
 
 
 class ProviderWrapper:
-    """The base of a provider that asks another one; who made that one closes it, and not this."""
+    """The base of a provider that asks another one, which its creator closes."""
 
     def __init__(self, provider: Provider) -> None:
         self._provider = provider
@@ -136,16 +136,16 @@ class ProviderWrapper:
 
     @property
     def name(self) -> str:
-        """The name of the provider that is asked: its own, or that of its class."""
+        """The name of the wrapped provider, or of its class."""
         return str(getattr(self._provider, "name", "") or type(self._provider).__name__)
 
     @property
     def model(self) -> str:
-        """The name of the model that is asked; empty where the provider has none."""
+        """The name of the wrapped provider's model; empty if it has none."""
         return str(getattr(self._provider, "model", ""))
 
     def capabilities(self, model: str | None = None) -> Capabilities:
-        """Return what the model of the provider that is asked can do."""
+        """Return the capabilities of the wrapped provider's model."""
         return find_capabilities(self._provider, model)
 
     @property

@@ -33,6 +33,8 @@ class ToolHints:
         cache_breakpoint: True to mark the prompt up to this tool for the vendor's cache.
         shows_output_schema: True to show the model `ToolDefinition.output_schema`.
         deferred: True if the model has to search for the tool.
+        group: The group of tools that it belongs to, such as those of one server. A vendor that can shows the model a
+            group of deferred tools in place of each of them.
         native_as: The kind of vendor tool that it implements. A vendor that has such a tool offers that one, whose
             calls arrive as calls of this tool; others offer this tool as it is.
     """
@@ -43,6 +45,7 @@ class ToolHints:
     cache_breakpoint: bool = False
     shows_output_schema: bool = False
     deferred: bool = False
+    group: str = ""
     native_as: VendorTool | None = None
 
 
@@ -278,7 +281,7 @@ class ChatRequest:
     earlier_tools: tuple[EarlierTools, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # without slots: fields at their defaults cost nothing
 class Usage:
     """The tokens and the cost of requests; addition gives the sum.
 
@@ -339,10 +342,13 @@ class Usage:
         has_unknown_cost = False
         others: list[Usage] = []  # with more than these two
         for usage in usages:
+            reported = usage.__dict__  # the fields that are not at their defaults
+            if not reported:
+                continue
             input_tokens += usage.input_tokens
             output_tokens += usage.output_tokens
             has_unknown_cost = has_unknown_cost or usage.has_unknown_cost
-            if usage.details is not None or _read_optional(usage) != _NO_OPTIONAL:
+            if len(reported) != 2 or "input_tokens" not in reported or "output_tokens" not in reported:
                 others.append(usage)
         if not others:
             return _make_usage(input_tokens=input_tokens, output_tokens=output_tokens)
@@ -359,7 +365,6 @@ class Usage:
 
 
 _OPTIONAL = ("reasoning_tokens", "cache_read_tokens", "cache_write_tokens", "cost")
-_NO_OPTIONAL = (None, None, None, None)
 _read_optional = attrgetter(*_OPTIONAL)
 _make_usage = maker_of(Usage)
 

@@ -82,6 +82,7 @@ from toolkit.tools.registry import ToolRegistry
 _MOST_TURNS = 50
 _THREAD = "chat"
 _LONGEST_LINE_SHOWN = 400
+_shorten_line = partial(shorten_to_line, longest=_LONGEST_LINE_SHOWN)
 _SLASH_COMMANDS = {
     "/tools": "list the tools",
     "/usage": "show the tokens and cost so far",
@@ -112,6 +113,8 @@ def chat_with_model(
     """Chat with a model that has the tools of all sources; return 0 if each question was answered."""
     if is_web and prompt:
         raise CommandError("--prompt asks in the terminal, and --web on a page: give one of them", ExitCode.MISUSED)
+    if port and not is_web:
+        raise CommandError("--port is for --web", ExitCode.MISUSED)
     screen, terminal = Screen(output), Terminal()
     provider = read_model(model, url, SourceSettings(**settings).timeout)
     before = [] if transcript is None else _read_transcript(transcript)
@@ -120,18 +123,21 @@ def chat_with_model(
     async def hold_conversation(tools: OpenedTools) -> int:
         approver = Approver(screen, terminal, asking, tools.own, approves_all=is_approved)
         registry = leave_out_unusable(tools, screen.note)
-        async with open_model(provider, tools.steps):
-            with log_runs(log) as middleware:
+        with log_runs(log) as middleware:
+            approve = approver.put_off if is_web else approver.decide
+            config = _make_config(approve, middleware, keep_partial=not is_web)
+            async with open_model(provider, tools.steps), Conversations(MemoryStore()) as conversations:
+                if before:
+                    async with conversations.turn(_THREAD) as turn:
+                        await turn.save(before)
                 if is_web:
-                    config = ToolLoopConfig[None](
-                        max_iterations=_MOST_TURNS, on_tool_call=approver.put_off, middleware=middleware
-                    )
                     link = partial(show_link, screen)
-                    return await _serve_page(asked, registry, tools.ctx, config, instructions, before, port, link)
+                    return await _serve_page(
+                        conversations, asked, registry, tools.ctx, config, instructions, port, link
+                    )
                 conversation = _Conversation(
-                    asked, registry, screen, terminal, approver.decide, instructions, middleware, tools.ctx
+                    conversations, asked, registry, screen, terminal, config, instructions, tools.ctx
                 )
-                await conversation.begin(before)
                 return await _Session(conversation, screen, terminal).run(prompt)
 
     with ExitStack() as redirected:
@@ -140,39 +146,39 @@ def chat_with_model(
         return run_with_tools(sources, settings, hold_conversation, terminal=terminal)
 
 
+def _make_config(
+    approve: ApprovalHook, middleware: Sequence[Middleware[Any]] = (), *, keep_partial: bool = True
+) -> ToolLoopConfig[None]:
+    return ToolLoopConfig(
+        max_iterations=_MOST_TURNS, on_tool_call=approve, keep_partial=keep_partial, middleware=middleware
+    )
+
+
 async def _serve_page(
+    conversations: Conversations,
     provider: Provider,
     registry: ToolRegistry[Any],
     ctx: Any,
     config: ToolLoopConfig[None],
     instructions: str,
-    before: Sequence[Message],
     port: int,
     on_ready: Callable[[str], None],
 ) -> int:
-    """Serve a page with one conversation, which continues earlier messages, until Ctrl-C."""
+    """Serve a page with one conversation until Ctrl-C."""
     from toolkit.ui.streams import InterfaceStreams, serve_chat  # an extra
 
-    async with Conversations(MemoryStore()) as conversations:
-        await _begin_with(conversations, before)
-        streams: InterfaceStreams[Any] = InterfaceStreams(
-            conversations,
-            provider,
-            registry,
-            conversation_for=lambda _request, _thread: _THREAD,
-            context_for=lambda _request, _posted: ctx,
-            config=config,
-            system_prompt=instructions,
-            error_text=str,
-        )
-        await serve_chat(streams, port, on_ready=on_ready)
+    streams: InterfaceStreams[Any] = InterfaceStreams(
+        conversations,
+        provider,
+        registry,
+        conversation_for=lambda _request, _thread: _THREAD,
+        context_for=lambda _request, _posted: ctx,
+        config=config,
+        system_prompt=instructions,
+        error_text=str,
+    )
+    await serve_chat(streams, port, on_ready=on_ready)
     return ExitCode.DONE
-
-
-async def _begin_with(conversations: Conversations, messages: Sequence[Message]) -> None:
-    if messages:
-        async with conversations.turn(_THREAD) as turn:
-            await turn.save(messages)
 
 
 def _read_transcript(path: Path) -> list[Message]:
@@ -271,28 +277,20 @@ class _Conversation:
 
     def __init__(
         self,
+        conversations: Conversations,
         provider: Provider,
         registry: ToolRegistry[Any],
         screen: Screen,
         terminal: Terminal,
-        approve: ApprovalHook,
+        config: ToolLoopConfig[None],
         instructions: str,
-        middleware: Sequence[Middleware[Any]] = (),
         ctx: Any = None,
     ) -> None:
-        self._provider, self.registry, self._ctx = provider, registry, ctx
-        self._screen, self._terminal, self._instructions = screen, terminal, instructions
-        self._config: ToolLoopConfig[None] = ToolLoopConfig(
-            max_iterations=_MOST_TURNS, on_tool_call=approve, keep_partial=True, middleware=middleware
-        )
-        self._conversations = Conversations(MemoryStore())
+        self._conversations, self._provider, self.registry, self._ctx = conversations, provider, registry, ctx
+        self._screen, self._terminal, self._config, self._instructions = screen, terminal, config, instructions
         self._usage: Usage | None = None
         self._requests = 0
         self.is_interrupted = False
-
-    async def begin(self, messages: Sequence[Message]) -> None:
-        """Begin with earlier messages; the instructions, if there are any, replace their system prompt."""
-        await _begin_with(self._conversations, messages)
 
     async def read_messages(self) -> Sequence[Message]:
         """Return the transcript, which is valid also after a turn that was cancelled or has failed."""
@@ -394,10 +392,6 @@ def _describe_ending(reason: TerminationReason) -> str:
             return f"the turn ended: {reason.kind.replace('_', ' ')}"
 
 
-def _shorten_line(text: str) -> str:
-    return shorten_to_line(text, _LONGEST_LINE_SHOWN)
-
-
 def replay_cassette(
     cassette: Path, sources: Sequence[str], output: OutputFormat, *, is_approved: bool, **settings: Any
 ) -> int:
@@ -415,7 +409,8 @@ def replay_cassette(
     async def ask_again(tools: OpenedTools) -> int:
         approver = Approver(screen, terminal, "auto", tools.own, approves_all=is_approved)
         registry = leave_out_unusable(tools, screen.note)
-        conversation = _Conversation(provider, registry, screen, terminal, approver.decide, instructions)
+        conversations, config = Conversations(MemoryStore()), _make_config(approver.decide)
+        conversation = _Conversation(conversations, provider, registry, screen, terminal, config, instructions)
         for question in questions:
             screen.say(f"> {question}", "strong")
             if not await conversation.ask(question):
@@ -442,7 +437,11 @@ def _find_questions(exchanges: Sequence[RecordedExchange]) -> tuple[str, list[st
 
 def _write_exchanges(screen: Screen, exchanges: Sequence[RecordedExchange]) -> None:
     if screen.is_json:
-        screen.document({"exchanges": [_describe_exchange(exchange) for exchange in exchanges]})
+        names = ("line", "method", "request", "error")  # which are part of the interface, with the response
+        plain = [{name: getattr(each, name) for name in names} for each in exchanges]
+        responses = [None if each.response is None else response_to_plain(each.response) for each in exchanges]
+        rows = [{**row, "response": response} for row, response in zip(plain, responses, strict=True)]
+        screen.document({"exchanges": rows})
         return
     shown = 0
     for exchange in exchanges:
@@ -469,18 +468,6 @@ def _write_message(screen: Screen, message: dict[str, Any]) -> None:
     for block in () if isinstance(content, str) else content:
         if block.get("type") == "call":
             screen.say(f"  {block['name']} {block['arguments']}", "call")
-
-
-def _describe_exchange(exchange: RecordedExchange) -> dict[str, Any]:
-    """Return an exchange as JSON; the keys are part of the interface."""
-    response = None if exchange.response is None else response_to_plain(exchange.response)
-    return {
-        "line": exchange.line,
-        "method": exchange.method,
-        "request": exchange.request,
-        "response": response,
-        "error": exchange.error,
-    }
 
 
 def evaluate_tools(

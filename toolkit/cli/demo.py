@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import json
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import anyio
 
@@ -28,13 +29,7 @@ from toolkit import (
 from toolkit.events import LoopEvent, ToolExecutionEnd, ToolExecutionStart
 from toolkit.testing import ScriptedProvider
 
-_SCREEN_WIDTH = 79
-
-
-class _ShowText(Protocol):
-    """Shows a text, in at most so many lines of the screen."""
-
-    def __call__(self, text: str, *, lines: int = 2) -> None: ...
+_LONGEST_TEXT = 4 * 79
 
 
 @tool
@@ -80,7 +75,6 @@ class _Question:
     text: str
     tool_name: str
     arguments: dict[str, Any]
-    scripted_arguments: str
     scripted_answer: str
 
 
@@ -88,22 +82,19 @@ _QUESTIONS = (
     _Question(
         text="What is the weather in Tokyo, in fahrenheit?",
         tool_name="get_weather",
-        arguments={"city": "tokyo", "unit": "fahrenheit"},
-        scripted_arguments='{"city": "Tokyo", "unit": "fahrenheit"}',
+        arguments={"city": "Tokyo", "unit": "fahrenheit"},
         scripted_answer="In Tokyo it is sunny, 70 degrees fahrenheit.",
     ),
     _Question(
         text="What is 17 plus 25?",
         tool_name="add",
         arguments={"a": 17, "b": 25},
-        scripted_arguments='{"a": 17, "b": 25}',
         scripted_answer="The answer is 42.",
     ),
     _Question(
         text="Search for 3 books about the sea.",
         tool_name="search",
         arguments={"topic": "the sea", "limit": 3},
-        scripted_arguments='{"topic": "the sea", "limit": 3}',
         scripted_answer="The books are The Old Man and the Sea, Moby-Dick, Treasure Island.",
     ),
 )
@@ -113,7 +104,7 @@ _QUESTIONS = (
 class _StepWitness:
     """Shows each step as it happens and stores the data for the verdict."""
 
-    show: _ShowText
+    show: Callable[[str], object]
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list[tuple[str, dict[str, Any]]])
     results: list[ToolResult] = field(default_factory=list[ToolResult])
 
@@ -133,14 +124,9 @@ class _StepWitness:
         """Return True if the right tool was called once with the right arguments, and the answer has its result."""
         if len(self.calls) != 1 or len(self.results) != 1:
             return False
-        tool_name, arguments = self.calls[0]
-        plain = {name: value.lower() if isinstance(value, str) else value for name, value in arguments.items()}
-        return (
-            tool_name == question.tool_name
-            and plain == question.arguments
-            and not self.results[0].is_error
-            and self.results[0].text in answer
-        )
+        [(tool_name, arguments)], [result] = self.calls, self.results
+        is_asked = tool_name == question.tool_name and str(arguments).lower() == str(question.arguments).lower()
+        return is_asked and not result.is_error and result.text in answer
 
 
 def run_demo(output: Literal["text", "json"] = "text") -> int:
@@ -149,7 +135,7 @@ def run_demo(output: Literal["text", "json"] = "text") -> int:
     Args:
         output: ``text`` prints each step as it happens, ``json`` all of them in a document at the end.
     """
-    report = anyio.run(_ask_questions, _print_text if output == "text" else _show_nothing)
+    report = anyio.run(_ask_questions, _print_text if output == "text" else str)
     if output == "json":
         from toolkit.cli.screen import Screen
 
@@ -157,7 +143,7 @@ def run_demo(output: Literal["text", "json"] = "text") -> int:
     return int(report["exit_code"])
 
 
-async def _ask_questions(show: _ShowText) -> dict[str, Any]:
+async def _ask_questions(show: Callable[[str], object]) -> dict[str, Any]:
     show("A language model calls Python functions: toolkit's main job, on this machine.")
     began = perf_counter()
     async with _open_model(show) as (provider, name):
@@ -169,7 +155,7 @@ async def _ask_questions(show: _ShowText) -> dict[str, Any]:
     return {"model": name, "questions": asked, "right": right, "seconds": seconds, "exit_code": exit_code}
 
 
-async def _ask_question(provider: Provider, question: _Question, show: _ShowText) -> dict[str, Any]:
+async def _ask_question(provider: Provider, question: _Question, show: Callable[[str], object]) -> dict[str, Any]:
     """Return the question, the calls, the answer, and ``is_right``."""
     began, answer, failure = perf_counter(), "", None
     witness = _StepWitness(show)
@@ -189,7 +175,7 @@ async def _ask_question(provider: Provider, question: _Question, show: _ShowText
 
 
 @asynccontextmanager
-async def _open_model(show: _ShowText) -> AsyncGenerator[tuple[Provider, str]]:
+async def _open_model(show: Callable[[str], object]) -> AsyncGenerator[tuple[Provider, str]]:
     """Yield a real model if there is one, else a script, and its name."""
     began = perf_counter()
     try:
@@ -198,7 +184,7 @@ async def _open_model(show: _ShowText) -> AsyncGenerator[tuple[Provider, str]]:
         local = LocalProvider()
         await local.start()
     except (ImportError, ConfigurationError, ProviderError) as error:
-        show(f"No local model: {error}", lines=4)
+        show(f"No local model: {error}")
         show("Playing a SCRIPT instead: fixed replies, but the tools and the loop are real.")
         yield _make_script(), "scripted"
         return
@@ -210,16 +196,11 @@ async def _open_model(show: _ShowText) -> AsyncGenerator[tuple[Provider, str]]:
 def _make_script() -> Provider:
     replies: list[AssistantMessage] = []
     for question in _QUESTIONS:
-        call = ToolCall(f"call_{question.tool_name}", question.tool_name, question.scripted_arguments)
+        call = ToolCall(f"call_{question.tool_name}", question.tool_name, json.dumps(question.arguments))
         replies += [AssistantMessage([call]), AssistantMessage(question.scripted_answer)]
     return ScriptedProvider(replies)
 
 
-def _show_nothing(text: str, *, lines: int = 2) -> None:
-    """Show nothing, since a report follows."""
-
-
-def _print_text(text: str, *, lines: int = 2) -> None:
-    """Print a text at once, in at most so many lines of the screen."""
-    room = _SCREEN_WIDTH * lines
-    print(text if len(text) <= room else text[: room - 3] + "...", flush=True)
+def _print_text(text: str) -> None:
+    """Print a text at once, in a few lines at most."""
+    print(text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 3] + "...", flush=True)

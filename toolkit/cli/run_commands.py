@@ -53,9 +53,7 @@ def list_runs(log: str, limit: int, output: OutputFormat, encryption: str, after
         raise CommandError("runs are filtered in a database of durable runs: give its URL by --log", ExitCode.MISUSED)
     screen, opened = Screen(output), _open_log(log)
     runs = sorted(opened.runs(limit + _NEWEST), key=lambda run: run.started, reverse=True)[:limit]
-    if screen.is_json:
-        screen.document({"runs": [asdict(run) for run in runs]})
-        return ExitCode.DONE
+    screen.document({"runs": [asdict(run) for run in runs]})
     for run in runs:
         _write_summary(screen, run)
     if not runs:
@@ -68,13 +66,13 @@ def show_run(run: str, log: str, output: OutputFormat, encryption: str = "") -> 
     screen, opened = Screen(output), _open_log(log, encryption)
     status = _read_durable_status(log, run, encryption)
     if status is not None and not status.last_seq:  # nothing of it was logged yet
-        return _show_status(status, screen)
+        screen.document({"run": None, "steps": [], "status": asdict(status)})
+        _show_status(status, screen)
+        return ExitCode.DONE
     summary = opened.summary(_find_run(opened, run))
     timeline = Timeline.of_entries(opened.read(summary.id), summary.state)
-    if screen.is_json:
-        more = {} if status is None else {"status": asdict(status)}
-        screen.document({"run": asdict(summary), "steps": [asdict(step) for step in timeline.steps], **more})
-        return ExitCode.DONE
+    more = {} if status is None else {"status": asdict(status)}
+    screen.document({"run": asdict(summary), "steps": [asdict(step) for step in timeline.steps], **more})
     if status is None:
         _write_summary(screen, summary)
         if summary.error:
@@ -116,8 +114,7 @@ def view_runs(log: str, port: int, output: OutputFormat) -> int:
 def show_link(screen: Screen, url: str) -> None:
     """Write the link of a page."""
     screen.say(url)
-    if screen.is_json:
-        screen.document({"url": url}, is_line=True)
+    screen.document({"url": url}, is_line=True)
     screen.note("open it in a browser of this machine; Ctrl-C ends it")
 
 
@@ -129,9 +126,7 @@ def _list_durable_runs(
             return await runs.list(limit=limit, after=after, **filters), await runs.count(**filters)
 
     found, counts = anyio.run(list_page)
-    if screen.is_json:
-        screen.document({"runs": [asdict(each) for each in found], "counts": counts})
-        return ExitCode.DONE
+    screen.document({"runs": [asdict(each) for each in found], "counts": counts})
     for status in found:
         _show_status(status, screen)
     screen.note(", ".join(f"{count} {state}" for state, count in counts.items()))
@@ -154,11 +149,8 @@ def _read_durable_status(url: str, run: str, encryption: str) -> Any:
     return anyio.run(read)
 
 
-def _show_status(status: Any, screen: Screen) -> int:
+def _show_status(status: Any, screen: Screen) -> None:
     """Write the state of a durable run, and the calls that await decisions."""
-    if screen.is_json:
-        screen.document({"run": None, "steps": [], "status": asdict(status)})
-        return ExitCode.DONE
     screen.stream(status.run_id, "strong")
     screen.stream(time.strftime("  %Y-%m-%d %H:%M:%S  ", time.localtime(status.updated)))
     screen.stream(status.state, _STYLES.get(status.state, "plain"))
@@ -170,7 +162,6 @@ def _show_status(status: Any, screen: Screen) -> int:
     for pending in status.pending:
         decided = f"decided: {pending.decided}" if pending.decided else pending.reason
         screen.paragraph(f"call {pending.call_id} of {pending.tool_name} {pending.preview}  {decided}", indent=4)
-    return ExitCode.DONE
 
 
 def decide_call(
@@ -201,7 +192,8 @@ def decide_call(
             if not await _ask_consent(terminal, is_approved=is_approved):
                 return ExitCode.NOT_APPROVED
             await durable.decide(call_id, decision, binding=pending.binding)
-        screen.document({"run": run, "call": call_id, "decided": answer}) if screen.is_json else screen.say("decided")
+        screen.document({"run": run, "call": call_id, "decided": answer})
+        screen.say("decided")
         return ExitCode.DONE
 
     return terminal.run(main)
@@ -256,7 +248,8 @@ def change_runs(
                 if not await _ask_consent(terminal, is_approved=is_approved):
                     return ExitCode.NOT_APPROVED
                 count = await getattr(runs, f"{change}_all")(*arguments, **filters)
-        screen.document({change: count}) if screen.is_json else screen.say(f"{change}: {count} runs")
+        screen.document({change: count})
+        screen.say(f"{change}: {count} runs")
         return ExitCode.DONE
 
     return terminal.run(main)
@@ -274,8 +267,7 @@ def migrate_tables(log: str, encryption: str, output: OutputFormat) -> int:
     finally:
         storage.close()
     screen.say(f"the tables are of version {TABLES_VERSION}; {count} runs of an earlier release were completed")
-    if screen.is_json:
-        screen.document({"version": TABLES_VERSION, "completed": count})
+    screen.document({"version": TABLES_VERSION, "completed": count})
     return ExitCode.DONE
 
 
@@ -376,8 +368,7 @@ def run_worker(
     async def main() -> int:
         async with DurableWorker(loops, database, encryption=key, keep_seconds=keep_seconds, **options) as worker:
             screen.say(f"worker {worker.executor} executes runs of {', '.join(names)}")
-            if screen.is_json:
-                screen.document({"worker": worker.executor, "loops": names}, is_line=True)
+            screen.document({"worker": worker.executor, "loops": names}, is_line=True)
             screen.note("SIGTERM or Ctrl-C ends it: active runs come to rest, or continue at another worker")
             await anyio.sleep_forever()
         return ExitCode.DONE

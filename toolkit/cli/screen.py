@@ -180,7 +180,9 @@ class Screen:
                 self.say(f"{before}{line}".rstrip(), style)
 
     def document(self, value: Any, *, is_line: bool = False) -> None:
-        """Write a JSON document to standard output, or a line of JSON."""
+        """Write a JSON document to standard output, or a line of JSON; nothing in text mode."""
+        if not self.is_json:
+            return
         text = json.dumps(value, ensure_ascii=False, indent=None if is_line else 2, default=str)
         click.echo("\n".join(map(escape_in_json, text.split("\n"))), file=self._out)
         self._out.flush()
@@ -232,10 +234,21 @@ class Steps:
         if not sys.stderr.isatty():
             click.echo(text if total is None else f"{text} ({total:,})", err=True)
             return
-        bar = self._bar = self._bar or _start_bar()
+        if self._bar is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn
+
+            columns = (
+                SpinnerColumn(),
+                TextColumn("{task.description}", markup=False),
+                BarColumn(20),
+                TaskProgressColumn(),
+            )
+            self._bar = Progress(*columns, console=Console(stderr=True, highlight=False), transient=True)
+            self._bar.start()
         if self._task is not None:
-            bar.remove_task(self._task)
-        self._task = bar.add_task(text, total=total)
+            self._bar.remove_task(self._task)
+        self._task = self._bar.add_task(text, total=total)
 
     def advance(self, done: int, total: int | None = None) -> None:
         """Show how many pieces of the step are done."""
@@ -247,19 +260,6 @@ class Steps:
         if self._bar is not None:
             self._bar.stop()
             self._bar = self._task = None
-
-
-def _start_bar() -> Progress:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn
-
-    text = TextColumn("{task.description}", markup=False)
-    console = Console(stderr=True, highlight=False)
-    bar = Progress(
-        SpinnerColumn(), text, BarColumn(bar_width=20), TaskProgressColumn(), console=console, transient=True
-    )
-    bar.start()
-    return bar
 
 
 def _paint_text(text: str, style: Style) -> str:

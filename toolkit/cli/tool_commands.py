@@ -67,9 +67,8 @@ def list_tools(source: str, name: str | None, output: OutputFormat, **settings: 
     async def write_tools(tools: OpenedTools) -> int:
         if name is not None:
             _write_tool(screen, _find_registration(tools.registry, name))
-        elif screen.is_json:
-            screen.document({"tools": [_describe_tool(each) for each in tools.registry.registrations.values()]})
         else:
+            screen.document({"tools": [_describe_tool(each) for each in tools.registry.registrations.values()]})
             show_tools(screen, tools.registry)
         return ExitCode.DONE
 
@@ -120,9 +119,7 @@ def _describe_tool(registration: Registration[Any]) -> dict[str, Any]:
 
 
 def _write_tool(screen: Screen, registration: Registration[Any]) -> None:
-    if screen.is_json:
-        screen.document(_describe_tool(registration))
-        return
+    screen.document(_describe_tool(registration))
     screen.stream(registration.name, "strong")
     screen.stream(_write_signature(registration))
     screen.say(_write_marks(registration), "faint")
@@ -180,13 +177,11 @@ def pin_tools(sources: Sequence[str], output: OutputFormat, *, accept: bool, loc
         return accept
 
     async def write_changes(tools: OpenedTools) -> int:
-        if screen.is_json:
-            plain = [{"server": each.server, "tool": each.tool, "diff": each.diff} for each in changes]
-            screen.document({"tools": len(tools.registry), "changes": plain, "accepted": accept})
-        else:
-            for each in changes:
-                screen.say(f"{each.server}: {'the address' if each.tool is None else escape_in_text(each.tool)}")
-                screen.say(each.diff)
+        plain = [{"server": each.server, "tool": each.tool, "diff": each.diff} for each in changes]
+        screen.document({"tools": len(tools.registry), "changes": plain, "accepted": accept})
+        for each in changes:
+            screen.say(f"{each.server}: {'the address' if each.tool is None else escape_in_text(each.tool)}")
+            screen.say(each.diff)
         word = "accepted" if accept else "refused: --accept pins them"
         screen.note(
             f"{count_tools(len(tools.registry))} pinned, {len(changes) or 'no'} changes{' ' + word if changes else ''}"
@@ -234,19 +229,17 @@ def _list_modules(package: ModuleType, load: Callable[[str], ModuleType | None])
 
 
 def _write_findings(screen: Screen, findings: _Findings, count: int, failures: Sequence[str] = ()) -> int:
-    if screen.is_json:
-        plain = [
-            {"source": source, "tool": each.tool, "parameter": each.parameter, "problem": each.problem}
-            for source, each in findings
-        ]
-        screen.document({"tools": count, "findings": plain, "failures": failures})
-    else:
-        are_several = len({source for source, _ in findings}) > 1
-        for source, finding in findings:
-            screen.paragraph(f"{source}: {finding}" if are_several else str(finding))
-        for failure in failures:
-            screen.note(failure, "bad")
-        screen.note(f"{count_tools(count)}, {len(findings) or 'nothing'} to look at")
+    plain = [
+        {"source": source, "tool": each.tool, "parameter": each.parameter, "problem": each.problem}
+        for source, each in findings
+    ]
+    screen.document({"tools": count, "findings": plain, "failures": failures})
+    are_several = len({source for source, _ in findings}) > 1
+    for source, finding in findings:
+        screen.paragraph(f"{source}: {finding}" if are_several else str(finding))
+    for failure in failures:
+        screen.note(failure, "bad")
+    screen.note(f"{count_tools(count)}, {len(findings) or 'nothing'} to look at")
     return ExitCode.FAILED if findings or failures else ExitCode.DONE
 
 
@@ -410,20 +403,26 @@ def serve_tools(
     **settings: Any,
 ) -> int:
     """Serve the tools of sources as an MCP server or an editor's agent until the client ends it, or Ctrl-C."""
+    is_http = transport == "http"
+    for wrong, words in (
+        (model and is_http, "--acp speaks on standard input and output, not with --mcp http"),
+        (sessions and not model, "--sessions is for --acp"),
+        (bearer_variable and not is_http, "--bearer-env is for --mcp http"),
+        (allowed_hosts and not is_http, "--allow-host is for --mcp http"),
+        (output == "json" and not is_http, "--output json is for --mcp http: on stdio there is the protocol alone"),
+    ):
+        if wrong:
+            raise CommandError(words, ExitCode.MISUSED)
     provider = read_model(model, "", SourceSettings(**settings).timeout) if model else None
-    if provider is not None and transport == "http":
-        raise CommandError("--acp speaks on standard input and output, not with --mcp http", ExitCode.MISUSED)
-    if transport == "stdio" and output == "json":
-        raise CommandError("--output json is for --mcp http: on stdio there is the protocol alone", ExitCode.MISUSED)
-    screen = Screen("json" if transport == "stdio" else output)  # nothing but the protocol goes there
-    if transport == "stdio" and provider is None and sys.stdin.isatty():
+    screen = Screen(output if is_http else "json")  # of stdio, which is for the protocol alone
+    if not is_http and provider is None and sys.stdin.isatty():
         screen.note("speaking MCP on standard input and output: a client starts this; --mcp http is reached by a URL")
 
     async def serve(tools: OpenedTools) -> int:
         registry = leave_out_unusable(tools, screen.note)
         if provider is not None:
             await _serve_editor(provider, registry, tools, sessions)
-        elif transport == "http":
+        elif is_http:
             token = read_variable(bearer_variable, "--bearer-env") if bearer_variable else None
             options: dict[str, Any] = {"name": tools.label, "auth": token, "allowed_hosts": allowed_hosts}
             await _serve_http(registry, tools.ctx, screen, host=host, port=port, **options)
@@ -461,8 +460,7 @@ async def _serve_http(
     class Announcement(TaskStatus[str]):
         def started(self, value: str | None = None) -> None:
             screen.say(str(value))
-            if screen.is_json:
-                screen.document({"url": value, "tools": len(registry)}, is_line=True)
+            screen.document({"url": value, "tools": len(registry)}, is_line=True)
             screen.note(f"serving {count_tools(len(registry))} over MCP; Ctrl-C ends it")
 
     try:
@@ -524,6 +522,8 @@ class _Check:
 
 def examine_installation(models: tuple[str, ...], url: str, output: OutputFormat, *, is_probing: bool) -> int:
     """Check the installation; return 1 if a part that is installed does not work."""
+    if is_probing and not models:
+        raise CommandError("--probe tries models: name one by --model", ExitCode.MISUSED)
     screen, checks = Screen(output), list[_Check]()
 
     def add(check: _Check) -> None:
@@ -551,8 +551,7 @@ def examine_installation(models: tuple[str, ...], url: str, output: OutputFormat
         return ExitCode.FAILED if any(check.state == "broken" for check in checks) else ExitCode.DONE
 
     code = Terminal().run(main)
-    if screen.is_json:
-        screen.document({"checks": [asdict(check) for check in checks], "exit_code": code})
+    screen.document({"checks": [asdict(check) for check in checks], "exit_code": code})
     return code
 
 

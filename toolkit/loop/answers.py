@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Generic, cast
@@ -61,13 +61,37 @@ class PartialAnswers:
         is_wrapped: True if the answer is the member ``answer`` of an object.
     """
 
-    __slots__ = ("_index", "_is_wrapped", "_last", "_length", "_pieces", "_read", "_tool_name", "_validator")
+    __slots__ = ("_index", "_is_wrapped", "_last", "_length", "_pieces", "_read", "_schema", "_tool_name", "_validator")
 
     def __init__(self, schema: CoreSchema, tool_name: str | None, *, is_wrapped: bool) -> None:
+        self._schema: Any = schema
         self._validator = _make_validator(schema)
         self._tool_name = tool_name
         self._is_wrapped = is_wrapped
         self._begin_answer(None)
+
+    def check_text(self, field: str | None) -> None:
+        """Check that the answer is a text, or that a field of it is one.
+
+        Raises:
+            ConfigurationError: It is not; the message names the fields that are texts.
+        """
+        refs: dict[str, Any] = {each["ref"]: each for each in self._schema.get("definitions", ())}
+        [whole] = _list_arms(self._schema, refs)
+        arms = list(_list_arms(_read_fields(_find_parts(whole))["answer"]["schema"], refs))
+        parts = [_find_parts(arm) for arm in arms if arm["type"] in _OBJECTS]
+        fields = {name: each["schema"] for part in parts if part for name, each in _read_fields(part).items()}
+        texts = [name for name, each in fields.items() if _may_be_text(each, refs)]
+        is_open = None in parts or any(map(_takes_any_field, arms))
+        if any(_may_be_text(arm, refs) for arm in arms) if field is None else is_open or field in texts:
+            return
+        named = ", ".join(map(repr, texts)) or "none"
+        if field is None:
+            raise ConfigurationError(f"the answer is no text: name a field of it that is one: {named}")
+        if not fields:
+            raise ConfigurationError("the answer has no fields: call answer_text() if it is a text")
+        problem = f"the field '{field}' of the answer is no text" if field in fields else f"the answer has no '{field}'"
+        raise ConfigurationError(f"{problem}; its texts: {named}")
 
     def _begin_answer(self, index: int | None) -> None:
         self._index = index  # of the call in its reply
@@ -220,18 +244,14 @@ def _loosen_object(schema: Any) -> Any:
     """Return the schema of an object with all fields optional: of the mapping, and of the object made from it."""
     from pydantic_core import core_schema  # noqa: PLC0415 - slow to import
 
-    parts = schema if schema["type"] == "typed-dict" else schema["schema"]
-    while parts["type"].startswith("function-"):
-        parts = parts["schema"]
-    if parts["type"] not in ("typed-dict", "model-fields", "dataclass-args"):  # of a root model
+    parts = _find_parts(schema)
+    if parts is None:
         return _refuse_cut_text(schema)
-    named: dict[str, Any] | list[Any] = parts["fields"]
-    fields: dict[str, Any] = {each["name"]: each for each in named} if isinstance(named, list) else named
     loose = {
         name: core_schema.typed_dict_field(
             _loosen_schema(field["schema"]), required=False, validation_alias=field.get("validation_alias")
         )
-        for name, field in fields.items()
+        for name, field in _read_fields(parts).items()
     }
     config = schema.get("config") or parts.get("config")
     mapping = core_schema.typed_dict_schema(loose, total=False, config=config)
@@ -239,6 +259,19 @@ def _loosen_object(schema: Any) -> Any:
         return mapping
     build = _build_model if schema["type"] == "model" else _build_dataclass
     return core_schema.no_info_after_validator_function(lambda values: build(schema["cls"], values), mapping)
+
+
+def _find_parts(schema: Any) -> Any:
+    """Return the part of the schema of an object that has its fields; None for a root model."""
+    parts = schema if schema["type"] == "typed-dict" else schema["schema"]
+    while parts["type"].startswith("function-"):
+        parts = parts["schema"]
+    return parts if parts["type"] in ("typed-dict", "model-fields", "dataclass-args") else None
+
+
+def _read_fields(parts: Any) -> dict[str, Any]:
+    named: dict[str, Any] | list[Any] = parts["fields"]
+    return {each["name"]: each for each in named} if isinstance(named, list) else named
 
 
 def _build_model(cls: Any, values: dict[str, Any]) -> Any:
@@ -265,6 +298,38 @@ def _require_whole(value: Any) -> Any:
     if isinstance(value, _CutText):
         raise ValueError("this text may be incomplete")  # noqa: TRY004 - Pydantic turns this one into a problem
     return value
+
+
+# the texts of a type
+
+_OBJECTS = ("model", "dataclass", "typed-dict")
+_NO_TEXT = re.compile(
+    "int|float|bool|none|decimal|date.*|time.*|list|tuple|set|frozenset|dict|model|dataclass|typed-dict"
+)
+
+
+def _list_arms(schema: Any, refs: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield the schemas that a schema allows: the arms of a union, without what is round them."""
+    match schema["type"]:
+        case "definition-ref":
+            yield from _list_arms(refs[schema["schema_ref"]], refs)
+        case "union" | "tagged-union":
+            choices: dict[Any, Any] | list[Any] = schema["choices"]
+            for each in choices.values() if isinstance(choices, dict) else choices:
+                yield from _list_arms(each[0] if isinstance(each, tuple) else each, refs)
+        case "definitions" | "nullable" | "default" | "function-before" | "function-after" | "function-wrap":
+            yield from _list_arms(schema["schema"], refs)
+        case _:
+            yield schema
+
+
+def _takes_any_field(schema: Any) -> bool:
+    config: Mapping[str, Any] = schema.get("config") or {}
+    return schema["type"] in ("dict", "any") or config.get("extra_fields_behavior") == "allow"
+
+
+def _may_be_text(schema: Any, refs: Mapping[str, Any]) -> bool:
+    return any(not _NO_TEXT.fullmatch(arm["type"]) for arm in _list_arms(schema, refs))
 
 
 _DESCRIPTION = "Give the final answer. Call this once, when you have it, and nothing else with it."

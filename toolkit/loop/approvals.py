@@ -1,4 +1,4 @@
-"""Decides which calls of a turn may run, now or by a decision that comes later and is tied to exactly that call."""
+"""Decides which calls of a turn may run, at once or by a later decision that is bound to exactly that call."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ class PendingApproval:
     Args:
         call_id: The id of the call.
         tool_name: The tool that would run.
-        arguments: The arguments that the tool would be given, as JSON; secrets are shown as digests.
-        reason: Why it is asked about.
+        arguments: The arguments that the tool would get, as JSON; secrets are shown as digests.
+        reason: Why a decision is needed.
         binding: A digest of the loop, the call, its tool and definition, and its arguments: a decision names it, and
-            holds for nothing else.
-        preview: The arguments to be shown to a person, as `ApprovalRequest.preview` has them.
-        agent: The sub-agent that wants to make the call; empty where it is no sub-agent's.
+            is valid for nothing else.
+        preview: The arguments to be shown to a person, as in `ApprovalRequest.preview`.
+        agent: The sub-agent that wants to make the call; empty if it is not a sub-agent's.
         loop_id: The id of the sub-agent's loop.
     """
 
@@ -99,7 +99,7 @@ class PendingApproval:
 
 
 def identify_tool(tool: object) -> list[str]:
-    """Return the identity of a tool, the same in each process and by each name: the function or class behind it."""
+    """Return the identity of a tool, the same in each process and under each name: its function or class."""
     function: Any = getattr(tool, "__wrapped__", tool)
     return [
         str(getattr(function, "__module__", "")),
@@ -112,11 +112,10 @@ _UNBOUND: dict[str, Any] = {"parameters": {}, "output_schema": None, "strict": F
 
 
 class Approvals(Generic[Ctx]):
-    """Prepares the calls of a turn and asks the guards about them; each open call carries how it was prepared.
+    """Prepares the calls of a turn, and asks guards and approvers about them; each open call has its prepared form.
 
     Args:
         run: The run.
-        salt: The salt of a saved loop; None makes a new one.
 
     Attributes:
         pending_events: The events of deferred decisions, emitted when the loop resumes.
@@ -124,14 +123,14 @@ class Approvals(Generic[Ctx]):
 
     __slots__ = ("_run", "_salt", "pending_events")
 
-    def __init__(self, run: Run[Ctx, Any], salt: str | None = None) -> None:
+    def __init__(self, run: Run[Ctx, Any]) -> None:
         self._run = run
-        self._salt = salt
+        self._salt = ""
         self.pending_events: list[LoopEvent] = []
 
     @property
     def salt(self) -> str:
-        """Keeps what decisions are bound to from being guessed by its digest; made when the first call is bound."""
+        """The salt of the bindings, which keeps them from being guessed; created when the first call is bound."""
         if not self._salt:
             self._salt = os.urandom(16).hex()
         return self._salt
@@ -141,7 +140,7 @@ class Approvals(Generic[Ctx]):
         self._salt = salt
 
     def bind(self, ready: Ready[Any]) -> str:
-        """Return the digest that a decision on a call names: of the call, its turn and tool, and what that is given."""
+        """Return the digest that a decision names: of the call, its turn, its tool and its arguments."""
         key = self._run.config.signing_key or b""
         definition = ready.registration.definition
         if not self._run.config.binds_descriptions:
@@ -151,7 +150,7 @@ class Approvals(Generic[Ctx]):
             self._run.state.iterations,
             ready.call.id,
             identify_tool(ready.registration.tool),
-            # Of a definition this alone; written as before there were others, since decisions may wait in a database.
+            # Only these parts of a definition, in the form of earlier releases: decisions may wait in a database.
             {"name": definition.name, "description": definition.description, **_UNBOUND},
             definition.parameters,
             None,
@@ -160,7 +159,7 @@ class Approvals(Generic[Ctx]):
         return sign_json(bound, (key.encode() if isinstance(key, str) else key) + self.salt.encode())
 
     def warn_if_nobody_is_asked(self) -> None:
-        """Warn of the tools that need approval where no approver is set, here or by a caller, and no guard decides."""
+        """Warn of tools that need approval if there is no approver, here or in a caller, and no guard."""
         policy = self._run.policy
         while policy.config.on_tool_call is None and not policy.guards and policy.caller is not None:
             policy = policy.caller.policy
@@ -176,7 +175,7 @@ class Approvals(Generic[Ctx]):
     # before a call may run
 
     def prepare_lone(self, calls: Sequence[OpenCall]) -> CallsPrepared | None:
-        """Prepare the one call of a turn, without waiting; return None where it is not the only one, or takes long."""
+        """Prepare the only call of a turn without waiting; return None if there are others, or if it takes long."""
         if len(calls) != 1:
             return None
         entry = calls[0]
@@ -184,11 +183,11 @@ class Approvals(Generic[Ctx]):
         return None if prepared is None else self._describe_prepared([prepared])
 
     async def prepare_turn(self, calls: Sequence[OpenCall], *, is_long: bool = False) -> CallsPrepared:
-        """Prepare all calls of the turn, before anybody is asked about any and any runs.
+        """Prepare all calls of the turn, before any is asked about or runs.
 
         Args:
             calls: The calls.
-            is_long: True where there is one, for which `prepare_lone` gave None.
+            is_long: True for a single call for which `prepare_lone` returned None.
         """
         policy, scope = self._run.policy, self._run.offer.find_scope()
         if is_long:
@@ -200,9 +199,9 @@ class Approvals(Generic[Ctx]):
         return self._describe_prepared(found)
 
     def _describe_prepared(self, found: Sequence[Ready[Ctx] | Refused]) -> CallsPrepared:
-        """Return the feed of how the calls of a turn were prepared.
+        """Return the feed for the prepared calls of a turn.
 
-        They are made canonical only for what looks at them, and approved together where nobody is asked.
+        It has their canonical form only if the machine reads it, and approves them if nobody has to be asked.
         """
         run, policy = self._run, self._run.policy
         is_approved = run.budget is None and policy.config.on_tool_call is None
@@ -227,7 +226,7 @@ class Approvals(Generic[Ctx]):
         return CallsPrepared(as_they_run, mistakes, is_approved, alone)
 
     def prepare(self, calls: Sequence[ToolCall]) -> list[Ready[Ctx] | Refused]:
-        """Prepare calls that are taken from a saved loop."""
+        """Prepare calls of a saved loop."""
         policy, scope = self._run.policy, self._run.offer.find_scope()
         return [prepare(call, scope, policy) for call in calls]
 
@@ -246,7 +245,7 @@ class Approvals(Generic[Ctx]):
         return prepared
 
     def ask_again_if_changed(self, entry: OpenCall, ready: Ready[Ctx], binding: str | None) -> None:
-        """Have somebody decide on a call again that is not what it was when it was decided on."""
+        """Require a new decision on a call that has changed since it was decided on."""
         if self.bind(ready) == binding:
             return
         ready.asks = "The tool or its arguments are not what they were when this call was decided on or saved."
@@ -254,23 +253,22 @@ class Approvals(Generic[Ctx]):
             self._run.feed(CallReopened(entry.call.id))
 
     def refusal_of(self, tool_names: Collection[str]) -> str | None:
-        """Return why all calls of some tools are refused, as they were prepared; None where one may run."""
+        """Return why all calls of these tools were refused when they were prepared; None if one may run."""
         prepared = [entry.prepared for entry in self._run.state.calls_to_prepare]
         calls = [each for each in prepared if each is not None and each.call.name in tool_names]
         refused = [each for each in calls if isinstance(each, Refused)]
         return refused[-1].result.text if calls and len(refused) == len(calls) else None
 
     async def ask(self) -> None:
-        """Ask the guards about each call that awaits its first decision, in call order."""
+        """Ask guards and approvers about each undecided call, in call order."""
         run, policy = self._run, self._run.policy
         is_guarded = policy.config.on_tool_call is not None or policy.caller is not None or bool(policy.guards)
-        calls = list(run.state.turn.by_id.values())
-        for position, entry in enumerate(calls):
+        for entry in list(run.state.turn.by_id.values()):
             if entry.status != "undecided":
                 continue
             prepared: Ready[Ctx] | Refused = entry.prepared
-            if prepared.repairs and run.listener is not None:
-                await run.listener.emit_all(prepared.repairs)
+            if prepared.repairs:
+                await run.emit_all(prepared.repairs)
             if isinstance(prepared, Refused):
                 await self._refuse_prepared(entry, prepared)
                 continue
@@ -281,26 +279,25 @@ class Approvals(Generic[Ctx]):
                 run.feed(CallDecided(entry.call.id, verdict, "", prepared.registration.options.sequential))
                 continue
             if type(verdict) is Abort:
-                await self._refuse_rest(calls[position + 1 :])
+                await self._refuse_rest()
             refusal = self._apply_verdict(entry, prepared, verdict)
-            if refusal is not None and run.listener is not None:
-                await run.listener.emit_all([refusal])
+            if refusal is not None:
+                await run.emit_all([refusal])
             if run.state.reason is not None:
                 return
 
-    async def _refuse_rest(self, calls: Sequence[OpenCall]) -> None:
-        """Refuse what was refused when it was prepared: nobody is asked about these calls, but their reasons stand."""
-        for entry in calls:
+    async def _refuse_rest(self) -> None:
+        """Answer the calls that were refused when they were prepared, with their own reasons."""
+        for entry in list(self._run.state.turn.by_id.values()):
             if entry.status == "undecided" and isinstance(entry.prepared, Refused):
                 await self._refuse_prepared(entry, entry.prepared)
 
     async def _refuse_prepared(self, entry: OpenCall, prepared: Refused) -> None:
         refusal = self._deny_call(entry, prepared.call, prepared.result.text, prepared.crash)
-        if self._run.listener is not None:
-            await self._run.listener.emit_all([refusal])
+        await self._run.emit_all([refusal])
 
     def _apply_verdict(self, entry: OpenCall, ready: Ready[Ctx], verdict: Verdict) -> ToolCallRefused | None:
-        """Feed the machine the decision on a call; return the event of a refusal."""
+        """Feed the decision on a call; return the event of a refusal."""
         call, run = ready.call, self._run
         match verdict:
             case Approve():
@@ -331,9 +328,9 @@ class Approvals(Generic[Ctx]):
         return [pending for _, pending in self._list_waiting()]
 
     def _list_waiting(self) -> list[tuple[OpenCall, PendingApproval]]:
-        """Return each pending call with the open call of this loop that it is, or whose sub-agent wants to make it.
+        """Return each pending call with its open call in this loop; of a sub-agent's call, the one that runs the agent.
 
-        The call of a sub-agent has its own id, after the id of the call that runs that where others have its id, too.
+        The id of a sub-agent's call is prefixed with that of the open call where several pending calls have the same.
         """
         waiting: list[tuple[OpenCall, PendingApproval]] = []
         for entry in self._run.state.open_calls:
@@ -350,7 +347,7 @@ class Approvals(Generic[Ctx]):
         ]
 
     def _find_waiting(self, call_id: str) -> tuple[OpenCall, PendingApproval] | None:
-        """Return the pending call that is shown with an id, else the one with it after that of its sub-agent's call."""
+        """Return the pending call with an id, with or without the prefix of a sub-agent's call."""
         waiting = self._list_waiting()
         for entry, pending in waiting:
             if pending.call_id == call_id:
@@ -373,7 +370,7 @@ class Approvals(Generic[Ctx]):
         )
 
     def decide(self, call_id: str, answer: object, binding: str) -> OpenCall:
-        """Take a decision on a call that awaits one; return the call of this loop that it is, or is part of.
+        """Take a decision on a pending call; return its open call in this loop.
 
         Raises:
             LoopUsageError: No decision is awaited on it, or the decision was made on something else.
@@ -399,7 +396,7 @@ class Approvals(Generic[Ctx]):
     def _decide_for_child(
         self, entry: OpenCall, child: WaitingChild, pending: PendingApproval, answer: Approval
     ) -> None:
-        """Take a decision on a call of a sub-agent, which goes on with it when its call is run again."""
+        """Take a decision on a call of a sub-agent, which continues with it when its call is run again."""
         if isinstance(answer, Defer):
             return
         if isinstance(answer, Abort):
@@ -417,18 +414,18 @@ class Approvals(Generic[Ctx]):
             self._run.feed(CallDecided(entry.call.id, _APPROVE, "", entry.prepared.registration.options.sequential))
 
     def hand_over(self, entry: OpenCall, child: WaitingChild) -> None:
-        """Have the call find its sub-agent when it is run."""
+        """Store the sub-agent for when its call is run again."""
         children = self._run.memory.children
         if children is None:
             raise LoopUsageError("a loop whose sub-agents await decisions can't go on in a call that can't await them")
         children[entry.call.id] = child
 
     def decide_saved(self, decisions: Mapping[str, object], bindings: Mapping[str, str]) -> None:
-        """Take decisions on calls of a snapshot; one that no longer fits its call leaves that pending.
+        """Take decisions on calls of a snapshot; a decision that no longer fits is ignored, and its call stays pending.
 
         Args:
-            decisions: By call id.
-            bindings: Those of the calls that the snapshot shows as pending, when the decisions were made.
+            decisions: The decisions by call id.
+            bindings: The bindings of the calls that the snapshot shows as pending.
 
         Raises:
             LoopUsageError: No decision is awaited on a call.
@@ -447,11 +444,11 @@ class Approvals(Generic[Ctx]):
         return {entry.call.id: self.bind(entry.prepared) for entry in self._run.state.open_calls}
 
     def dump_modified(self) -> dict[str, str]:
-        """Return the arguments that an approver gave open calls in place of their own, as canonical JSON."""
+        """Return the arguments of open calls that an approver modified, as canonical JSON."""
         return dump_modified([entry.prepared for entry in self._run.state.open_calls])
 
     def restore(self, saved: SavedLoop) -> None:
-        """Prepare the open calls of a saved loop again. What is not exactly what was decided on is asked about again.
+        """Prepare the open calls of a saved loop again; calls that have changed need a new decision.
 
         Raises:
             LoopUsageError: A tool is gone.
@@ -475,7 +472,7 @@ class Approvals(Generic[Ctx]):
             self.ask_again_if_changed(entry, prepared, saved.bindings.get(call.id))
 
     def _restore_modified(self, ready: Ready[Ctx], arguments: str) -> Ready[Ctx] | Refused:
-        """Give a call the arguments that an approver gave it before it was saved; the rules hold for them, too."""
+        """Restore the arguments that an approver gave a call, and apply the rules to them."""
         try:
             ready.modify(ready.registration.parse_json(arguments))
         except InvalidArgumentsError as error:
@@ -485,7 +482,7 @@ class Approvals(Generic[Ctx]):
 
 
 def _list_pending_of(child: WaitingChild) -> list[PendingApproval]:
-    """Return the calls of a sub-agent that await a decision."""
+    """Return the calls of a sub-agent that still need a decision."""
     decided = {each.binding for each in child.decisions}
     pending = [PendingApproval(**each) for each in child.snapshot["pending_approvals"]]
     return [
@@ -498,7 +495,7 @@ def _list_pending_of(child: WaitingChild) -> list[PendingApproval]:
 def describe_refusal(
     result: ToolResult, registrations: Mapping[str, Registration[Any]], crash: BaseException | None = None
 ) -> ToolCallRefused:
-    """Return the event of a call that was refused."""
+    """Return the event of a refused call."""
     end = describe_call_end(result, registrations)
     return ToolCallRefused(
         call_id=end.call_id, tool_name=end.tool_name, label=end.label, tags=end.tags, result=result, error=crash
@@ -506,7 +503,7 @@ def describe_refusal(
 
 
 def describe_call_end(result: ToolResult, registrations: Mapping[str, Registration[Any]]) -> ToolExecutionEnd:
-    """Return the event of a call that is known by its result alone, and not by how long it took."""
+    """Return the event of a call of which only the result is known, and not the duration."""
     registration = registrations.get(result.tool_name)
     options = None if registration is None else registration.options
     return ToolExecutionEnd(
@@ -520,7 +517,7 @@ def describe_call_end(result: ToolResult, registrations: Mapping[str, Registrati
 
 
 def dump_modified(calls: Sequence[Ready[Any]]) -> dict[str, str]:
-    """Return the arguments that an approver gave calls in place of their own, as canonical JSON, by call id."""
+    """Return the arguments of calls that an approver modified, as canonical JSON by call id."""
     return {
         ready.call.id: ready.registration.arguments.dump_json(ready.arguments, reveal_secrets=True)
         for ready in calls

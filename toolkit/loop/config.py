@@ -632,18 +632,21 @@ def check_parts(provider: object, registry: object, prompt: object, config: obje
     Raises:
         ConfigurationError: Says which part is not, and what would fit.
     """
-    is_name = isinstance(provider, (str, type))
-    if is_name or not (hasattr(provider, "generate") and hasattr(provider, "stream")):
+    if isinstance(provider, type) or not (hasattr(provider, "generate") and hasattr(provider, "stream")):
         raise ConfigurationError(
             "the provider of a loop must be an object with 'generate' and 'stream', such as OpenAIProvider('gpt-5') or "
             f"provider_for('openai:gpt-5'), not {describe_value(provider)}"
         )
-    check_setting("the registry of a loop", registry, ToolRegistry)
-    if not isinstance(prompt, dict):  # a snapshot
+    if not isinstance(registry, ToolRegistry):
+        check_setting("the registry of a loop", registry, ToolRegistry)
+    if not isinstance(prompt, (str, dict)):  # a dict is a snapshot
         check_setting("what a loop starts from", prompt, str, Sequence, ChatRequest)
-    if config is not None:
+    if config is None:
+        return
+    if not isinstance(config, ToolLoopConfig):
         check_setting("the config of a loop", config, ToolLoopConfig, None)
-    limits = config.limits.usage if isinstance(config, ToolLoopConfig) else None
+        return
+    limits = config.limits.usage
     if limits is not None and limits.cost is not None and not getattr(provider, "reports_cost", True):
         raise ConfigurationError(
             f"UsageLimits(cost={limits.cost:g}) would limit nothing: {provider!r} never reports the cost of a reply; "
@@ -705,7 +708,8 @@ def check_prompt(
     Raises:
         ConfigurationError: There is nothing to ask.
     """
-    check_setting("system_prompt", system_prompt, str, FUNCTION)
+    if system_prompt != "":
+        check_setting("system_prompt", system_prompt, str, FUNCTION)
     messages = prompt.messages if isinstance(prompt, ChatRequest) else prompt
     if not (messages.strip() if isinstance(messages, str) else messages):
         raise ConfigurationError(

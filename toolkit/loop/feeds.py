@@ -1,8 +1,8 @@
-"""The words between the machine of a loop and its run: steps, commands, feeds, and the calls of one turn.
+"""The interface between the machine of a loop and its driver: steps, commands, feeds, and the calls of one turn.
 
-A feed has the phases that take it, and the form in which it stands in the log of a durable run. A turn knows where each
-call stands, how it was answered and which run next. A result is stored the moment it arrives, and for good; all of a
-turn are appended together, in call order.
+Each feed has the phases that accept it, and a form in JSON for the log of a durable run. A turn tracks the status and
+the result of each call, and which calls run next. A stored result is never replaced; the results of a turn are appended
+together, in call order.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from toolkit.chat import ChatResponse, Message, ToolCall, ToolResult, Usage, Use
 from toolkit.dataclass import dataclass
 from toolkit.errors import LoopUsageError
 from toolkit.foreign_text import replace_surrogates
-from toolkit.loop.outcome import Aborted, LoopDetected, NoValidAnswer, TerminationReason, TypedAnswer, UsageLimit
-from toolkit.loop.stopping import Continue, Stop, warning_text
+from toolkit.loop.outcome import Aborted, NoValidAnswer, TerminationReason, TypedAnswer, UsageLimit
+from toolkit.loop.stopping import Continue, Stop
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -32,16 +32,16 @@ CallStatus: TypeAlias = Literal["undecided", "approved", "alone", "deferred", "s
 
 @dataclass(slots=True)
 class OpenCall:
-    """One call of the turn that is under way.
+    """One call of the current turn.
 
     Args:
         call: The call, as the model asked for it.
-        status: How far it came; ``alone`` is approved, and not to run beside another; ``suspended`` has started, and
-            its sub-agent awaits decisions.
-        result: Its result, once it has one.
-        cut: How far it came, where it ended without a result.
-        is_own: True where the loop wrote its result itself.
-        child: The sub-agent that awaits decisions in it, or goes on with them when the call is run again.
+        status: The status; ``alone`` is approved, and must not run beside another; ``suspended`` has started, and its
+            sub-agent awaits decisions.
+        result: The result; None until it arrives.
+        cut: How far the call came, if it ended without a result.
+        is_own: True if the loop wrote the result itself.
+        child: The sub-agent that awaits decisions in the call, or continues with them when the call is run again.
         prepared: The call as it would run, or its refusal. It belongs to the driver; the machine never reads it.
     """
 
@@ -55,22 +55,22 @@ class OpenCall:
 
     @property
     def awaited_calls(self) -> tuple[ToolCall, ...]:
-        """The calls that somebody has to decide on before this one goes on."""
+        """The calls that need a decision before this one can continue."""
         return self.child.calls if self.child is not None and self.status == "suspended" else (self.call,)
 
 
 class Turn:
-    """The calls of the turn that is under way; none between turns.
+    """The calls of the current turn; none between turns.
 
     Args:
-        now: Gives the time of a result that has none; None leaves it without.
+        now: Returns the time for a result that has none; None leaves it out.
 
     Attributes:
         by_id: The calls by their ids, in call order.
-        unanswered: How many have no result yet.
-        undecided: How many await the first decision.
-        units: The calls that run together, one unit after the other; None where they are still to be found.
-        closed: The results that the loop wrote itself and that no event has reported yet, and whether each call had
+        unanswered: The number of calls without a result.
+        undecided: The number of calls that await their first decision.
+        units: The groups of calls that run together, one group after the other; None until they are computed.
+        closed: Results that the loop wrote itself and that no event has reported yet, and whether each call had
             started.
     """
 
@@ -84,7 +84,7 @@ class Turn:
         self.units: deque[list[OpenCall]] | None = None
 
     def open(self, calls: dict[str, OpenCall]) -> None:
-        """Begin with the calls of a reply, or with those of a saved turn."""
+        """Open the calls of a reply or of a saved turn."""
         self.by_id = calls
         self.units = None
         self.unanswered = sum([entry.result is None for entry in calls.values()])
@@ -98,7 +98,7 @@ class Turn:
         """Store the result of a call.
 
         Raises:
-            LoopUsageError: It is the result of another call.
+            LoopUsageError: It belongs to another call.
         """
         if result.call_id != entry.call.id:
             raise LoopUsageError(f"a result for call '{result.call_id}' was given as that of call '{entry.call.id}'")
@@ -108,10 +108,18 @@ class Turn:
         entry.status = "done"
         self.unanswered -= 1
 
-    def refuse(self, entry: OpenCall, result: ToolResult) -> None:
-        """Answer a call about which nobody has to be asked."""
+    def refuse(self, entry: OpenCall, text: str, tool_name: str = "") -> None:
+        """Answer an undecided call with an error, without asking anybody; `tool_name` is its repaired name."""
+        result = ToolResult(entry.call.id, text, tool_name=tool_name or entry.call.name, is_error=True)
         self._store_own(entry, result, has_started=False)
         self.undecided -= 1
+
+    def approve_all(self, alone: Collection[str]) -> None:
+        """Approve all undecided calls; those whose ids are in `alone` do not run beside others."""
+        for entry in self.by_id.values():
+            if entry.status == "undecided":
+                entry.status = "alone" if entry.call.id in alone else "approved"
+        self.undecided = 0
 
     def skip_waiting(self, why: str) -> None:
         """Answer each call that has not started."""
@@ -122,7 +130,7 @@ class Turn:
         self.undecided = 0
 
     def answer_all(self, why: str) -> None:
-        """Answer each call that has no result, by what is known of it."""
+        """Answer each call that has no result, as not started or interrupted."""
         for entry in self.by_id.values():
             if entry.status == "done":
                 continue
@@ -141,12 +149,10 @@ class Turn:
         self.closed.append((entry.result, has_started))
 
     def find_unit(self, size: int) -> Sequence[OpenCall]:
-        """Return the calls to run now; none when all that may run has run.
-
-        Those of one unit run together, at most `size`, and the units run one after the other.
+        """Return the next group of calls to run together, of at most `size`; empty if none is left.
 
         Raises:
-            LoopUsageError: Calls of this unit are still running.
+            LoopUsageError: Calls of the current group are still running.
         """
         units = self.units
         if units is None:
@@ -173,7 +179,7 @@ class Turn:
         return ()
 
     def move_results(self, messages: list[Message]) -> Sequence[ToolResult]:
-        """Append the results to `messages`, in call order, and return them; no call is open afterwards."""
+        """Append the results to `messages` in call order, close the turn, and return the results."""
         results: list[ToolResult] = []
         for entry in self.by_id.values():
             assert entry.result is not None, "a turn is closed only when each call has its result"
@@ -185,7 +191,7 @@ class Turn:
 
 
 LOST = "Interrupted: the process that ran it ended. The tool was running and may have taken effect."
-"""The text of the result of a call that was under way when its process ended."""
+"""The result text of a call that was running when its process ended."""
 
 
 def write_denied(call: ToolCall, reason: str, tool_name: str) -> ToolResult:
@@ -194,7 +200,7 @@ def write_denied(call: ToolCall, reason: str, tool_name: str) -> ToolResult:
 
 
 def write_not_started(call: ToolCall, why: str, cut: CutCall | None = None) -> ToolResult:
-    """Return the result of a call that never ran; `cut` names the thing that it waited for."""
+    """Return the result of a call that never ran; `cut` names what it was waiting for."""
     waited = f" while the call waited for {cut.waited_for}" if cut is not None and cut.waited_for else ""
     return ToolResult(call.id, f"Not started: {why}{waited}.", tool_name=call.name, is_error=True)
 
@@ -216,39 +222,12 @@ def _write_interrupted(entry: OpenCall, why: str) -> ToolResult:
     )
 
 
-def write_lost(call: ToolCall) -> ToolResult:
-    """Return the result of a call that may have started in a process that ended before its result was stored."""
-    return ToolResult(call.id, LOST, tool_name=call.name, is_error=True)
-
-
-def write_one_too_many(call: ToolCall, most: int) -> ToolResult:
-    """Return the result of a call that came after the last one that a reply may have."""
-    text = f"Not run: at most {most} calls of one reply are run, and this one came after them. Ask for it again."
-    return ToolResult(call.id, text, tool_name=call.name, is_error=True)
-
-
-def write_cut_off(call: ToolCall) -> ToolResult:
-    """Return the result of a call in the middle of which the reply ended."""
-    text = "Not run: your reply was cut off before its arguments were complete; call it again."
-    return ToolResult(call.id, text, tool_name=call.name, is_error=True)
-
-
-def write_repeated(call: ToolCall, fact: LoopDetected) -> ToolResult:
-    """Return the result of a call that was skipped because the model repeats itself."""
-    return ToolResult(call.id, f"Not run. {warning_text(fact)}", tool_name=call.name, is_error=True)
-
-
-def write_refused(call: ToolCall, text: str) -> ToolResult:
-    """Return the result of a call that a policy of middleware refuses."""
-    return ToolResult(call.id, text, tool_name=call.name, is_error=True)
-
-
-# Steps and commands are not frozen: each turn makes some, and only the machine and its driver hold them.
+# Steps are not frozen: each turn creates some, and only the machine and its driver have them.
 
 
 @dataclass(slots=True)
 class BeginTurn:
-    """Begin a turn, once what comes between two turns is fed."""
+    """Begin a turn, after steered messages and commands were fed."""
 
 
 @dataclass(slots=True)
@@ -260,7 +239,7 @@ class Compact:
 
 @dataclass(slots=True)
 class CallModel:
-    """Ask the model; where `LoopState.is_last`, without tools, for the answer that follows the last allowed turn."""
+    """Ask the model; if `LoopState.is_last`, without tools, for the answer after the last allowed turn."""
 
 
 @dataclass(slots=True)
@@ -311,24 +290,24 @@ Phase: TypeAlias = Literal[
     "finished",
     "failed",
 ]
-"""Where a machine stands: ``ready`` between two turns, ``awaiting`` where somebody has to decide on calls."""
+"""The phase of a machine: ``ready`` is between two turns, ``awaiting`` while somebody has to decide on calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnBegun:
-    """A turn begins: with the command that was given last, with what was steered, and within the limits."""
+    """A turn begins, with the last command and the steered messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class TranscriptCompacted:
-    """The transcript as it is after `Compact`, or after the model refused a longer one."""
+    """The transcript after `Compact`, or after the model refused a longer one."""
 
     messages: Sequence[Message]
 
 
 @dataclass(frozen=True, slots=True)
 class RequestRefused:
-    """The request that `CallModel` asked for is not made, or its reply not taken: the loop ends with this reason."""
+    """The request of `CallModel` is not made, or its reply is discarded: the loop ends for this reason."""
 
     reason: UsageLimit | Aborted
     is_made: bool = False
@@ -336,12 +315,12 @@ class RequestRefused:
 
 @dataclass(frozen=True, slots=True)
 class ReplyCutOff:
-    """The text of a reply that was cut off for good; it is no answer, and the loop is about to end."""
+    """The text of a reply that was cut off; it is not an answer, and the loop is about to end."""
 
     text: str
 
 
-# Those that each turn feeds are not frozen, which costs a call per field; only the machine and its driver hold them.
+# The feeds of each turn are not frozen, which would cost a call per field; only the machine and its driver have them.
 
 
 @dataclass(slots=True)
@@ -356,11 +335,10 @@ class CallsPrepared:
     """The calls of a reply, prepared.
 
     Args:
-        calls: The calls as they would run: names repaired, arguments canonical. Only what looks at calls reads them
-            (`stop_when`, loop detection, the order of tools). None stands for the calls as the model wrote them.
-        mistakes: The mistake of each call that can't run because of its name or its arguments, by its id; read for
-            `SteeredRetries` alone.
-        is_approved: True where nobody is asked about any of them: all that the machine does not refuse may run.
+        calls: The calls as they would run: names repaired, arguments canonical; for `stop_when`, loop detection and
+            policies. None stands for the calls as the model wrote them.
+        mistakes: The mistake of each call that can't run because of its name or its arguments, by its id.
+        is_approved: True if nobody has to be asked: all calls that the machine does not refuse may run.
         alone: The ids of the approved calls that must not run beside another.
     """
 
@@ -377,8 +355,8 @@ class CallDecided:
     Args:
         call_id: The call.
         verdict: The decision.
-        tool_name: The repaired name of its tool, for the result of a call that is denied; empty takes the call's own.
-        is_alone: True where it must not run beside another.
+        tool_name: The repaired name of its tool, for the result of a denied call; empty takes the call's own.
+        is_alone: True if it must not run beside another.
     """
 
     call_id: str
@@ -389,7 +367,7 @@ class CallDecided:
 
 @dataclass(frozen=True, slots=True)
 class ChildDecided:
-    """The decision on a call of the sub-agent that waits in a call, which it is given when that goes on."""
+    """A decision for the sub-agent that waits in a call; the sub-agent gets it when the call continues."""
 
     call_id: str
     decision: LateDecision
@@ -397,14 +375,14 @@ class ChildDecided:
 
 @dataclass(frozen=True, slots=True)
 class CallReopened:
-    """Somebody has to decide again on a call that has not started: what it would do has changed."""
+    """A call that has not started needs a new decision, because its tool or arguments have changed."""
 
     call_id: str
 
 
 @dataclass(slots=True)
 class CallStarted:
-    """A call runs from now on."""
+    """A call starts to run."""
 
     call_id: str
 
@@ -414,8 +392,8 @@ class AnswerJudged:
     """The verdict on the reply that completed the loop.
 
     Args:
-        judgement: A message asks for another reply; None where judging was cut off.
-        checked: The value of the answer's check as `to_output` writes it; None where the reply says the answer itself.
+        judgement: The verdict; a message asks for another reply, None says that judging was cut off.
+        checked: The checked value as `to_output` writes it; None if the reply itself is the answer.
     """
 
     judgement: TypedAnswer | NoValidAnswer | UserMessage | None
@@ -424,7 +402,7 @@ class AnswerJudged:
 
 @dataclass(frozen=True, slots=True)
 class RunWoundUp:
-    """The loop ends once this turn's results are in: nothing more may be spent, or asked."""
+    """The loop ends after this turn's results, without another request."""
 
     reason: UsageLimit | NoValidAnswer | Aborted
 
@@ -448,14 +426,14 @@ class MessagesSteered:
 
 @dataclass(frozen=True, slots=True)
 class RunResumed:
-    """Messages that a restored loop goes on with after its end; a new count of turns begins."""
+    """Messages with which a restored loop continues after its end; turns are counted anew."""
 
     messages: Sequence[Message]
 
 
 @dataclass(frozen=True, slots=True)
 class CommandGiven:
-    """The caller's wish for the next turn; the last one counts, and none is left after the end."""
+    """The caller's command for the next turn; the last one counts, and it is ignored after the end."""
 
     command: Command
 
@@ -467,7 +445,7 @@ class TranscriptEdited:
 
 @dataclass(frozen=True, slots=True)
 class RunEnded:
-    """The end: time is up, the caller has gone, or what the loop needs has failed (None). Ignored after the end."""
+    """The end: by timeout, by cancellation, or by a failure (None). Ignored after the end."""
 
     reason: TerminationReason | None
 
@@ -503,7 +481,7 @@ Feed: TypeAlias = (
     | RunEnded
     | RunClosed
 )
-"""All that a machine learns."""
+"""Every input of the machine."""
 
 TURN_BEGUN = TurnBegun()
 CALLS_AS_WRITTEN = CallsPrepared(None, {})
@@ -536,7 +514,7 @@ ALLOWED_PHASES: Mapping[type[Feed], frozenset[Phase]] = {
     RunEnded: _ANY,
     RunClosed: _ANY,
 }
-"""The phases in which each feed fits. A feed may name a call, too, or follow an answer: that is checked beside this."""
+"""The phases in which each feed is accepted. Feeds that name a call, or follow an answer, are checked further."""
 
 
 # feeds as JSON, for the log of a run
@@ -566,20 +544,20 @@ _FORMS: Mapping[type[Feed], tuple[str, tuple[Any, ...]]] = {
     RequestRefused: ("limit_reached", (UsageLimit | Aborted, bool)),
     RunWoundUp: ("wind_up", (UsageLimit | NoValidAnswer | Aborted,)),
 }
-"""The name and the types of each feed that a log has; the others come from the caller, or end the run."""
+"""The name and the types of each feed that is logged; the others come from the caller, or end the run."""
 
 _NAMED: Mapping[str, type[Feed]] = {name: kind for kind, (name, _) in _FORMS.items()}
 
 
 def dump_feed(feed: Feed, messages: Sequence[Message] = ()) -> FeedJson | None:
-    """Return a feed as JSON values; None where logs don't have it.
+    """Return a feed as JSON values; None if it is not logged.
 
     Args:
         feed: The feed.
         messages: The transcript of the machine before it takes the feed.
 
     Raises:
-        ValueError: Something in it is no JSON; the message names it.
+        ValueError: A value in it can't be JSON; the message names it.
     """
     kind: type[Feed] = type(feed)
     if kind not in _FORMS:
@@ -601,12 +579,12 @@ def load_feed(plain: FeedJson, messages: Sequence[Message] = ()) -> Feed:
     """Return the feed that `dump_feed` wrote; `messages` as there.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not a feed.
     """
     kind = _NAMED.get(plain[0]) if plain else None
     if kind is None:
         raise ValueError(f"{plain[0] if plain else None!r} is no feed of the loop")
-    # A log that was written before a feed had its last values has none for them: they are the defaults.
+    # Logs of earlier releases may lack the last values of a feed; these take their defaults.
     values: tuple[Any, ...] = _make_adapter(plain[0], len(plain) - 1).validate_json(json.dumps(plain[1:]))
     if kind is CallDecided:
         call_id, verdict, reason, tool_name, is_alone = values

@@ -58,7 +58,7 @@ OtherOut = TypeVar("OtherOut", default=None)
 
 
 class ToolLoopHandle(Generic[Ctx, Out]):
-    """A loop, to be run in whichever way: making one does nothing yet.
+    """A loop that can be run in several ways; creating one starts nothing.
 
     ::
 
@@ -73,8 +73,8 @@ class ToolLoopHandle(Generic[Ctx, Out]):
                 turn.stop("task complete")
 
     However it ends, `messages` has the transcript and `result` the result. It runs in one way at a time; turns may be
-    stepped first and the rest be run or streamed. Stepped, the `timeout` counts only while a turn runs, not while the
-    caller thinks, unless `counts_pauses` says so.
+    stepped first and the rest be run or streamed. If it is stepped, the `timeout` counts only while a turn runs, unless
+    `counts_pauses` is set.
 
     The other arguments are those of `tool_loop`.
     """
@@ -165,11 +165,11 @@ class ToolLoopHandle(Generic[Ctx, Out]):
     ) -> ToolLoopHandle[OtherCtx, OtherOut]:
         """Restore a saved loop, in this or another process; nothing that had run when it was saved runs again.
 
-        Each call that has not run yet is prepared again. Where its tool, its definition, its arguments or a default is
-        not what it was when the call was decided on, somebody has to decide again, whatever was decided before.
+        Each call that has not run yet is prepared again. If its tool, its definition, its arguments or a default has
+        changed since the call was decided on, somebody has to decide again.
 
         A snapshot is plain data, which can be read twice: two processes that restore the same one run its calls twice.
-        Its store must hand each out once, such as with ``DELETE ... RETURNING``, and take it back only changed.
+        Its store must return each snapshot only once, for example with ``DELETE ... RETURNING``.
 
         Args:
             snapshot: The value that `snapshot` returned, or `ToolLoopResult.snapshot`; decoded JSON.
@@ -178,9 +178,9 @@ class ToolLoopHandle(Generic[Ctx, Out]):
             ctx: The context, which is never saved.
             config: The settings, which are not saved either; with the `signing_key` that the snapshot was sealed with.
             counts_pauses: As for a new handle; the time since it was saved does not count.
-            messages: To go on with, also where the loop had ended, however: with what it has used of its limits, its
-                middleware's state and the ids of its calls; `max_iterations` and `timeout` count from here. An empty
-                list asks again without a new message; None leaves a loop that has ended as it is.
+            messages: Messages to continue with, also if the loop had ended: its usage, its middleware's state and the
+                ids of its calls are kept, and `max_iterations` and `timeout` start anew. An empty list asks again
+                without a new message; None leaves a loop that has ended as it is.
 
         Raises:
             LoopUsageError: It is no snapshot, of another version, was changed, is not sealed with the key, a tool of
@@ -203,7 +203,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
     def messages(self) -> list[Message]:
         """The transcript. Between turns it may be edited, as long as it stays valid.
 
-        While calls await a decision it is a copy, in which they are answered as not started. With a journal it is
+        While calls await a decision, it is a copy in which they are answered as not started. With a journal, it is
         always a copy.
         """
         run = self._run
@@ -216,7 +216,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
 
     @property
     def turn(self) -> int:
-        """How many turns were stepped."""
+        """The number of turns that were stepped."""
         return self._run.turn
 
     @property
@@ -236,7 +236,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
 
     @property
     def is_finished(self) -> bool:
-        """True where the last outcome was the end."""
+        """True if the last outcome was the end."""
         return self._run.outcome is not None and not self._owes_outcome
 
     @property
@@ -274,7 +274,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
     # the views
 
     async def run(self) -> ToolLoopResult[Out]:
-        """Run to the end and return what the loop leaves; after the end, the same again.
+        """Run to the end and return the result; after the end, return it again.
 
         Raises:
             LoopUsageError: It is running already.
@@ -285,12 +285,15 @@ class ToolLoopHandle(Generic[Ctx, Out]):
             await self._run.advance(to_end=True, is_edited=self._may_be_edited)
         return self.result
 
+    def run_unshared(self) -> Awaitable[None]:
+        """Run to the end where nobody else has this handle, and so nobody can call `cancel`."""
+        return self._run.advance(to_end=True, may_be_cancelled=False)
+
     def run_sync(self) -> ToolLoopResult[Out]:
-        """Do what `run` does, in an event loop of its own, for code that is not async.
+        """Do the same as `run` in an event loop of its own, for code that is not async.
 
-        The loop is used again by later calls, from any thread, so that connections live on between them.
-
-        In a tool that runs in a worker thread it is cancelled when the call of that tool is, and inherits its limits.
+        Later calls reuse that event loop, from any thread, so that connections stay open between them. In a tool that
+        runs in a worker thread, the run inherits the limits of that tool's loop, and is cancelled with the call.
 
         Raises:
             LoopUsageError: Called on a thread where an event loop is running: await `run` there.
@@ -305,7 +308,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
             given_up.set()
             self.cancel()
 
-        async def run() -> None:  # asyncio's handling of interrupts makes a text of what its main task returns
+        async def run() -> None:  # asyncio's handling of interrupts writes the result of its main task as text
             with when_abandoned(give_up):
                 await self.run()
 
@@ -335,10 +338,10 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         await self._run.advance(to_end=to_end, feed=feed, is_edited=self._may_be_edited)
 
     async def next_turn(self) -> TurnOutcome[Out]:
-        """Run one turn: a request and the tools it asks for. After the end, the same outcome again.
+        """Run one turn: a request and the tools it asks for. After the end, return the same outcome again.
 
-        Each turn that ran tools is yielded, the one that reached a limit too; the end comes after it. Cancelling this
-        ends the loop; the transcript in `messages` is valid then, too.
+        Each turn that ran tools is yielded, also one that reached a limit; the end comes after it. Cancelling this ends
+        the loop; the transcript in `messages` is valid then, too.
 
         Raises:
             LoopUsageError: It is running already.
@@ -361,7 +364,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         return Yielded(self, response, tuple(self._run.state.results))
 
     def _read_outcome(self) -> Completed[Out] | Failed | None:
-        return self._run.outcome  # asked anew, since a checker remembers what it was
+        return self._run.outcome  # in a method, since a type checker assumes that it has not changed
 
     # commands and decisions
 
@@ -377,18 +380,18 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         self._run.feed(CommandGiven(command))
 
     def cancel(self, reason: str | None = None) -> None:
-        """Have the loop end as `Cancelled`, whichever view runs it: from any thread or task, and without waiting.
+        """End the loop as `Cancelled`, whichever view runs it; callable from any thread or task, and does not wait.
 
-        What is running is cancelled and the view returns its result, with `reason` in it. A loop that is not running
-        ends so when it is run next; one that has ended stays as it is.
+        Running work is cancelled, and the view returns the result, with `reason` in it. A loop that is not running ends
+        when it is run next; a loop that has ended does not change.
         """
         self._run.cancel(reason)
 
     async def close(self) -> None:
-        """End the loop now, and return when nothing of it runs anymore; open calls are answered.
+        """End the loop now, answer open calls, and return when nothing of it runs anymore.
 
-        A turn that another task is running is cancelled. Does nothing after the end, but ends a loop that awaits
-        approval.
+        A turn that another task is running is cancelled. Does nothing after the end, except for a loop that awaits
+        approval, which it ends.
         """
         await self._run.close()
 
@@ -398,12 +401,12 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         return self._run.approvals.list_pending()
 
     async def decide(self, call_id: str, approval: Approval | bool | str, *, binding: str) -> None:
-        """Decide on one call; the next `next_turn` deals with it, and goes on when the last decision is in.
+        """Decide on one call; the loop continues with the next `next_turn` after the last decision.
 
         Args:
             call_id: The call.
             approval: As an approval hook would answer.
-            binding: The `PendingApproval.binding` that the decision was made on: it holds for exactly those arguments.
+            binding: The `PendingApproval.binding` that the decision was made on: it is valid for those arguments alone.
 
         Raises:
             LoopUsageError: No decision is awaited on the call, or it was made on something else.
@@ -435,9 +438,9 @@ def _restore_run(
 
 
 class Yielded:
-    """A turn that has run its tools: command what comes next, or call `next_turn` to go on.
+    """A turn that has run its tools: give a command for the next one, or call `next_turn` to go on.
 
-    It commands its own turn alone: once the next one has begun, a command given here is logged and ignored.
+    Once the next turn has begun, commands that are given here are logged and ignored.
 
     Attributes:
         tool_calls: The calls that the model asked for.
@@ -502,7 +505,7 @@ TurnOutcome: TypeAlias = Yielded | Completed[Out] | Failed
 """The outcome of a turn: more may follow, the loop has ended, or it can't go on."""
 
 tool_loop_resumable = ToolLoopHandle
-"""The handle under the name of what it makes possible."""
+"""Another name of the handle."""
 
 
 @overload
@@ -550,7 +553,9 @@ async def tool_loop(
         ProviderError: The model could not be reached after retries; carries the transcript.
         MaxDepthExceededError: The loop is nested too deep, in a tool of another loop.
     """
-    return await ToolLoopHandle(provider, registry, prompt, *_misplaced, **options).run()
+    handle: ToolLoopHandle[Any, Any] = ToolLoopHandle(provider, registry, prompt, *_misplaced, **options)
+    await handle.run_unshared()
+    return handle.result
 
 
 @overload
@@ -574,9 +579,9 @@ def tool_loop_sync(
 def tool_loop_sync(
     provider: Provider, registry: ToolRegistry[Any], prompt: Prompt, *_misplaced: Any, **options: Any
 ) -> ToolLoopResult[Any]:
-    """Do what `tool_loop` does, for code that is not async; runs an event loop of its own until the end.
+    """Do the same as `tool_loop` in an event loop of its own, for code that is not async.
 
-    Later calls use that loop again, from any thread, so that connections live on between them.
+    Later calls reuse that event loop, from any thread, so that connections stay open between them.
 
     ::
 
@@ -625,9 +630,9 @@ def tool_loop_stream(
                         print(result.reason)
 
     The last event is `Done`, once, with the result; a run that fails emits `Failed` instead, and raises. Nothing runs
-    ahead of the reader, but tools that run already, and up to 32 deltas of an answer, from which nothing follows before
-    they are read. Leaving the block cancels what is running; the transcript is closed all the same, and
-    ``events.result`` has it. Arguments are those of `tool_loop`.
+    ahead of the reader, except tools that run already, and up to 32 deltas of an answer, which has no effect before
+    they are read. Leaving the block cancels running work; the transcript is closed all the same, and ``events.result``
+    has it. Arguments are those of `tool_loop`.
     """
     return ToolLoopHandle(provider, registry, prompt, *_misplaced, **options).stream()
 
@@ -669,14 +674,14 @@ def tool_loop_channel(
                 await show(event)
             result = await handle.result()
 
-    A reader that is slow slows the run down; one that stops reading and asks for ``handle.result()`` doesn't. Leaving
-    the block cancels the run. Arguments are those of `tool_loop`.
+    A slow reader slows the run down; one that stops reading and awaits ``handle.result()`` does not. Leaving the block
+    cancels the run. Arguments are those of `tool_loop`.
 
     Args:
         provider: Talks to the model.
         registry: The tools.
         prompt: The start of the loop: a question, messages, a request or a snapshot.
-        buffer_size: How many events may wait; 0 hands each over.
+        buffer_size: How many events may wait; with 0, each is handed to the reader directly.
         options: As for `tool_loop`.
     """
     return ToolLoopHandle(provider, registry, prompt, *_misplaced, **options).channel(buffer_size)
@@ -727,7 +732,7 @@ class StreamedLoop(Protocol[Out]):
 
 
 class _EnteredView:
-    """A view that is used with ``async with``; any other use raises an error that shows how."""
+    """A view for use with ``async with``; any other use raises an error that shows how."""
 
     __slots__ = ()
     _spelling: ClassVar[str]
@@ -745,10 +750,10 @@ class _EnteredView:
 
 
 class EventStream(_EnteredView, Generic[Out]):
-    """The events of a run: enter it, iterate, leave it when you like.
+    """The events of a run: enter it, iterate, leave it at any time.
 
-    Leaving the block cancels what is running; `messages` and `result` are there afterwards. To wait for the next event
-    for a limited time, as a heartbeat does, costs no event.
+    Leaving the block cancels running work; `messages` and `result` are available afterwards. No event is lost if
+    waiting for the next one is cancelled, for example for a heartbeat.
     """
 
     __slots__ = ("_ended", "_fatal", "_feed", "_is_left", "_is_started", "_loop")
@@ -808,7 +813,7 @@ class EventStream(_EnteredView, Generic[Out]):
         raise StopAsyncIteration
 
     async def partial_answers(self) -> AsyncIterator[Out]:
-        """Read the events of the run, and yield the answer of a type while it comes; last, once more and whole.
+        """Read the events of the run, and yield the typed answer while it arrives; last, once more as a whole.
 
         ::
 
@@ -816,9 +821,9 @@ class EventStream(_EnteredView, Generic[Out]):
                 async for trip in events.partial_answers():
                     show(getattr(trip, "title", ""), getattr(trip, "days", []))
 
-        Texts grow by pieces, lists by whole items, and everything else is there once it is whole. What has not come is
-        left out: an attribute of a model or dataclass, a key of a dict. Validators of single fields hold; those of a
-        whole object, and the answer's check, see the whole answer alone. Where the model is asked again, the
+        Texts grow piece by piece, lists by whole items, and other values appear once they are complete. Until then they
+        are left out: as an attribute of a model or dataclass, or a key of a dict. Validators of single fields apply;
+        those of a whole object, and the answer's check, get only the whole answer. If the model is asked again, the
         next answer begins anew.
 
         Raises:
@@ -836,24 +841,23 @@ class EventStream(_EnteredView, Generic[Out]):
             yield cast("Out", result.text)
 
     async def answer_text(self, field: str | None = None) -> AsyncIterator[TextDelta]:
-        """Read the events of the run, and yield a text of the answer as deltas, whichever way the model gives it.
+        """Read the events of the run, and yield a text of the answer as deltas.
 
         Args:
-            field: The field of the answer that has the text; None where the answer is a text.
+            field: The field of the answer that has the text; None if the answer is a text.
 
         Raises:
-            ConfigurationError: As for `partial_answers`.
+            ConfigurationError: As for `partial_answers`, or the answer has no such text.
         """
+        self._loop.read_partials().check_text(field)
         text = ""
         async for answer in self.partial_answers():
             found = cast("Any", answer)
             if field is not None:
                 found = found.get(field) if isinstance(answer, Mapping) else getattr(found, field, None)
-            if not isinstance(found, str) or found == text:
-                continue
-            delta = found.removeprefix(text)  # which a new answer begins with
-            text = found
-            yield TextDelta(delta)
+            if isinstance(found, str) and not text.startswith(found):  # else it is one that comes again
+                delta, text = found.removeprefix(text), found
+                yield TextDelta(delta)
 
     @property
     def result(self) -> ToolLoopResult[Out]:
@@ -867,7 +871,7 @@ class EventStream(_EnteredView, Generic[Out]):
 
     @property
     def messages(self) -> list[Message]:
-        """The transcript as far as it came; valid once the run has ended or the block was left."""
+        """The transcript so far; valid once the run has ended or the block was left."""
         return list(self._loop.messages)
 
     @property
@@ -890,7 +894,7 @@ class EventStream(_EnteredView, Generic[Out]):
 
 
 class ChannelEvents(EventStream[Out]):
-    """The events of a channel; several tasks may share it, each event goes to one."""
+    """The events of a channel; several tasks may read them, and each event goes to one of these."""
 
     __slots__ = ("_reader",)
 
@@ -903,7 +907,7 @@ class ChannelEvents(EventStream[Out]):
         return await super().__anext__()
 
     async def wait(self) -> ToolLoopResult[Out]:
-        """Wait for the end; its events hold it up no longer, and are dropped where this task has read some of them."""
+        """Wait for the end without being slowed down by unread events; drop them if this task has read some before."""
         if self._reader == current_task_id():
             self._feed.leave()
         else:
@@ -924,8 +928,8 @@ class LoopTask(Generic[Out]):
     async def result(self) -> ToolLoopResult[Out]:
         """Wait for the end and return the result.
 
-        The run is not held up by its events anymore: where the calling task has read some, the others are dropped;
-        else they are stored for another reader until the block is left.
+        Unread events do not slow the run down anymore: if the calling task has read some before, the others are
+        dropped; else they are stored for another reader until the block is left.
 
         Raises:
             Exception: The exception that made the run fail.

@@ -37,7 +37,7 @@ from toolkit.calls.approval import put_off_asked
 from toolkit.calls.prepare import Ready, Refused
 from toolkit.calls.registration import Ctx
 from toolkit.calls.run import CallReturned, run as run_call
-from toolkit.chat import ToolCall
+from toolkit.chat import ToolCall, ToolResult
 from toolkit.chat.messages import messages_to_plain
 from toolkit.chat.provider import provider_error_from_plain, provider_error_to_plain
 from toolkit.dataclass import dataclass
@@ -54,6 +54,7 @@ from toolkit.json_text import digest_json, sign_json, write_json
 from toolkit.loop.approvals import dump_modified
 from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.feeds import (
+    LOST,
     CallsPrepared,
     CallStarted,
     Feed,
@@ -64,7 +65,6 @@ from toolkit.loop.feeds import (
     UsageSpent,
     dump_feed,
     load_feed,
-    write_lost,
 )
 from toolkit.loop.journal import CutError, Journal, JournalEntry, JournalValue, storable_id
 from toolkit.loop.outcome import AwaitingApproval, Cancelled, ResultAsAnswer, Timeout, TypedAnswer
@@ -377,7 +377,7 @@ class RunJournal(Generic[Ctx]):
             crash = "tell" if isinstance(ready, Refused) else ready.registration.options.after_crash
             if in_doubt and (crash == "tell" or (crash == "resume" and not is_logged)):
                 run.feed(CallStarted(call.id))
-                lost = write_lost(call)
+                lost = ToolResult(call.id, LOST, tool_name=call.name, is_error=True)
                 run.feed(CallReturned(call.id, lost))
                 run.state.turn.closed.append((lost, True))
                 return {}
@@ -621,10 +621,10 @@ class RunJournal(Generic[Ctx]):
 
     def write_stop(self) -> JournalValue | None:
         """Return why what is being done was cut, where that ends the run for good; None for a cancellation of tasks."""
-        scope = self._run.memory.run_scope
+        clock = self._run.memory.run_clock
         if self.is_failing:
             return {"kind": "failed"}
-        if scope is None or not scope.cancel_called:
+        if clock is None or not clock.cancel_called:
             return None
         if self._run.wish is not None:
             return {"kind": "cancelled", "reason": self._run.wish[0]}
@@ -975,9 +975,9 @@ class _SideState:
         """Return the present state, for an entry."""
         run = self._run
         side: dict[str, Any] = {}
-        scope = run.memory.run_scope
-        if scope is not None and scope.deadline < math.inf:
-            side["left"] = max(0.0, scope.deadline - anyio.current_time())
+        clock = run.memory.run_clock
+        if clock is not None and clock.end < math.inf:
+            side["left"] = max(0.0, clock.end - anyio.current_time())
         if run.answer is not None:
             side["retries"] = run.answer.retries_left
         uses = run.count_uses()
@@ -1014,10 +1014,9 @@ class _SideState:
 
     def restore(self) -> None:
         """Go on with what the replayed entries say, and let the time run, which stands while they are read."""
-        run, side, scope = self._run, self._side, self._run.memory.run_scope
-        if scope is not None and scope.deadline == math.inf:
-            is_new = not self._is_restored and "left" in side
-            scope.deadline = run.clock.limit(side["left"]) if is_new else run.clock.start()
+        run, side, clock = self._run, self._side, self._run.memory.run_clock
+        if clock is not None and clock.end == math.inf:
+            clock.end = run.start_time(anyio.current_time(), None if self._is_restored else side.get("left"))
         if self._texts or not self._has_adopted:  # not before: the log knows the run by the prompt it was given
             self._has_adopted = True
             run.adopt_texts(self._texts, self._trusted_texts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import time
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Generic, TypeAlias, TypeVar, cast, get_args
@@ -24,7 +24,7 @@ from toolkit.settings import FUNCTION, check_setting, describe_value
 
 
 class Bell:
-    """Wakes all waiting tasks when it is rung, in their own event loops. Later waiters are not woken.
+    """Wakes all waiting tasks when it is rung, each in its own event loop; tasks that wait later are not woken.
 
     ::
 
@@ -39,11 +39,11 @@ class Bell:
 
     @property
     def has_waiters(self) -> bool:
-        """True where anybody waits."""
+        """True if a task waits."""
         return bool(self._wakers)
 
     def ring(self) -> None:
-        """Wake all that wait."""
+        """Wake all waiting tasks."""
         if self._wakers:
             wakers, self._wakers = self._wakers, []
             for wake in wakers:
@@ -55,7 +55,7 @@ class Bell:
         self._wakers.append(wake)
         try:
             await waiter
-        except BaseException:  # else one that is not rung for long would grow with those who have gone
+        except BaseException:  # else wakers of cancelled tasks would pile up until the next ring
             if wake in self._wakers:
                 self._wakers.remove(wake)
             raise
@@ -64,13 +64,13 @@ class Bell:
 _logger = logging.getLogger("toolkit.loop")
 
 EventHook: TypeAlias = Callable[[LoopEvent], Awaitable[None] | None]
-"""Takes each event, in order. Raising changes nothing but the log."""
+"""Receives each event, in order. An exception is logged and changes nothing else."""
 
 Event = TypeVar("Event", bound=LoopEvent)
 
 
 def listener(kinds: TypeForm[Event], function: Callable[[Event], Awaitable[None] | None]) -> EventListener[Event]:
-    """Return an `on_event` that takes some kinds of events alone: those that nobody else takes are not even made.
+    """Return an `on_event` that receives only some kinds of events; events that nobody receives are not created.
 
     ::
 
@@ -82,21 +82,21 @@ def listener(kinds: TypeForm[Event], function: Callable[[Event], Awaitable[None]
 
     Args:
         kinds: One kind, or several: ``ToolExecutionStart | ToolExecutionEnd``. Replies are streamed from the model only
-            where these have deltas of an answer among them, or something else takes the events.
-        function: Takes each event, in order; it may be async. Raising changes nothing but the log.
+            if deltas of an answer are among these, or something else receives the events.
+        function: Receives each event, in order; may be async. An exception is logged and changes nothing else.
 
     Raises:
-        ConfigurationError: There is no event of that kind, or it is no function.
+        ConfigurationError: There is no event of that kind, or `function` is not a function.
     """
     return EventListener(kinds, function)
 
 
 class EventListener(Generic[Event]):
-    """Takes some kinds of events, and ignores others; see `listener`.
+    """Receives some kinds of events, and ignores others; see `listener`.
 
     Attributes:
-        kinds: The kinds that it takes.
-        may_wait: True where it may give something to await.
+        kinds: The kinds that it receives.
+        may_wait: True if it may return an awaitable.
     """
 
     __slots__ = ("_function", "kinds", "may_wait")
@@ -115,7 +115,7 @@ class EventListener(Generic[Event]):
         self._function = function
 
     def __call__(self, event: LoopEvent) -> Awaitable[None] | None:
-        """Take an event."""
+        """Receive an event."""
         return self._function(cast("Event", event)) if type(event) in self.kinds else None
 
 
@@ -123,13 +123,13 @@ UpdateGuard: TypeAlias = Callable[[ToolExecutionUpdate], bool | Awaitable[bool]]
 """Returns False to suppress an update."""
 
 Report: TypeAlias = ToolExecutionUpdate | ToolProgress
-"""An event that gives way to newer ones of its call where too many wait."""
+"""An event that is dropped for newer ones of its call if too many wait."""
 
 _WAITING_REPORTS = 10_000
-"""The most reports of one call that wait at a time."""
+"""The most reports of one call that may wait at a time."""
 
 _WAITING_BYTES = 64 * 1024 * 1024
-"""The most that the texts and data of these may take together; the newest one waits in any case."""
+"""The most bytes of text and data in these together; the newest report is accepted in any case."""
 
 _DELTAS = (TextDelta, ReasoningDelta, ArgumentsDelta)
 _DELTAS_AHEAD = 32
@@ -137,7 +137,7 @@ _new = object.__new__
 
 
 class _WaitingReport:
-    """The place of a report among the waiting events; `event` is None once it gave way."""
+    """The place of a report among the waiting events; `event` is None once the report was dropped."""
 
     __slots__ = ("event", "size")
 
@@ -147,7 +147,7 @@ class _WaitingReport:
 
 
 class _CallReports:
-    """The reports of one call that wait, and what they take together."""
+    """The waiting reports of one call, and their size together."""
 
     __slots__ = ("places", "size")
 
@@ -168,7 +168,7 @@ class _CallReports:
 
 
 def _size_of(event: Report) -> int:
-    """Return about how many bytes of text and data a report carries."""
+    """Return the approximate size of a report, in bytes of text and data."""
     if isinstance(event, ToolProgress):
         return len(event.text)
     content = event.output.content
@@ -179,21 +179,23 @@ def _size_of(event: Report) -> int:
 
 
 class _WaitingEvents:
-    """Events that wait, in order; of each call's reports only the newest, which count how many gave way.
+    """Waiting events, in order; of each call's reports only the newest, which count those that were dropped.
 
     Attributes:
-        entries: Each an event, or the place of a report.
+        entries: The events, and the places of reports.
     """
 
     __slots__ = ("_reports", "entries")
 
     def __init__(self) -> None:
         self.entries: deque[Any] = deque()
-        self._reports: defaultdict[str, _CallReports] = defaultdict(_CallReports)
+        self._reports: dict[str, _CallReports] = {}
 
     def offer(self, event: Report) -> None:
-        """Append a report; where its call has too many waiting, the oldest gives way."""
-        reports, size, dropped = self._reports[event.call_id], _size_of(event), event.dropped
+        """Append a report; if too many of its call wait, drop the oldest."""
+        reports, size, dropped = self._reports.get(event.call_id), _size_of(event), event.dropped
+        if reports is None:
+            reports = self._reports[event.call_id] = _CallReports()
         while reports.places and (len(reports.places) >= _WAITING_REPORTS or reports.size + size > _WAITING_BYTES):
             oldest = reports.remove_oldest()
             if oldest.event is not None:
@@ -206,7 +208,7 @@ class _WaitingEvents:
         self.entries.append(place)
 
     def take(self) -> tuple[LoopEvent | None, bool]:
-        """Return the oldest event, None where that gave way, and whether it is a report; it waits no longer."""
+        """Remove and return the oldest event, None if it was dropped, and whether it is a report."""
         entry = self.entries.popleft()
         if type(entry) is not _WaitingReport:
             return entry, False
@@ -225,15 +227,15 @@ class _WaitingEvents:
 
 
 class EventFeed:
-    """The events on their way from a run to its reader.
+    """The queue of events from a run to its reader.
 
     Args:
-        capacity: How many may wait before the emitter of the next one waits, too. With 0 it waits until the reader has
-            come back for more, so that nothing runs ahead of it but some deltas of an answer, each of which would cost
-            two switches of tasks.
+        capacity: How many events may wait before the emitter of the next one has to wait. With 0 it waits until the
+            reader asks for the next event, so that nothing runs ahead of the reader; some deltas of an answer may,
+            because each would cost two switches of tasks.
 
     Attributes:
-        is_stopped: True where the run was cancelled: no more deltas are read.
+        is_stopped: True if the run was cancelled: no more deltas are read.
     """
 
     __slots__ = (
@@ -263,7 +265,7 @@ class EventFeed:
         self.is_stopped: bool = False
 
     def put(self, event: LoopEvent, *, is_offered: bool = False) -> None:
-        """Append an event; it is dropped once the reader has left."""
+        """Append an event, unless the reader has left."""
         if self._is_left:
             return
         if is_offered and isinstance(event, (ToolExecutionUpdate, ToolProgress)):
@@ -274,7 +276,7 @@ class EventFeed:
             self._news.ring()
 
     def has_room(self, *, is_delta: bool = False) -> bool:
-        """Return whether an emitter may go on: after a delta where few wait, else where the reader is back for more."""
+        """Return whether the emitter may go on: after a delta if few wait, else once the reader asks for more."""
         if self._is_left or self._is_ended:
             return True
         capacity = self._deltas_ahead if is_delta else self._capacity
@@ -288,9 +290,9 @@ class EventFeed:
             await self._room.wait()
 
     async def wait_for_reader(self) -> None:
-        """Wait until the reader has read all and is back for more; with a capacity it may be behind."""
-        # A reader that is cancelled, or has cancelled the run, comes back, too: that takes two rounds of the event loop
-        # at most to arrive. One that comes back again was not, but only looked whether there is an event.
+        """Wait until the reader has read everything and asks for more; with a capacity it may be behind."""
+        # A reader that is cancelled, or has cancelled the run, asks, too: the cancellation arrives within two rounds of
+        # the event loop. A reader that asks again was not cancelled, and has only looked whether there is an event.
         visits, rounds = self._visits, 0
         while not self._capacity and self._visits < visits + 2:
             if not self.has_room():
@@ -303,9 +305,9 @@ class EventFeed:
                 await anyio.lowlevel.checkpoint()
 
     def take_back_deltas(self) -> int:
-        """Remove the deltas that were not read; return how many texts of the answer were removed so.
+        """Remove the deltas that were not read; return how many of them are texts of the answer.
 
-        Those that fit into a capacity count as read.
+        Deltas within the capacity count as read.
         """
         self._remove_deltas()
         texts, self._removed_texts = self._removed_texts, 0
@@ -317,7 +319,7 @@ class EventFeed:
             self._removed_texts += isinstance(entries.pop(), TextDelta)
 
     def take(self) -> LoopEvent | None:
-        """Return the next event; None where it has to be waited for by `next`."""
+        """Return the next event; None if `next` has to wait for it."""
         entries = self._waiting.entries
         if self.is_stopped:
             self._remove_deltas()
@@ -330,7 +332,7 @@ class EventFeed:
         return None
 
     async def next(self) -> LoopEvent | None:
-        """Return the next event; None when no more will come. Cancelled, it loses none."""
+        """Return the next event; None when no more will come. No event is lost if this is cancelled."""
         self._readers += 1
         self._visits += 1
         try:
@@ -350,38 +352,38 @@ class EventFeed:
         self._room.ring()
 
     def leave(self) -> None:
-        """Note that nobody reads anymore: what waits is dropped, and nothing waits from now on."""
+        """Note that nobody reads anymore: drop the waiting events, and let emitters go on."""
         self._is_left = True
         self._waiting.clear()
         self._news.ring()
         self._room.ring()
 
     def lift_bound(self) -> None:
-        """Store all events for their reader, however slow, and hold nobody up."""
+        """Store all events for their reader, however slow, and let emitters go on."""
         self._capacity = self._deltas_ahead = float("inf")
         self._room.ring()
 
 
 class Listener:
-    """Marks each event of a run, calls the hooks with it, and passes it on to the reader: all in one order.
+    """Stamps each event of a run, calls the hooks with it, and passes it on to the reader, all in one order.
 
-    Every event goes through one queue, which `emit` empties. What a hook raises is logged and changes nothing.
+    Every event goes through one queue, which `emit` empties. An exception of a hook is logged and changes nothing else.
 
     Args:
         on_event: The application's hook.
         event_hooks: Called after `on_event`, in order.
         update_guards: Return False to suppress an update.
         timeout: The seconds that a hook may take.
-        on_event_may_wait: True where `on_event` may give something to await.
-        run_id: The run that its events are marked with.
-        loop_id: The loop that its events are marked with.
-        feed: Passes the events on to a reader; None without one.
+        on_event_may_wait: True if `on_event` may return an awaitable.
+        run_id: The run id in its events.
+        loop_id: The loop id in its events.
+        feed: The queue to a reader; None without one.
 
     Attributes:
-        feed: Passes the events on to a reader; None without one.
-        needs_pump: True where what was offered waits for `pump`; else `offer` delivers it.
-        kinds: The kinds of events that somebody takes: others need not be made.
-        takes_deltas: True where somebody wants the answer in pieces; middleware only watches.
+        feed: The queue to a reader; None without one.
+        needs_pump: True if reports wait for `pump`; else `offer` delivers them.
+        kinds: The kinds of events that somebody receives; others need not be created.
+        takes_deltas: True if somebody wants the answer in pieces; middleware only watches.
         unemitted_starts: The calls that were cancelled before hooks were notified of their start.
     """
 
@@ -415,7 +417,10 @@ class Listener:
         feed: EventFeed | None = None,
     ) -> None:
         hooks = event_hooks if on_event is None else (on_event, *event_hooks)
-        self._hook: Callable[[LoopEvent], Any] | None = _join_hooks(hooks, update_guards, timeout)
+        has_others = bool(event_hooks or update_guards)
+        self._hook: Callable[[LoopEvent], Any] | None = on_event
+        if has_others:
+            self._hook = _join_hooks(hooks, update_guards, timeout)
         self._has_guards = bool(update_guards)
         self._timeout = timeout * max(1, len(hooks) + len(update_guards))
         self._run_id = run_id
@@ -424,17 +429,18 @@ class Listener:
         self._waiting = _WaitingEvents()
         self._is_delivering = False
         self._turn: Bell | None = None  # made when there is something to wait for
-        self._offered = Bell()
+        self._offered: Bell | None = None  # likewise
         self.unemitted_starts: set[str] = set()
         own = _find_kinds(on_event)
-        self.kinds: frozenset[type] = own if feed is None and not event_hooks and not update_guards else LOOP_EVENTS
-        self.takes_deltas: bool = feed is not None or not own.isdisjoint(_DELTAS)
+        self.kinds: frozenset[type] = LOOP_EVENTS if has_others or feed is not None else own
+        self.takes_deltas: bool = feed is not None or own is LOOP_EVENTS or not own.isdisjoint(_DELTAS)
         # Plain functions are called where a report is made; others need a task beside the tools.
         self.needs_pump: bool = on_event is not None and on_event_may_wait
-        self.needs_pump = self.needs_pump or any(map(hook_may_wait, (*event_hooks, *update_guards)))
+        if has_others and not self.needs_pump:
+            self.needs_pump = any(map(hook_may_wait, (*event_hooks, *update_guards)))
 
     def emit(self, event: LoopEvent) -> Awaitable[None] | None:
-        """Deliver an event after all that wait already; return what is left of that to be awaited, None for nothing."""
+        """Deliver an event after those that wait; return an awaitable for the rest of the work, None if it is done."""
         if self.needs_pump or self._is_delivering or self._waiting.entries:
             return self._deliver_event(event)
         fields = event.__dict__  # as `_stamp_event` does
@@ -463,7 +469,7 @@ class Listener:
         return None if feed.has_room(is_delta=is_delta) else feed.wait_for_room(is_delta=is_delta)
 
     def emit_delta(self, delta: Delta) -> Awaitable[None] | None:
-        """Do the same with a copy of a provider's delta, which may be part of other loops as well."""
+        """Do the same with a copy of a provider's delta, which other loops may share."""
         own = _new(type(delta))
         own.__dict__.update(delta.__dict__)
         return self.emit(own)
@@ -479,10 +485,10 @@ class Listener:
         await self._deliver_event(None)
 
     async def _deliver_event(self, event: LoopEvent | None, *, waits: bool = True) -> None:
-        """Deliver an event after all that wait already; cancelled, it leaves the rest to the next one that is emitted.
+        """Deliver an event after those that wait; if cancelled, the rest is delivered with the next event.
 
         Args:
-            event: The event; None delivers what waits.
+            event: The event; None delivers only the waiting ones.
             waits: True to wait until the reader has room.
         """
         entries, hook, feed = self._waiting.entries, self._hook, self.feed
@@ -500,12 +506,8 @@ class Listener:
                 if event is None:
                     event, is_offered = self._waiting.take()
                     continue
-                current, value, event = event, None, None
-                try:
-                    if hook is not None:
-                        value = hook(current)
-                except Exception:
-                    _logger.exception("a hook raised; the loop goes on")
+                current, event = event, None
+                value = None if hook is None else _call_hook(hook, current)
                 if value is not None and inspect.isawaitable(value):  # most hooks are done when they return
                     await self._finish_delivery(current, value, is_offered=is_offered)
                 elif feed is not None:
@@ -518,26 +520,26 @@ class Listener:
             await feed.wait_for_room(is_delta=is_delta)
 
     def _stamp_event(self, event: Stamped) -> None:
-        """Fill in the run and the time of a frozen event: nobody else has it yet, and so it need not be made twice."""
+        """Set the run and the time of a frozen event, which nobody else has seen yet."""
         fields = event.__dict__
         fields["run_id"], fields["loop_id"], fields["time"] = self._run_id, self._loop_id, time.time()
 
     async def emit_all(self, events: Iterable[LoopEvent]) -> None:
-        """Emit events, and wait until each is taken."""
+        """Emit events, and wait until each is delivered."""
         for event in events:
             left = self.emit(event)
             if left is not None:
                 await left
 
     async def emit_to_reader(self, event: LoopEvent) -> None:
-        """Emit to the reader alone what hooks have been notified of before."""
+        """Emit to the reader alone an event that hooks have received before."""
         if self.feed is not None:
             self._stamp_event(event)
             self.feed.put(event)
             await self.feed.wait_for_room()
 
     async def emit_last(self, events: Iterable[LoopEvent]) -> None:
-        """Emit how a run has ended: no cancellation stops it, and it waits for no reader."""
+        """Emit the last events of a run, shielded from cancellation and without waiting for the reader."""
         last = deque(events)
         while last and self.feed is None and not (self.needs_pump or self._is_delivering or self._waiting.entries):
             left = self.emit(last.popleft())
@@ -550,16 +552,17 @@ class Listener:
                     await self._deliver_event(event, waits=False)
 
     def offer(self, event: Report) -> None:
-        """Deliver a report without waiting: at once where all hooks are plain functions, else by `pump`."""
+        """Deliver a report without waiting: at once if all hooks are plain functions, else by `pump`."""
         self._stamp_event(event)
         self._waiting.offer(event)
-        if self.needs_pump:
+        if self._offered is not None:
             self._offered.ring()
-        elif not self._is_delivering:
+        elif not self.needs_pump and not self._is_delivering:
             self._deliver_now()
 
     async def pump(self) -> None:
-        """Deliver what is offered, as it comes, until cancelled."""
+        """Deliver reports as they come, until cancelled."""
+        self._offered = self._offered or Bell()
         while True:
             await self._deliver_event(None, waits=False)
             await self._offered.wait()
@@ -575,9 +578,9 @@ class Listener:
         _logger.warning("a hook that is a plain function gave an awaitable, and one report was lost: make it async")
 
     async def _wait_for_turn(self, event: LoopEvent | None) -> None:
-        """Wait until nobody delivers: tools of one turn run at once, and an async hook would overtake itself.
+        """Wait until no other task delivers: tools run concurrently, and hooks get one event at a time.
 
-        Cancelled, it takes back the start of a call, which begins no more.
+        If cancelled, withdraw the start of a call, which will not begin.
         """
         try:
             while self._is_delivering:
@@ -601,7 +604,7 @@ class Listener:
 
 
 def _find_kinds(hook: EventHook | None) -> frozenset[type]:
-    """Return the kinds of events that are made for a hook."""
+    """Return the kinds of events that are created for a hook."""
     if not isinstance(hook, EventListener):
         return frozenset() if hook is None else LOOP_EVENTS
     kinds = hook.kinds
@@ -612,9 +615,7 @@ def _find_kinds(hook: EventHook | None) -> frozenset[type]:
 def _join_hooks(
     hooks: Sequence[EventHook], guards: Sequence[UpdateGuard], timeout: float
 ) -> Callable[[LoopEvent], Any] | None:
-    """Return one hook that calls all, whatever one of them raises; awaited, it gives False for a suppressed update."""
-    if not guards and len(hooks) <= 1:
-        return hooks[0] if hooks else None
+    """Return one hook that calls all, even if one raises; if awaited, it returns False for a suppressed update."""
     guarded: list[Any] = [*guards, *hooks]
 
     def call_all(event: LoopEvent, start: int = 0) -> Awaitable[Any] | None:
@@ -658,7 +659,7 @@ async def _await_hook(value: Awaitable[Any], timeout: float) -> Any:
 
 
 def hook_may_wait(hook: object) -> bool:
-    """Return True if a hook may give something to await: all but plain functions and methods that are not async."""
+    """Return True if a hook may return an awaitable: all but plain functions and methods that are not async."""
     if isinstance(hook, EventListener):
         return hook.may_wait
     if hook is None or inspect.isbuiltin(hook):

@@ -1,8 +1,8 @@
-"""The one seam of a loop: what stands around its runs, requests and calls, and what watches them.
+"""Middleware of a loop: wraps its runs, requests and calls, and observes them.
 
-A middleware adds to a loop what is not a decision of the loop itself: tracing, logs, redaction, a cache of replies,
-tools by need. What decides stays in the machine (`toolkit.loop.state`). `MiddlewareChain` puts those of one run
-together: each method around the next one, the outermost first.
+A middleware adds what is not a decision of the loop itself: tracing, logs, redaction, a cache of replies, a choice of
+tools. Decisions are made in the machine (`toolkit.loop.state`), which may ask a `ReplyPolicy`. `MiddlewareChain`
+composes the middleware of one run: each method wraps the next one, the outermost first.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ T = TypeVar("T")
 Given = TypeVar("Given")
 
 DeltaHook: TypeAlias = Callable[[Delta], Delta | None]
-"""Given each delta of an answer as it comes; returns what is passed on, or None for nothing."""
+"""Receives each delta of an answer; returns the delta to pass on, or None to drop it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,12 +69,12 @@ class RunInfo(Generic[Ctx]):
         parent_call_id: The call of that loop in which this one runs.
         depth: How many loops are running around this one.
         agent: The name of the sub-agent that this loop is; empty where it is none.
-        provider: The name of what talks to the model: its own ``name``, else that of its class.
-        model: The model that it asks, where it names one.
+        provider: The name of the provider: its own ``name``, else that of its class.
+        model: The model that it asks, if it names one.
         tool_names: The names of the registry's tools when the run began.
-        metadata: That of the configuration, over that of the loops round it.
+        metadata: The metadata of the configuration, merged over that of the outer loops.
         ctx: The application's context, as the tools get it.
-        is_restored: True where the loop was taken up from a snapshot.
+        is_restored: True if the loop was restored from a snapshot.
     """
 
     run_id: str
@@ -93,7 +93,7 @@ class RunInfo(Generic[Ctx]):
     def find_fact(self, name: str) -> str | None:
         """Return a fact on the run, such as its ``user``: an entry of `metadata`, else an attribute of the context.
 
-        None where there is none, or it is neither text nor a whole number.
+        None if there is none, or it is neither text nor a whole number.
         """
         value: object = self.metadata.get(name)
         if value is None:
@@ -109,8 +109,8 @@ class RequestInfo(Generic[Ctx]):
         run: The run that asks.
         chat: The request.
         iteration: The number of the turn, from 1.
-        attempt: From 1; higher where an earlier attempt of this turn failed.
-        is_streamed: True where the answer is asked for in pieces.
+        attempt: The number of the attempt in this turn, from 1.
+        is_streamed: True if the answer is streamed.
     """
 
     run: RunInfo[Ctx]
@@ -121,9 +121,9 @@ class RequestInfo(Generic[Ctx]):
 
     @property
     def question(self) -> str:
-        """The text of the user's message that is asked about; empty where the last message is none of the user's.
+        """The text of the user's message; empty if the last message is not the user's.
 
-        Instructions of the turn, which stand after it, don't count.
+        Instructions of the turn, which come after it, are not considered.
         """
         return message.text if (message := find_question(self.chat.messages)) is not None else ""
 
@@ -151,7 +151,7 @@ class CallInfo(Generic[Ctx]):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments that the tool is given, as Python objects; each time a copy, which changes nothing."""
+        """A copy of the arguments that the tool gets, as Python objects."""
         return self._ready.copy_arguments()
 
     @property
@@ -186,35 +186,35 @@ class CallInfo(Generic[Ctx]):
 
 
 def find_question(messages: Sequence[Message]) -> UserMessage | None:
-    """Return the last message where that is the user's, instructions of the turn apart; else None."""
+    """Return the last message, apart from instructions of the turn, if it is the user's; else None."""
     last = next((message for message in reversed(messages) if not isinstance(message, SystemMessage)), None)
     return last if isinstance(last, UserMessage) else None
 
 
 RunProceed: TypeAlias = Callable[[], Awaitable[ToolLoopResult[Any] | None]]
-"""Runs the loop: to its end, which it returns or raises, or for one turn that is stepped by hand, which gives None."""
+"""Runs the loop: to its end, which it returns or raises, or for one stepped turn, for which it returns None."""
 
 CallProceed: TypeAlias = Callable[[], Awaitable[ToolOutput]]
-"""Runs the tool and returns its whole output; raises what the tool raises."""
+"""Runs the tool and returns its whole output; exceptions of the tool propagate."""
 
 
 DeltaTaker: TypeAlias = Callable[[Delta], Awaitable[None]]
-"""Takes a delta that passed all middleware."""
+"""Receives a delta that passed all middleware."""
 
 RequestSender: TypeAlias = Callable[[ChatRequest, DeltaTaker], Awaitable[ChatResponse]]
-"""Asks the provider, and gives deltas to what takes them."""
+"""Asks the provider, and passes deltas to the `DeltaTaker`."""
 
 BeforeToolExecution: TypeAlias = Callable[[str, str, Mapping[str, Any]], bool | Awaitable[bool | None] | None]
-"""Given tool name, call id and a copy of the arguments; False skips the call. Raising denies it."""
+"""Called with tool name, call id and a copy of the arguments; False skips the call, an exception denies it."""
 
 AfterToolExecution: TypeAlias = Callable[[str, str, bool], Awaitable[None] | None]
-"""Given tool name, call id and whether it failed. Raising changes nothing."""
+"""Called with tool name, call id and whether it failed. An exception is logged."""
 
 BeforeToolExecutionUpdate: TypeAlias = Callable[[str, str, str], bool | Awaitable[bool]]
-"""Given tool name, call id and the text of an update; False suppresses that."""
+"""Called with tool name, call id and the text of an update; False suppresses the update."""
 
 AfterToolExecutionUpdate: TypeAlias = Callable[[str, str, str], Awaitable[None] | None]
-"""Given tool name, call id and the text of an update."""
+"""Called with tool name, call id and the text of an update."""
 
 
 class RequestProceed(Protocol):
@@ -223,27 +223,27 @@ class RequestProceed(Protocol):
     def __call__(
         self, chat: ChatRequest | None = None, /, *, on_delta: DeltaHook | None = None
     ) -> Awaitable[ChatResponse]:
-        """Return the answer; raise what the provider raises.
+        """Return the answer; exceptions of the provider propagate.
 
         Args:
-            chat: The request to send instead of `RequestInfo.chat`; None leaves it as it is.
-            on_delta: Given each delta of a streamed answer before anybody else sees it.
+            chat: The request to send instead of `RequestInfo.chat`; None sends that one.
+            on_delta: Called with each delta of a streamed answer before anybody else gets it.
         """
         ...
 
 
 ANY_TOOL = "*"
-"""Stands for a reply that is held to a call, of whichever tool; no tool can have this name."""
+"""Requires the reply to be a call of some tool, whichever; no tool can have this name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why a call does not run, or an answer is not taken.
+    """Why a call does not run, or an answer is not accepted.
 
     Args:
-        text: The text for the model, which it can act on.
-        next_tool: The tool that the next reply is to call; empty where that does not matter.
-        ending: How the run ends with this; None where the model may try again.
+        text: The text for the model.
+        next_tool: The tool that the next reply has to call; empty if it does not matter.
+        ending: How the run ends with this; None if the model may try again.
     """
 
     text: str
@@ -252,41 +252,41 @@ class Refusal:
 
 
 class ReplyPolicy:
-    """Consulted by the machine about each reply of one run; what is not overridden changes nothing.
+    """Consulted by the machine about each reply of one run; methods that are not overridden change nothing.
 
-    It must be pure: it only looks at what it is given, and a durable run that is replayed asks it again.
+    It must be pure, and depend on its arguments alone: a durable run that is replayed asks it again.
     """
 
     __slots__ = ()
 
     def take_calls(self, calls: Sequence[ToolCall], mistakes: Mapping[str, Literal["name", "arguments"]]) -> None:
-        """Take the calls of a reply as they would run, and what is wrong with each that can't, by its id."""
+        """Receive the calls of a reply as they would run, and the mistakes of those that can't, by id."""
 
     def refuse_call(self, call: ToolCall, called: Collection[str], *, is_answer: bool) -> Refusal | None:
-        """Return why a call does not run; None where it may.
+        """Return why a call does not run; None if it may.
 
         Args:
             call: The call, as it would run.
             called: The tools that the same reply calls.
-            is_answer: True where the call gives the answer.
+            is_answer: True if the call gives the answer.
         """
         del call, called, is_answer
         return None
 
     def refuse_answer(self) -> Refusal | None:
-        """Return why an answer is not taken, given in words or as the output of a tool; None where it is."""
+        """Return why an answer, in words or as the output of a tool, is not accepted; None if it is."""
         return None
 
     def is_too_early(self, tool_name: str, *, is_answer: bool) -> bool:
-        """Return whether a call of a tool comes before what must come first."""
+        """Return whether other steps are required before a call of this tool."""
         del tool_name, is_answer
         return False
 
     def take_results(self, results: Iterable[ToolResult]) -> None:
-        """Take the results of a turn, in call order, apart from those that the loop wrote itself."""
+        """Receive the results of a turn, in call order, except those that the loop wrote itself."""
 
     def expect_call(self, tool_name: str) -> None:
-        """Take the wish that the next reply be a call of a tool, or of `ANY_TOOL`."""
+        """Note that the next reply should be a call of this tool, or of `ANY_TOOL`."""
 
     def take_hold(self) -> str:
         """Return, once, the tool that the reply to the next request must call; empty leaves the choice to the model."""
@@ -301,7 +301,7 @@ class ReplyPolicy:
 
 
 class Middleware(Generic[Ctx]):
-    """Something that is added to a loop from outside. Override what is needed; what is not overridden costs nothing.
+    """The base class of extensions of a loop. Methods that are not overridden cost nothing.
 
     ::
 
@@ -327,17 +327,17 @@ class Middleware(Generic[Ctx]):
 
         config = ToolLoopConfig(middleware=(Timing(),))
 
-    The first of `ToolLoopConfig.middleware` is the outermost: it sees a request first and its response last. The
-    methods that are named ``around_`` are given `proceed`, which does what they stand around: it may be called once.
-    They run in the task that does the work, so context variables that they set hold inside, and scopes and task groups
-    may stand around `proceed`. A cancellation comes out of `proceed` and goes on, also where a method catches it.
+    The first of `ToolLoopConfig.middleware` is the outermost: it sees a request first and its response last. A method
+    named ``around_`` gets `proceed`, which does the wrapped work and may be called once. It runs in the task that does
+    the work, so that context variables which it sets are visible inside, and scopes and task groups may enclose
+    `proceed`. A cancellation leaves `proceed` and propagates even if a method catches it.
 
-    One object may serve many runs at the same time: state of a run belongs into the object that `for_run` returns.
+    One object may serve many runs at the same time: state of a run belongs in the object that `for_run` returns.
 
     Attributes:
-        is_inherited: True where it also serves the loops that run inside the tools of a loop: sub-agents, and each
-            ``tool_loop`` in a tool. It stands around their own middleware, and serves each loop once, also where their
-            configuration names the same object.
+        is_inherited: True if it also serves the loops inside the tools of a loop: sub-agents, and each ``tool_loop`` in
+            a tool. It wraps their own middleware, and serves each loop once, even if their configuration names the same
+            object.
         name: The key of its state in a snapshot, unique in a configuration; a class that overrides `save` needs one.
     """
 
@@ -352,44 +352,44 @@ class Middleware(Generic[Ctx]):
                 raise ConfigurationError(f"{cls.__qualname__}.{name} would never be called: a middleware has {known}")
 
     def for_run(self, run: RunInfo[Ctx]) -> Middleware[Ctx]:
-        """Return what serves this run; called once for each, before anything else. By default this object serves all.
+        """Return the object that serves this run; called once for each, before anything else. By default, this one.
 
-        What it raises ends the run before it began.
+        An exception ends the run before it began.
         """
         del run
         return self
 
     async def around_run(self, run: RunInfo[Ctx], proceed: RunProceed) -> None:
-        """Stand around the run.
+        """Wrap the run.
 
-        A run that goes on without a break (``tool_loop``, ``run``, ``stream``, ``channel``) is one call of this. Where
-        the caller steps by hand, each `next_turn` is one, perhaps in another task, and `proceed` returns None until the
-        turn that ends the loop. Where a decision was awaited, or the loop is closed by hand, going on is one more.
+        A run without a break (``tool_loop``, ``run``, ``stream``, ``channel``) is one call of this. If the caller steps
+        by hand, each `next_turn` is one, perhaps in another task, and `proceed` returns None until the turn that ends
+        the loop. Continuing after a decision, or closing the loop by hand, is one more call.
 
         `proceed` returns the result, or raises the failure or the backend's cancellation; by then the transcript is
-        closed and `Done` or `Failed` was emitted. What is raised here before the loop has ended makes it fail; after
-        that it goes to the caller, and the result stays as it is. Returning without `proceed` makes the run fail. The
-        loop's `timeout` doesn't count what happens out here.
+        closed and `Done` or `Failed` was emitted. An exception that is raised here before the loop has ended makes it
+        fail; later, it propagates to the caller, and the result stays the same. Returning without `proceed` makes the
+        run fail. The loop's `timeout` does not include the time of this method itself.
         """
         del run
         await proceed()
 
     async def around_request(self, request: RequestInfo[Ctx], proceed: RequestProceed) -> ChatResponse:
-        """Stand around one attempt to ask the model, whole or streamed, and return the answer.
+        """Wrap one attempt to ask the model, whole or streamed, and return the answer.
 
-        It may have something else asked (``proceed(replace(request.chat, ...))``), which leaves the transcript as it
-        is, change the answer, or return one without calling `proceed`, which still counts as a request. What it raises
-        is taken as the provider's: a `ProviderError` that is retryable is retried, and this is called again.
+        It may send another request (``proceed(replace(request.chat, ...))``), which leaves the transcript unchanged,
+        change the answer, or return one without calling `proceed`, which still counts as a request. Its exceptions are
+        treated as the provider's: a retryable `ProviderError` is retried, and this is called again.
         """
         del request
         return await proceed()
 
     async def around_call(self, call: CallInfo[Ctx], proceed: CallProceed) -> ToolOutput:
-        """Stand around the run of one call that may run, and return its output.
+        """Wrap the execution of one call, and return its output.
 
-        Called between `ToolExecutionStart` and `ToolExecutionEnd`, once, around cache, limits, retries and timeout. It
-        may change the output, or return one without calling `proceed`: then the tool does not run. What it raises is
-        taken as the tool's error. Calls that are refused don't come here: `on_event` gets an event of them.
+        Called once between `ToolExecutionStart` and `ToolExecutionEnd`, around cache, limits, retries and timeout. It
+        may change the output, or return one without calling `proceed`: then the tool does not run. Its exceptions are
+        treated as the tool's. It is not called for refused calls, of which `on_event` gets an event.
         """
         del call
         return await proceed()
@@ -397,68 +397,67 @@ class Middleware(Generic[Ctx]):
     async def offer(self, tools: Sequence[ToolDefinition], messages: Sequence[Message]) -> Sequence[str]:
         """Return the names of the tools that the next request offers, in their order.
 
-        A tool that is not offered can't be called in that turn, as if a scope had left it out. Permissions stay as they
-        are. The tools that the loop adds itself (``final_answer``, ``read_result``) are not among these, and stay.
+        A tool that is not offered can't be called in that turn, as if a scope had left it out. Permissions still apply.
+        The tools that the loop adds itself (``final_answer``, ``read_result``) are not among these, and are kept.
 
         Args:
-            tools: Those of the registry, or of the caller's request; after an outer middleware, those that it left.
-            messages: The transcript that the model is going to be asked about.
+            tools: The tools of the registry, or of the caller's request, that outer middleware have left.
+            messages: The transcript of the next request.
         """
         del messages
         return [tool.name for tool in tools]
 
     async def guard_call(self, call: CallInfo[Ctx]) -> Approval | None:
-        """Decide whether a call may go on: None or `Approve` lets it, by the other guards and then `on_tool_call`.
+        """Decide whether a call may go on to the other guards and then to `on_tool_call`: None or `Approve` lets it.
 
-        Asked after the rules of `Permissions` and before an approver, about the calls of sub-agents too (but those
+        Asked after the rules of `Permissions` and before an approver, also about the calls of sub-agents (except those
         with ``approvals="own"``). `Deny` refuses the call, `Modify` changes its arguments, `Abort` ends the run, and
-        `Defer` leaves the decision to somebody later, who decides alone. Raising denies, and so does taking longer than
-        `Timeouts.hook`. Only an approver can approve what a rule wants to be asked about.
+        `Defer` leaves the decision to somebody later, who decides alone. An exception denies the call, and so does
+        exceeding `Timeouts.hook`. Where a rule requires approval, only an approver can give it.
         """
         del call
         return None
 
     def allow_update(self, update: ToolExecutionUpdate) -> bool | Awaitable[bool]:
-        """Return False to keep an update of a running tool from everybody who takes events; may be async.
+        """Return False to suppress an update of a running tool for everybody who receives events; may be async.
 
-        What it raises is logged, and the update is shown.
+        An exception is logged, and the update is shown.
         """
         del update
         return True
 
     def on_event(self, event: LoopEvent) -> Awaitable[None] | None:
-        """Take an event, each in order; may be async. What it raises is logged and changes nothing.
+        """Receive each event, in order; may be async. An exception is logged and changes nothing else.
 
-        An inherited middleware is given the events of inner loops by these loops themselves, by their own ``loop_id``;
-        it does not get the updates by which a sub-agent passes them on to its caller.
+        An inherited middleware gets the events of inner loops from these loops themselves, with their own ``loop_id``,
+        and not the updates with which a sub-agent passes them on to its caller.
 
-        Deltas are among them where the model is asked for its answer in pieces; a middleware does not bring that about
-        (see `ToolLoopConfig.stream`).
+        Deltas are among the events if the answer is streamed; a middleware does not cause that (see
+        `ToolLoopConfig.stream`).
         """
         del event
         return None
 
     def save(self) -> Any:
-        """Return the state of this run, for a snapshot: JSON, of which `load` is given a copy. It needs a `name`."""
+        """Return the state of this run for a snapshot, as JSON, which `load` gets back. It needs a `name`."""
         return None
 
     def reply_policy(self, tool_names: Collection[str]) -> ReplyPolicy | None:
-        """Return what decides on the model's replies in one run: it refuses calls, or sends an answer back.
+        """Return the policy on the model's replies in one run, which refuses calls or answers.
 
-        Called when a run is made, for the middleware of its own configuration. The machine saves and restores its
-        state, by the `name` of this.
+        Called when a run is created, for the middleware of its own configuration. The machine saves and restores the
+        state of the policy, under the `name` of this middleware.
 
         Args:
-            tool_names: The tools that the run may offer; where one that is meant is not there, raise
-                `ConfigurationError`.
+            tool_names: The tools that the run may offer; if a required one is missing, raise `ConfigurationError`.
         """
         del tool_names
         return None
 
     def load(self, state: Any) -> None:
-        """Take the state that `save` returned when the run was saved; called after `for_run`, before anything else.
+        """Restore the state that `save` returned; called after `for_run`, before anything else.
 
-        Not called where the snapshot has none. What it raises ends the run before it began.
+        Not called if the snapshot has no state. An exception ends the run before it began.
         """
         del state
 
@@ -621,15 +620,19 @@ def _withhold_delta(delta: Delta) -> None:
 
 
 def _stop_if_refused(verdict: object, guard: str, usage: Usage | None = None) -> None:
-    """Take what a check returned.
+    """End the run if a check returned a reason.
 
     Raises:
-        RunStoppedError: A reason to end the run.
-        ConfigurationError: It is neither a text nor None.
+        RunStoppedError: It did.
+        ConfigurationError: It returned neither a text nor None, or an empty text.
     """
-    check_setting(f"what the function of {guard}() returns", verdict, str, None)
-    if isinstance(verdict, str):
-        raise RunStoppedError(Aborted(verdict), usage)
+    if verdict is None:
+        return
+    if not verdict or not isinstance(verdict, str):
+        raise ConfigurationError(
+            f"the function of {guard}() must return the reason to end the run, or None, not {describe_value(verdict)}"
+        )
+    raise RunStoppedError(Aborted(verdict), usage)
 
 
 async def _settle_value(value: Any) -> Any:
@@ -674,15 +677,15 @@ def find_policies(members: Sequence[Middleware[Any]], tool_names: Collection[str
 def join_middleware(
     inherited: Sequence[Middleware[Any]], own: Sequence[Middleware[Any]]
 ) -> tuple[Middleware[Any], ...]:
-    """Return all that serves a loop, outermost first; what is inherited and its own, too, stands there once."""
+    """Return the inherited and the own middleware of a loop, each once, outermost first."""
     return (*inherited, *[each for each in own if not any(each is outer for outer in inherited)])
 
 
 def check_states(states: Mapping[str, Any], members: Sequence[Middleware[Any]]) -> None:
-    """Refuse to restore a run without a middleware whose state was saved: a guard may know what to refuse.
+    """Refuse to restore a run without a middleware whose state was saved.
 
     Raises:
-        LoopUsageError: The state of one is in the snapshot that is not among the members.
+        LoopUsageError: The snapshot has the state of a middleware that is not among the members.
     """
     missing = states.keys() - {each.name for each in members}
     if missing:
@@ -693,23 +696,23 @@ def check_states(states: Mapping[str, Any], members: Sequence[Middleware[Any]]) 
 
 
 class MiddlewareChain:
-    """Serves one run.
+    """The middleware of one run.
 
     Args:
         run: The run.
         members: The middleware, outermost first.
-        states: The state that each named middleware had saved, by name.
-        outer: The middleware that a loop round this one has handed down: what serves both has the state of that.
+        states: The saved state of each named middleware, by name.
+        outer: The middleware inherited from an outer loop; an object that serves both keeps its state.
 
     Attributes:
         savers: The middleware with a state to save, by name.
-        has_offer: True where something chooses the tools of a request.
-        has_around_run: True where something stands around the run.
-        has_around_request: True where something stands around requests.
-        has_around_call: True where something stands around calls.
-        event_hooks: Take the events.
-        update_guards: Asked whether an update is shown.
-        guards: Asked whether a call may go on.
+        has_offer: True if a middleware chooses the tools of a request.
+        has_around_run: True if a middleware wraps the run.
+        has_around_request: True if a middleware wraps requests.
+        has_around_call: True if a middleware wraps calls.
+        event_hooks: Receive the events.
+        update_guards: Decide whether an update is shown.
+        guards: Decide whether a call may go on.
     """
 
     __slots__ = (
@@ -762,7 +765,7 @@ class MiddlewareChain:
         ]
 
     def _restore_state(self, owner: Middleware[Any], serving: Middleware[Any], states: Mapping[str, Any]) -> None:
-        """Note a middleware that has a state to save, and give it the one that was saved."""
+        """Register a middleware that saves state, and restore its state."""
         if _has_method(serving, "save"):
             _require_name(owner)
             self.savers[owner.name] = serving
@@ -798,7 +801,7 @@ class MiddlewareChain:
         return middleware.guard_call(CallInfo(self.run, ready))
 
     async def run_around(self, proceed: Callable[[], Awaitable[ToolLoopResult[Any] | None]]) -> None:
-        """Run a stretch of the loop inside of each `around_run`."""
+        """Run a part of the loop inside of each `around_run`."""
         for middleware in reversed(self._around_run):
             proceed = partial(self._run_inside, middleware, proceed)
         await proceed()
@@ -859,11 +862,11 @@ async def _call_inside(
 
 
 class _Proceed(Generic[T]):
-    """Does once what a middleware stands around.
+    """The `proceed` of a middleware, which may be called once.
 
     Attributes:
         is_used: True once it was called.
-        answer: The value that it gave; None before.
+        answer: The value that it returned; None before.
     """
 
     __slots__ = ("_action", "_interruption", "_method", "_middleware", "answer", "is_used")
@@ -892,7 +895,7 @@ class _Proceed(Generic[T]):
         return answer
 
     async def pass_through(self, value: Awaitable[Given]) -> Given:
-        """Await the middleware's method; a cancellation that came out of here goes on even where it was caught."""
+        """Await the middleware's method; a cancellation during `proceed` propagates even if it was caught."""
         mark = cancellation_mark()
         try:
             given = await value
@@ -904,7 +907,7 @@ class _Proceed(Generic[T]):
 
     def _raise_again(self, mark: int | None, cause: Exception | None) -> None:
         interruption, self._interruption = self._interruption, None
-        # Not where a scope of the middleware's own was cancelled, which has caught it by now.
+        # Not if a scope of the middleware itself was cancelled, which has caught the cancellation by now.
         if interruption is not None and is_being_cancelled(mark):
             raise interruption from cause
 
@@ -940,7 +943,7 @@ def _hook_deltas(hook: DeltaHook, take: DeltaTaker) -> DeltaTaker:
 def _skip_relayed(
     hook: Callable[[LoopEvent], Awaitable[None] | None],
 ) -> Callable[[LoopEvent], Awaitable[None] | None]:
-    """Return a hook without the reports that pass on the events of inner loops: it gets those from the loops."""
+    """Return a hook that skips the reports with events of inner loops, which it gets from these loops themselves."""
     if not inspect.iscoroutinefunction(hook):
         return lambda event: None if _is_relayed(event) else hook(event)
 

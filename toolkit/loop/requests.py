@@ -1,4 +1,4 @@
-"""Asks the model: offers tools, makes a loop's requests, retries them, and has its answers judged."""
+"""Asks the model: offers tools, makes the requests of a loop, retries them, and has answers judged."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ if TYPE_CHECKING:
 
 
 class Offer(Generic[Ctx]):
-    """Knows what is offered: the tools of the registry or of the caller's request, narrowed by middleware.
+    """The tools that are offered: those of the registry or of the caller's request, narrowed by middleware.
 
     Args:
         run: The run; its registry has the tools.
         provider: Talks to the model.
-        fixed_tools: The definitions that the caller wants offered; None offers those of the registry.
-        answers: The tools by which the model gives its answer, by name; none where it answers in words.
+        fixed_tools: The definitions of the caller's request; None offers those of the registry.
+        answers: The tools with which the model gives its answer, by name; empty if it answers in words.
 
     Attributes:
-        chosen_tools: The ones that middleware chose for the next request; None where none chooses.
+        chosen_tools: The tools that middleware chose for the next request; None if it chooses none.
         shown_tools: The tools that the last request offered; None before the first.
     """
 
@@ -107,20 +107,20 @@ class Offer(Generic[Ctx]):
     def own_tools(self) -> Sequence[ToolDefinition]:
         """Return the tools of the next request, without those that the loop adds."""
         tools = self.known_tools() if self.chosen_tools is None else self.chosen_tools
-        return self._find_deferred().list_shown(tools) if self._defers_some(tools) else tools
+        is_searched = any(each.is_deferred for each in tools) and self._has_search()
+        return self._find_deferred().list_shown(tools) if is_searched else tools
 
     def next_tools(self) -> Sequence[ToolDefinition]:
         """Return the tools of the next request, except those of the answer; the same object until anything changes."""
-        tools = self.known_tools() if self.chosen_tools is None else self.chosen_tools
-        if self._defers_some(tools):
+        tools: Sequence[ToolDefinition]
+        if self.chosen_tools is None and self.fixed_tools is None:
+            tools, has_deferred = self._registry.definitions(), self._registry.has_deferred
+        else:
+            tools = self.known_tools() if self.chosen_tools is None else self.chosen_tools
+            has_deferred = any(each.is_deferred for each in tools)
+        if has_deferred and self._has_search():
             return self._with_found_tools()
         return self._with_reading_tool() if self._memory.names else tools
-
-    def _defers_some(self, tools: Sequence[ToolDefinition]) -> bool:
-        """Return whether the model has to search for some tools by the run's own search."""
-        if self.chosen_tools is None and self.fixed_tools is None:
-            return self._registry.has_deferred and self._has_search()
-        return any(each.is_deferred for each in tools) and self._has_search()
 
     def _has_search(self) -> bool:
         """Return whether the run has a search of its own: the vendor has none, or an embedding is given."""
@@ -139,7 +139,7 @@ class Offer(Generic[Ctx]):
         return self._deferred
 
     def _with_found_tools(self) -> Sequence[ToolDefinition]:
-        """Return the tools of a run in which some are deferred: what is added stays where it came."""
+        """Return the tools of a run in which some are deferred; tools that were found keep their places."""
         shown = self.own_tools()
         added = self._find_deferred().list_found(self._run.state.messages)
         if self._memory.names and shown:
@@ -154,10 +154,7 @@ class Offer(Generic[Ctx]):
         return known[1]
 
     def _with_reading_tool(self) -> Sequence[ToolDefinition]:
-        """Return the tools of a run that can read texts that were cut.
-
-        The tool that reads it is the last one, unless the registry has one.
-        """
+        """Return the tools of a run, last one that reads shortened results, unless the registry has such a tool."""
         from toolkit.tools.stored_results import read_result_tool  # noqa: PLC0415 - it loads what few runs need
 
         tools = self.own_tools()
@@ -175,7 +172,7 @@ class Offer(Generic[Ctx]):
         return self._with_reader[1]
 
     def _find_reader(self) -> str:
-        """Return the name of the tool that reads what was cut: the registry's, else one of this scope's prefix."""
+        """Return the name of the tool that reads shortened results: the registry's, else a free one."""
         from toolkit.tools.stored_results import is_reader  # noqa: PLC0415 - as in `_with_reading_tool`
 
         registry = self._registry
@@ -193,7 +190,7 @@ class Offer(Generic[Ctx]):
         return wanted
 
     def find_scope(self) -> Scope[Ctx]:
-        """Return the tools that were offered, and the names of others: what was not offered does not run."""
+        """Return the tools that were offered, which alone may run, and the names of the others."""
         registry, shown, known = self._registry, self.shown_tools, self._scope
         current = registry.definitions() if self.fixed_tools is None else self.fixed_tools
         if known is not None and known[0] is current is shown and known[1].permissions is registry.permissions:
@@ -202,12 +199,12 @@ class Offer(Generic[Ctx]):
             current = self._with_reading_tool()
         is_all = self.chosen_tools is None and self.fixed_tools is None and shown is current
         scope = self._make_scope(None if is_all else current if shown is None else shown)
-        # It stays what it is while all tools of the registry are offered, and nothing else.
+        # It is reused while exactly the tools of the registry are offered.
         self._scope = (current, scope) if is_all and not self._memory.names else None
         return scope
 
     def _make_scope(self, offered: Sequence[ToolDefinition] | None) -> Scope[Ctx]:
-        """Return the scope of what was offered, and of the loop's own tools; None stands for all of the registry."""
+        """Return the scope of the offered tools and the loop's own; None stands for all of the registry."""
         registry, shown = self._registry, self.shown_tools
         if offered is None and self._reader is None and not self._answers and self._deferred is None:
             return registry.scope
@@ -239,7 +236,7 @@ class ModelRequests:
     Args:
         run: The run.
         provider: Talks to the model.
-        request: The settings of each request.
+        prompt: The start of the run; a `ChatRequest` has the settings of each request.
 
     Attributes:
         provider: As given.
@@ -248,15 +245,15 @@ class ModelRequests:
 
     __slots__ = ("_has_asked", "_partial", "_run", "_streams", "provider", "request")
 
-    def __init__(self, run: Run[Any, Any], provider: Provider, request: ChatRequest | None) -> None:
+    def __init__(self, run: Run[Any, Any], provider: Provider, prompt: object) -> None:
         messages, offer = run.state.messages, run.offer
         self._run = run
         self.provider: Provider = provider
         self._streams = run.config.stream
         self._has_asked = False
         self._partial: list[str] = []  # of the answer that is coming, where it is stored
-        if request is not None:
-            self.request = replace(request, messages=messages)
+        if isinstance(prompt, ChatRequest):
+            self.request = replace(prompt, messages=messages)
         elif run.answer is not None:
             self.request = ChatRequest(messages=messages)
         else:
@@ -264,17 +261,17 @@ class ModelRequests:
             self.request = ChatRequest(messages=messages, tools=offer.shown_tools)
 
     def offer_again(self) -> None:
-        """Offer what the newest request of another process offered: the calls of its answer may name that alone."""
+        """Restore the offer of the newest request of another process, whose reply may call only those tools."""
         offer = self._run.offer
         tools = offer.next_tools()
         if self._run.state.iterations and tools is not offer.shown_tools:
             self._show_tools(tools)
 
     async def ask(self, *, is_shortened: bool = False) -> ChatResponse | None:
-        """Ask the model; return None where a limit forbids that, and has ended the loop.
+        """Ask the model; return None if a limit forbids that, and has ended the loop.
 
         Args:
-            is_shortened: True where the model refused a longer transcript in this turn.
+            is_shortened: True if the model refused a longer transcript in this turn.
         """
         run = self._run
         listener, state = run.listener, run.state
@@ -313,7 +310,7 @@ class ModelRequests:
         return response if too_long is None else await self._ask_shorter(too_long, is_shortened=is_shortened)
 
     async def _ask_shorter(self, refused: ContextTooLongError, *, is_shortened: bool) -> ChatResponse | None:
-        """Ask once more with a shorter transcript, where there is one and this was not done before."""
+        """Ask once more with a shorter transcript, unless it can't be shortened or was already."""
         if is_shortened or not await self._run.shorten_refused(refused):
             raise refused
         return await self.ask(is_shortened=True)
@@ -321,7 +318,7 @@ class ModelRequests:
     async def _try_request(
         self, request: ChatRequest, listener: Listener | None, attempt: int = 1
     ) -> ChatResponse | None:
-        """Make a request once; return None where a limit forbids it, and has ended the loop."""
+        """Make a request once; return None if a limit forbids it, and has ended the loop."""
         budget = self._run.budget
         limit = None if budget is None else budget.reserve_request(request.max_tokens)
         if limit is not None:
@@ -329,14 +326,7 @@ class ModelRequests:
             return None
         spent: Usage | None = None
         try:
-            streams = (listener is not None and listener.takes_deltas) if self._streams is None else self._streams
-            chain = self._run.middleware
-            if chain is not None and chain.has_around_request:
-                asked = self._ask_around(chain, request, streams=streams, attempt=attempt)
-            else:
-                asked = self._stream_answer(request) if streams else self.provider.generate(request)
-            feed = None if listener is None or not streams else listener.feed
-            response = await (asked if feed is None else self._until_read(asked, feed))
+            response = await self._start_request(request, listener, attempt)
             spent = response.usage
             if len(response.message.content) > _MOST_CALLS:
                 self._check_calls(response)
@@ -354,6 +344,20 @@ class ModelRequests:
                 budget.settle_request(request.max_tokens, spent)
         self._partial.clear()
         return response
+
+    def _start_request(self, request: ChatRequest, listener: Listener | None, attempt: int) -> Awaitable[ChatResponse]:
+        """Return a request to be awaited: whole or streamed, inside of the middleware, until its deltas are read."""
+        streams, chain = self._streams, self._run.middleware
+        if streams is None:
+            streams = listener is not None and listener.takes_deltas
+        if chain is not None and chain.has_around_request:
+            asked = self._ask_around(chain, request, streams=streams, attempt=attempt)
+        elif streams:
+            asked = self._stream_answer(request)
+        else:
+            return self.provider.generate(request)
+        feed = None if listener is None or not streams else listener.feed
+        return asked if feed is None else self._until_read(asked, feed)
 
     def _check_calls(self, response: ChatResponse) -> None:
         """Refuse a reply of too many calls.
@@ -375,7 +379,7 @@ class ModelRequests:
     async def _try_again(
         self, request: ChatRequest, listener: Listener | None, failure: ProviderError
     ) -> ChatResponse | None:
-        """Make a request that has failed once as often as it may be; return None where a limit has ended the loop."""
+        """Retry a request that has failed once; return None if a limit has ended the loop."""
         import random  # noqa: PLC0415 - with its hash functions it takes a thirtieth of the import
 
         retry = self._run.config.provider_retry
@@ -429,7 +433,7 @@ class ModelRequests:
         """Make a request inside of the middleware."""
         info = RequestInfo(
             run=chain.run,
-            # What a middleware keeps must not grow with the transcript.
+            # A middleware may store it, and it must not grow with the transcript.
             chat=replace(request, messages=tuple(request.messages)),
             iteration=self._run.state.iterations,
             attempt=attempt,
@@ -451,9 +455,9 @@ class ModelRequests:
                 await left
 
     async def _until_read(self, answer: Awaitable[ChatResponse], feed: EventFeed) -> ChatResponse:
-        """Return an answer, or raise its error, once the reader of its deltas is back from the last one.
+        """Return an answer, or raise its error, once the reader has read its last delta and asks for more.
 
-        Cut off before that, it ends with the last delta that was read.
+        If cancelled before that, the answer ends with the last delta that was read.
         """
         try:
             try:
@@ -500,7 +504,7 @@ class ModelRequests:
         return response
 
     async def _choose_tools(self, chain: MiddlewareChain) -> None:
-        """Have middleware choose what is offered; the same object as before where nothing changes."""
+        """Have middleware choose the offered tools; the same object as before if nothing changes."""
         offer = self._run.offer
         chosen = await chain.choose_tools(offer.known_tools(), tuple(self._run.state.messages))
         if offer.chosen_tools is None or list(chosen) != list(offer.chosen_tools):
@@ -521,12 +525,12 @@ class ModelRequests:
         return self.request
 
     def forget_earlier_tools(self) -> None:
-        """Send the tools as they are now with the next request: the vendor's cache of the transcript is lost."""
+        """Forget earlier offers, because the vendor's cache of the transcript is lost anyway."""
         if self.request.earlier_tools:
             self.request = replace(self.request, earlier_tools=())
 
     def _hold_reply(self, tool_name: str) -> ChatRequest:
-        """Return the next request, whose reply must be a call of one tool, or of any where that is not offered."""
+        """Return the next request, whose reply must be a call of one tool, or of any if that is not offered."""
         request = self.request
         if not request.tools or request.tool_choice not in ("auto", "required"):
             return request
@@ -542,14 +546,14 @@ class ModelRequests:
         else:
             answer.check_tools(self._run.registry)
             own = self._run.offer.own_tools()
-            added = tools[len(own) :]  # which stays the last: what was shown before is the same up to there
+            added = tools[len(own) :]  # stays last, so that the tools before it are the same as in earlier requests
             answers = [each.definition for each in answer.registrations.values()]
             self.request = replace(self.request, tools=(*own, *answers, *added))
             if config.forces_calls and self.request.tool_choice == "auto":
                 self.request = replace(self.request, tool_choice="required")
 
     async def judge_reply(self, response: ChatResponse, *, has_calls: bool) -> None:
-        """Have a reply judged as an answer of a type, and followed by what others have sent meanwhile."""
+        """Judge a reply as a typed answer, and continue with messages that were sent meanwhile."""
         run = self._run
         state, answer, steering = run.state, run.answer, run.config.steering
         names = run.config.answer_tools
@@ -566,7 +570,7 @@ class ModelRequests:
             run.feed(judged)
 
     def _count_wrong_calls(self, answer: ExpectedAnswer[Any], names: Sequence[str]) -> None:
-        """Let a reply in which the answer's tools were called wrongly count as a wrong answer."""
+        """Count a reply with wrong calls of the answer's tools as a wrong answer."""
         run = self._run
         problem = run.approvals.refusal_of(names) or run.state.refusal_of(names)
         if problem is None or run.state.is_too_early(names[0]):
@@ -576,7 +580,7 @@ class ModelRequests:
             run.feed(RunWoundUp(end))
 
     def report_call(self, report: CallReturned | CallCut | CallSuspended) -> None:
-        """Feed the machine what is known of a call, and count the failed call of an answer's tool as a wrong answer."""
+        """Feed a report on a call, and count a failed call of an answer's tool as a wrong answer."""
         run = self._run
         if run.answer is not None and isinstance(report, CallReturned) and not run.state.is_finished:
             result = report.result
@@ -588,12 +592,12 @@ class ModelRequests:
 
 
 def _asked_pause(error: BaseException) -> float:
-    """Return the seconds for which a server asked to be left alone."""
+    """Return the pause that a server asked for, in seconds."""
     return (error.retry_after or 0.0) if isinstance(error, ProviderError) else 0.0
 
 
 async def _close_stream(events: AsyncIterator[StreamEvent]) -> None:
-    """Close a provider's stream, also when cancelled, but wait for a limited time."""
+    """Close a provider's stream, shielded from cancellation, within a time limit."""
     close = getattr(events, "aclose", None)
     if close is not None:
         with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):

@@ -1,11 +1,11 @@
 """Every decision of a loop, as plain data: no await, no clock, no randomness, no I/O.
 
-A loop is a conversation between this machine and a driver. The driver asks `LoopState.next_step` what to do, does it,
-and feeds what came of it to `LoopState.feed`; all views of a loop (run, stream, handle, saved and restored) are driven
-by this one machine. The steps and the feeds that answer them::
+A driver asks `LoopState.next_step` for the next step, executes it, and passes the outcome to `LoopState.feed`. All
+views of a loop (run, stream, handle, saved and restored) use this one machine. The steps and the feeds that answer
+them::
 
     step            done by the driver                        answered by
-    BeginTurn       pass on what was steered                  TurnBegun
+    BeginTurn       pass on steered messages                  TurnBegun
     Compact         shorten the transcript                    TranscriptCompacted
     CallModel       ask the model                             ModelReplied | RequestRefused
                     prepare the calls of its reply            CallsPrepared, where there are calls
@@ -14,22 +14,21 @@ by this one machine. The steps and the feeds that answer them::
     RunTools        run one unit of calls                     CallStarted, CallReturned | CallCut, once per call
     Finished        nothing: the loop is over
 
-At any time come `MessagesSteered`, `CommandGiven`, `RunEnded` and `RunClosed`. `toolkit.loop.feeds` has all feeds, and
-the phases in which each fits.
+`MessagesSteered`, `CommandGiven`, `RunEnded` and `RunClosed` may come at any time. `toolkit.loop.feeds` defines all
+feeds, and the phases in which each is accepted.
 
 The order of a turn: pending commands and steering, limits, the model, its usage, its calls as they would run,
 `stop_when`, done?, loop detection, approvals, execution, results appended, warnings appended, the limit of iterations.
 
-What the machine guarantees, whatever is fed and whenever it ends: each call of an assistant message gets exactly one
-result, directly after that message, in call order. While calls are open their results wait in the turn, each stored the
-moment it arrives; they are appended together, when the last one is in or when the loop ends. A call that the end finds
-unanswered is answered by what is known of it: "not started" if the driver never fed its start, "interrupted"
-if it did. So a result, once fed, is never lost or replaced, and no call is ever offered to run twice.
+The machine guarantees that each call of an assistant message gets exactly one result, directly after that message and
+in call order, however the loop ends. Results are stored in the turn as they arrive, and appended together when the last
+one is there or the loop ends. A call that has no result at the end is answered as "not started" if its start was never
+fed, else as "interrupted". So a result is never lost or replaced, and no call is offered to run twice.
 
-The one phase in which calls stay open without being run is ``awaiting``: the decision belongs to somebody who is not
-here. Feeding it moves the machine on; closing it answers those calls as not started.
+Only in the phase ``awaiting`` do calls stay open without running: somebody else has to decide. A decision moves the
+machine on; closing the loop answers those calls as not started.
 
-A feed that does not fit raises `LoopUsageError` and changes nothing.
+A feed that does not fit the phase raises `LoopUsageError` and changes nothing.
 """
 
 from __future__ import annotations
@@ -92,12 +91,8 @@ from toolkit.loop.feeds import (
     Turn,
     TurnBegun,
     UsageSpent,
-    write_cut_off,
     write_denied,
     write_not_started,
-    write_one_too_many,
-    write_refused,
-    write_repeated,
 )
 from toolkit.loop.middleware import ANY_TOOL, ReplyPolicy
 from toolkit.loop.outcome import (
@@ -125,7 +120,6 @@ from toolkit.loop.stopping import (
     Repetition,
     Stop,
     StopContext,
-    StopWhen,
     ask_stop_when,
     warning_text,
 )
@@ -134,6 +128,7 @@ from toolkit.settings import check_setting
 _CUT_REASONS = ("content_filter", "refusal")
 """Why a provider stops a reply whose calls must not run."""
 
+_CUT_OFF = "Not run: your reply was cut off before its arguments were complete; call it again."
 _COMPLETE = Complete()
 _NO_POLICIES: Mapping[str, ReplyPolicy] = {}
 _BEGIN_TURN = BeginTurn()
@@ -165,9 +160,9 @@ class FrozenCall:
 
 @dataclass(slots=True, kw_only=True)
 class FrozenState:
-    """All that a machine knows, as plain data: what is not listed here is not known after a restore.
+    """The state of a machine as plain data; anything not listed here is lost in a restore.
 
-    `left_ids` are the ids of calls that are not in the transcript anymore.
+    `left_ids` are the ids of calls that are no longer in the transcript.
     """
 
     messages: list[Message]
@@ -195,34 +190,34 @@ _COPIED = [each.name for each in fields(FrozenState) if each.name not in _CONVER
 
 
 class LoopState:
-    """The machine; see the module's text. Everybody may read its attributes, and nobody but `feed` changes them.
+    """The machine; see the module's docstring. Its attributes may be read by anyone, and are changed by `feed` alone.
 
     Args:
-        messages: The transcript to start from: valid, and owned by the machine from here on.
-        config: The settings; only what decides is read here.
-        compacts: True where a `Compact` step comes before each request.
-        policies: Those of middleware on replies, by name; the first that refuses a call or an answer decides.
-        now: Gives the time of a result that the machine writes itself; None leaves it without.
+        messages: The transcript to start from: valid, and owned by the machine from now on.
+        config: The settings.
+        compacts: True if a `Compact` step comes before each request.
+        policies: The reply policies of middleware, by name; the first that refuses a call or an answer decides.
+        now: Returns the time for results that the machine writes itself; None leaves it out.
 
     Attributes:
         messages: The transcript so far.
         iterations: How many requests were made.
         tool_rounds: How many turns ran to their results.
         tool_calls_executed: How many calls got a result.
-        phase: Where the machine stands.
+        phase: The phase of the machine.
         response: The last response.
         reason: Why the loop ended; None while it goes on.
-        results: The results of the turn that was finished last.
-        turn: The calls of the turn that is under way.
-        calls_to_prepare: The calls of the last reply that `CallsPrepared` is to speak of.
+        results: The results of the last finished turn.
+        turn: The calls of the current turn.
+        calls_to_prepare: The calls of the last reply that `CallsPrepared` has to cover.
         detected: The finding of loop detection in the calls of the last reply.
-        incoming: The messages that were steered and are not in the transcript yet.
-        warnings: The messages that follow the results of this turn.
-        command: The caller's wish for the next turn.
-        watches_calls: True where the calls of `CallsPrepared` are looked at.
-        wound_up: Why the loop ends when this turn's results are in.
-        checked_answer: The value of the answer's check on an answer in words, as `to_output` writes it.
-        is_last: True where the limit of turns allows no request after this one, which offers no tools.
+        incoming: Steered messages that are not in the transcript yet.
+        warnings: Messages that follow the results of this turn.
+        command: The caller's command for the next turn.
+        watches_calls: True if the calls of `CallsPrepared` are read.
+        wound_up: Why the loop ends after this turn's results; None if it goes on.
+        checked_answer: The checked value of an answer in words, as `to_output` writes it.
+        is_last: True if the limit of turns allows no further request; the current one offers no tools.
         hold: The tool that the reply must call, or `ANY_TOOL`; empty leaves the choice to the model.
     """
 
@@ -291,23 +286,23 @@ class LoopState:
         self.watches_calls: bool = self.reads_calls or config.stop_when is not None
         self._call_ids: set[str] = call_ids_of(messages)
 
-    # what it knows
+    # its state
 
     @property
     def usage(self) -> Usage:
-        """The sum over all responses so far; it stays what it is when more come."""
+        """The sum over all responses so far."""
         if len(self._spent) != 1:
             self._spent[:] = [Usage.total(self._spent)]
         return self._spent[0]
 
     @property
     def is_finished(self) -> bool:
-        """True where no step is left, or only somebody's decision can bring one."""
+        """True if no step is left, or the next one needs a decision from outside."""
         return self.phase in ("finished", "failed", "awaiting")
 
     @property
     def is_at_boundary(self) -> bool:
-        """True where no turn is under way: the transcript is whole and may be changed."""
+        """True between two turns, when the transcript is complete and may be changed."""
         return self.phase == "ready"
 
     @property
@@ -321,36 +316,36 @@ class LoopState:
         return self.turn.with_status("deferred")
 
     def settled_messages(self) -> list[Message]:
-        """Return the transcript; where calls await a decision, a copy in which they are answered as not started."""
+        """Return the transcript; while calls await a decision, a copy in which they are answered as not started."""
         entries = self.turn.by_id.values()
         if not entries:
             return self.messages
         return [*self.messages, *[entry.result or _write_awaited(entry) for entry in entries]]
 
     def refusal_of(self, tool_names: Collection[str]) -> str | None:
-        """Return the result of a call of some tools that the machine answered in this turn without asking anybody."""
+        """Return the text with which the machine itself answered a call of these tools in this turn, or None."""
         texts = [result.text for result, _ in self.turn.closed if result.tool_name in tool_names]
         return texts[0] if texts else None
 
     def is_too_early(self, tool_name: str) -> bool:
-        """Return whether a call of a tool comes before what must come first."""
+        """Return whether a policy requires other steps before a call of this tool."""
         is_answer = self._is_answer(tool_name)
         return any(policy.is_too_early(tool_name, is_answer=is_answer) for policy in self._policies)
 
     @property
     def reads_calls(self) -> bool:
-        """True where the calls of `CallsPrepared` are read, apart from `stop_when`."""
+        """True if the calls of `CallsPrepared` are read by something other than `stop_when`."""
         return self._detector is not None or bool(self._policies)
 
     def take_undelivered(self) -> Sequence[Message]:
-        """Return, once, what was steered and did not come into the transcript before the end."""
+        """Return, once, the steered messages that did not reach the transcript before the end."""
         messages = self.incoming
         if messages:
             self.incoming = []
         return messages
 
     def freeze(self) -> FrozenState:
-        """Return all that the machine knows, as plain data: between turns, at the end, or round a late decision.
+        """Return the state as plain data: between turns, at the end, or while decisions are awaited.
 
         Raises:
             LoopUsageError: A turn is under way.
@@ -381,7 +376,7 @@ class LoopState:
         policies: Mapping[str, ReplyPolicy] = _NO_POLICIES,
         now: Callable[[], float] | None = None,
     ) -> Self:
-        """Return a machine that goes on where the frozen one stood."""
+        """Return a machine with the state of a frozen one."""
         state = cls(list(frozen.messages), config, compacts=compacts, policies=policies, now=now)
         for name in _COPIED:
             if name != "messages":
@@ -400,7 +395,7 @@ class LoopState:
         return state
 
     def _thaw_calls(self, frozen: Sequence[FrozenCall]) -> None:
-        """Open the calls of the last message again, each where it stood."""
+        """Reopen the calls of the last message, each with its status."""
         last = self.messages[-1] if self.messages else None
         calls = {call.id: call for call in last.tool_calls} if isinstance(last, AssistantMessage) else {}
         if list(calls) != [saved.call_id for saved in frozen]:
@@ -415,10 +410,10 @@ class LoopState:
         )
         self.phase = "running"
 
-    # what is to be done
+    # steps and feeds
 
     def next_step(self) -> Step:
-        """Return the step that is due; the same step again until it is answered."""
+        """Return the next step; the same one until it is answered."""
         phase = self.phase
         if phase == "running":
             execution, turn = self._config.execution, self.turn
@@ -446,10 +441,10 @@ class LoopState:
         return Finished(self.reason)
 
     def feed(self, feed: Feed) -> None:
-        """Take a feed: all that the machine learns comes in here.
+        """Take a feed; every change of the state comes in here.
 
         Raises:
-            LoopUsageError: It does not fit; nothing has changed.
+            LoopUsageError: It does not fit the phase; nothing has changed.
         """
         kind = type(feed)
         take = _TAKERS[self.phase].get(kind)
@@ -506,8 +501,8 @@ class LoopState:
     def _take_reply(self, feed: ModelReplied) -> None:
         """Store the reply and open its calls.
 
-        Missing and repeated call ids are mended first, so that every later feed has one id for one call. Calls beyond
-        the most of one reply are answered here.
+        Missing and repeated call ids are replaced first, so that each id names one call. Calls beyond
+        ``limits.calls_per_turn`` are answered here.
         """
         response = feed.response
         message = response.message
@@ -530,28 +525,32 @@ class LoopState:
         turn.unanswered = turn.undecided = count
         self.detected = None
         if not count:
-            if self._config.stop_when is None or not self._is_stopped(self._config.stop_when, response, ()):
+            if not self._is_stopped(response, ()):
                 self._take_answer(response)
             return
         calls = list(opened.values())
         most = self._config.limits.calls_per_turn
         if most is not None and count > most:
+            text = (
+                f"Not run: at most {most} calls of one reply are run, and this one came after them. Ask for it again."
+            )
             for entry in calls[most:]:
-                turn.refuse(entry, write_one_too_many(entry.call, most))
+                turn.refuse(entry, text)
             calls = calls[:most]
         self.calls_to_prepare = calls
         self.phase = "preparing"
 
     def _take_prepared(self, feed: CallsPrepared) -> None:
-        """Decide what follows from a reply with calls."""
-        response, stop_when, calls = self.response, self._config.stop_when, feed.calls
+        """Continue after the calls of a reply were prepared: stop, refuse some, or go on to approvals."""
+        response, calls = self.response, feed.calls
         if calls is None and self.watches_calls:
-            calls = [entry.call for entry in self.calls_to_prepare]
-        if calls is not None and len(calls) != self.turn.undecided:
-            raise LoopUsageError("CallsPrepared speaks of other calls than those to prepare")
+            calls = self._list_written()
         assert response is not None
-        if stop_when is not None and calls is not None and self._is_stopped(stop_when, response, calls):
-            return
+        if calls is not None:
+            if len(calls) != self.turn.undecided:
+                raise LoopUsageError("CallsPrepared speaks of other calls than those to prepare")
+            if self._is_stopped(response, calls):
+                return
         if self.is_last:
             self._end_loop(MaxIterations(self._config.max_iterations))
             return
@@ -561,21 +560,25 @@ class LoopState:
             self._close_turn()
             return
         found = None if self._detector is None or calls is None else self._detector.saw_calls(calls)
-        if found is not None and found.is_due:
+        if found is not None:
             self._answer_repetition(found)
         if response.stop_reason == "max_tokens":
             self._refuse_unfinished(response)
         if calls is not None and self._policies and self.phase == "deciding":
             self._review_calls(calls, feed.mistakes)
         if feed.is_approved and self.phase == "deciding":
-            for entry in self.turn.by_id.values():
-                if entry.status == "undecided":
-                    entry.status = "alone" if entry.call.id in feed.alone else "approved"
-            self.turn.undecided = 0
+            self.turn.approve_all(feed.alone)
             self.phase = "running"
 
-    def _is_stopped(self, stop_when: StopWhen, response: ChatResponse, calls: Sequence[ToolCall]) -> bool:
-        """Return whether the loop ends with this reply because `stop_when` says so."""
+    def _list_written(self) -> Sequence[ToolCall]:
+        """Return the calls to prepare as the model wrote them."""
+        return [entry.call for entry in self.calls_to_prepare]
+
+    def _is_stopped(self, response: ChatResponse, calls: Sequence[ToolCall]) -> bool:
+        """End the loop if `stop_when` says so; return whether it does."""
+        stop_when = self._config.stop_when
+        if stop_when is None:
+            return False
         decision = ask_stop_when(stop_when, self._stop_context(response, calls))
         if isinstance(decision, Stop):
             self._end_loop(StopCondition(decision.reason))
@@ -598,7 +601,7 @@ class LoopState:
         )
 
     def _take_answer(self, response: ChatResponse) -> None:
-        """End the loop with a reply without calls, unless it comes too early."""
+        """End the loop with a reply without calls, unless a policy refuses it."""
         if response.unanswered:
             self._end_loop(UnansweredItems(response.unanswered))
         elif self.is_last:
@@ -608,7 +611,9 @@ class LoopState:
             self._end_loop(_COMPLETE if cut is None else Complete(cut))
 
     def _answer_repetition(self, found: Repetition) -> None:
-        """Do what the configuration wants of calls that are repeated."""
+        """Apply the configured action to repeated calls."""
+        if not found.is_due:
+            return
         self.detected = found.fact
         match found.fact.action:
             case "stop":
@@ -618,25 +623,25 @@ class LoopState:
             case "skip":
                 for call_id in found.call_ids:
                     entry = self.turn.by_id[call_id]
-                    self.turn.refuse(entry, write_repeated(entry.call, found.fact))
+                    self.turn.refuse(entry, f"Not run. {warning_text(found.fact)}")
                 if not self.turn.undecided:
                     self._begin_units()
             case "warn":
                 pass
 
     def _refuse_unfinished(self, response: ChatResponse) -> None:
-        """Answer the calls of a reply that was cut off which were not written to their end: those do not run."""
+        """Answer the unfinished calls of a reply that was cut off; they do not run."""
         for call in response.unfinished_calls:
             entry = self.turn.by_id.get(call.id) if self.phase == "deciding" else None
             if entry is not None and entry.status == "undecided":
-                self.turn.refuse(entry, write_cut_off(entry.call))
+                self.turn.refuse(entry, _CUT_OFF)
                 if not self.turn.undecided:
                     self._begin_units()
 
     # policies of middleware on calls and answers
 
     def _review_calls(self, calls: Sequence[ToolCall], mistakes: Mapping[str, Literal["name", "arguments"]]) -> None:
-        """Refuse the calls of a reply that a policy refuses."""
+        """Answer the calls that a policy refuses."""
         called = {call.name for call in calls}
         for policy in self._policies:
             policy.take_calls(calls, mistakes)
@@ -647,7 +652,7 @@ class LoopState:
             for policy in self._policies:
                 refusal = policy.refuse_call(call, called, is_answer=is_answer)
                 if refusal is not None:
-                    self.turn.refuse(entry, write_refused(call, refusal.text))
+                    self.turn.refuse(entry, refusal.text, call.name)
                     self._expect_call(refusal.next_tool)
                     self.wound_up = self.wound_up or refusal.ending
                     break
@@ -655,7 +660,7 @@ class LoopState:
             self._begin_units()
 
     def _send_back(self) -> bool:
-        """Return whether a policy refuses the answer: then it is to be given again, or the loop has ended."""
+        """Ask again for an answer that a policy refuses, or end the loop; return whether one refused it."""
         for policy in self._policies:
             refusal = policy.refuse_answer()
             if refusal is None:
@@ -674,7 +679,7 @@ class LoopState:
             policy.expect_call(tool_name)
 
     def _find_hold(self) -> str:
-        """Return the tool that the reply must call; the first policy that wants one decides."""
+        """Return the tool that the reply must call; the first policy that requires one decides."""
         holds = [policy.take_hold() for policy in self._policies]
         return next(filter(None, holds), "")
 
@@ -682,7 +687,7 @@ class LoopState:
         return tool_name in self._config.answer_tools
 
     def _report_results(self) -> None:
-        """Give policies the results of the turn that were not written by the loop itself."""
+        """Pass to the policies the results of the turn that the loop did not write itself."""
         results = [each.result for each in self.turn.by_id.values() if each.result is not None and not each.is_own]
         for policy in self._policies:
             policy.take_results(results)
@@ -713,7 +718,7 @@ class LoopState:
                 self._begin_units()
 
     def _begin_units(self) -> None:
-        """Go on to the calls that may run, where there are any."""
+        """Continue with the calls that may run, if there are any."""
         self.reason = None
         self.phase = "running"
         self.turn.units = None  # what may run is cut into units anew
@@ -766,7 +771,7 @@ class LoopState:
     # the end of a turn, and of the loop
 
     def _close_turn(self) -> None:
-        """Append the results in call order, then the warnings, and see whether the loop goes on."""
+        """Append the results in call order, then the warnings, and end the loop if a limit or an answer requires it."""
         if self._policies:
             self._report_results()
         self.results = results = self.turn.move_results(self.messages)
@@ -792,7 +797,7 @@ class LoopState:
             self._end_loop(MaxIterations(self._config.max_iterations))
 
     def _answer_with(self, result: ToolResult) -> None:
-        """End the loop with a result that is the answer, unless it comes too early."""
+        """End the loop with a result that is the answer, unless a policy refuses it."""
         if self._send_back():
             return
         answer = self._config.answer
@@ -815,7 +820,7 @@ class LoopState:
             self.reason, self.checked_answer = feed.judgement, feed.checked
 
     def _wind_up(self, feed: RunWoundUp) -> None:
-        """End the loop when this turn's results are in, or now where each call was answered without being run."""
+        """End the loop after this turn's results, or now if each call was answered without running."""
         if self.turn.by_id:
             self.wound_up = feed.reason
         elif self.phase == "ready" and self.tool_rounds:
@@ -839,7 +844,7 @@ class LoopState:
         self.reason = reason
         self.phase = "failed" if reason is None else "finished"
 
-    # what comes from outside, at any time
+    # feeds from outside, at any time
 
     def _count_usage(self, feed: UsageSpent) -> None:
         self._spent.append(feed.usage)
@@ -860,11 +865,11 @@ class LoopState:
                 self._close_turn()
 
     def _take_command(self, feed: CommandGiven) -> None:
-        """Note the caller's wish.
+        """Store the caller's command.
 
         Raises:
             TranscriptError: The messages to inject leave a call without its result, or repeat a call's id.
-            ConfigurationError: It is no command.
+            ConfigurationError: It is not a command.
         """
         command = feed.command
         check_setting("what the next turn begins with", command, Continue, InjectMessages, Stop)
@@ -887,7 +892,7 @@ class LoopState:
                 raise TranscriptError(index, f"call '{known.pop()}' has the id of an earlier call; give it another")
 
     def _resume_run(self, feed: RunResumed) -> None:
-        """Go on after the end; the usage, the ids of calls and the policies' counts stay what they are.
+        """Continue after the end; the usage, the ids of calls and the policies' counts are not reset.
 
         Raises:
             TranscriptError: The messages leave a call without its result, or repeat a call's id.
@@ -902,7 +907,7 @@ class LoopState:
         """Read `messages` again.
 
         Raises:
-            TranscriptError: They are no valid transcript anymore, or nothing is left that a model could be asked.
+            TranscriptError: The transcript is no longer valid, or empty.
         """
         command = self.command
         comes = command.messages if isinstance(command, InjectMessages) else self.incoming
@@ -946,7 +951,7 @@ _TAKERS: Mapping[Phase, Mapping[type[Feed], Any]] = {
 
 
 def _write_awaited(entry: OpenCall) -> ToolResult:
-    """Return what stands for the result of a call while decisions are awaited."""
+    """Return a placeholder for the result of a call while decisions are awaited."""
     if entry.child is None:
         return write_not_started(entry.call, "approval is awaited")
     return write_waiting(entry.call, entry.child)

@@ -456,7 +456,8 @@ def _read_call(members: dict[str, str], tools: KnownTools, *, is_marked: bool) -
     given = [key for key in ARGUMENTS if key in members]
     others = members.keys() - _BESIDE - {*named, *given}
     if len(named) != 1 or len(given) > 1 or others:
-        wrong = f" It has {_list_keys(members)}." if members else ""
+        listed = ", ".join([f'"{key[:64]}"' for key in sorted(members)[:10]])
+        wrong = f" It has {listed}." if members else ""
         raise UnclearCallError(f'A call has the tool\'s "name" and its "arguments", nothing else.{wrong}')
     name: Any = json.loads(members[named[0]])
     if not isinstance(name, str) or not name.strip():
@@ -482,7 +483,3 @@ def _unpack_arguments(read: str, given: list[str]) -> str:
     if not read.startswith("{"):
         raise UnclearCallError(f'"{given[0]}" must be a JSON object with an entry for each argument.')
     return read
-
-
-def _list_keys(keys: Iterable[str]) -> str:
-    return ", ".join(f'"{key[:64]}"' for key in sorted(keys)[:10])

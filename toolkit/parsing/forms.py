@@ -354,7 +354,7 @@ class PartsForm(Form):
             arguments = yield from self._read_members(source, tools, name)
         yield from source.spaces()
         if not (yield from source.accepts(self.end)):
-            raise UnclearCallError(f"A call ends with {self.end}, directly behind its arguments.")
+            raise UnclearCallError(f"A call ends with {self.end}, directly after its arguments.")
         return ToolCall("", name, arguments)
 
     def _read_head(self, source: Source, ends: tuple[str, ...]) -> Waiting[tuple[str, bool | None]]:
@@ -441,7 +441,7 @@ class HarmonyForm(Form):
     def _read_arguments(self, source: Source) -> Waiting[str]:
         arguments = yield from _read_fenced_object(source)
         if (yield from source.spaces()) and not (yield from source.accepts("<|call|>")):
-            raise UnclearCallError("A call ends with <|call|>, directly behind the arguments.")
+            raise UnclearCallError("A call ends with <|call|>, directly after the arguments.")
         return arguments
 
 

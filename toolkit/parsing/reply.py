@@ -385,7 +385,7 @@ class ReplyReader:
             if found is None and form is None:
                 return None
             if found is None:
-                raise UnclearCallError("Where calls stand in a fence, nothing else may stand there.")
+                raise UnclearCallError("A fence with calls may contain nothing else.")
             form = found[0]
             calls += found[1]
             check_count(calls)
@@ -628,7 +628,7 @@ class CallPlace:
             return False
         if self.is_line_start:
             return not (self._is_introduced or self._is_quoted_line or (self._is_unfinished and not is_marked))
-        return is_inline and self._ends_sentence()
+        return is_inline and self._line[-1:] in tuple(_ENDING) and not self._is_quoting_line()
 
     @property
     def allows_end_of_thoughts(self) -> bool:
@@ -724,9 +724,6 @@ class CallPlace:
             self._quotes.pop()
         elif quote in _CLOSING_QUOTES and len(self._quotes) < _MOST_OPEN:
             self._quotes.append(_CLOSING_QUOTES[quote])
-
-    def _ends_sentence(self) -> bool:
-        return self._line[-1:] in tuple(_ENDING) and not self._is_quoting_line()
 
     def _is_quoting_line(self) -> bool:
         """Return whether the line so far is a quotation, an item or code, or has an open one."""

@@ -1,6 +1,6 @@
-"""The whole way of one call written as text, for agents that drive themselves: parse, select, validate, execute, emit.
+"""Carries out one call in text, for agents with their own loop: parse, select, validate, execute, emit.
 
-It is thin: reading is `read_reply`, and the rest is what a loop does with a call.
+Calls are read by `read_reply`, and carried out as in a loop.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ class ToolCalling:
     arguments: Mapping[str, Any] | None = None
 
     def to_call(self, id: str) -> ToolCall:  # noqa: A002
-        """Return the call of that id.
+        """Return the call with an id.
 
         Raises:
-            ConfigurationError: The arguments hold what JSON can't say.
+            ConfigurationError: The arguments are not JSON.
         """
         try:
             plain = to_jsonable_python(self.arguments or {})
@@ -74,11 +74,11 @@ class ToolCalling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolUsageEvent:
-    """Something that a `ToolUsage` did, and for whom.
+    """An event of a `ToolUsage`.
 
     Args:
-        event: The event, as a loop tells it too.
-        agent_role: For which agent.
+        event: The event, as in a loop.
+        agent_role: The agent.
         fingerprint_context: The application's facts about its user.
     """
 
@@ -95,33 +95,32 @@ class ToolUsage(Generic[Ctx]):
         user = ToolUsage([search], model="gpt-4o", agent_role="Researcher")
         result = user.use_tool('{"tool_name": "search", "arguments": {"query": "rust"}}')
 
-    The name may be a near miss; arguments are repaired and validated; the same call as the last one that succeeded is
-    not run again; outputs are cached where there is a cache; usage limits, timeouts, retries and approval are those of
-    the tools, and uses are counted for each object of this class, as for each run of a loop. Whatever a model did wrong
-    is in the result.
+    Similar names are accepted; arguments are repaired and validated; a repetition of the last successful call is not
+    run; outputs are cached if there is a cache; usage limits, timeouts, retries and approval are those of the tools.
+    Uses are counted for each object of this class, as for each run of a loop. Mistakes of the model are in the result.
 
     Args:
         tools: A registry, or tools and functions for one.
         ctx: The context of the tools.
-        format: How the model is told to write calls; they are read in every format.
-        model: Its name, which decides on the defaults, as for `TextToolProvider`.
-        max_parsing_attempts: After how many unreadable replies in a row the model is told to go on without a tool.
-        remember_format_after_usages: After how many calls each a result tells the model again how to write calls.
-        cache: Where outputs are kept; None keeps none.
+        format: The format that the model is asked to use; all formats are read.
+        model: The name of the model, which sets the defaults, as for `TextToolProvider`.
+        max_parsing_attempts: The number of unreadable replies in a row after which the model is asked to continue
+            without a tool.
+        remember_format_after_usages: The number of calls after which a result repeats the format.
+        cache: The cache of outputs, if any.
         approve: Asked about each call.
         agent_role: The agent, for events and `ToolContext.metadata`.
-        fingerprint_context: The user behind it, for events and ``ToolContext.metadata["fingerprint_context"]``; it
-            is never among the arguments.
-        on_event: Told what happens, on the thread that uses the tool; what it raises is logged and changes nothing.
-        verbose: True where each start, end and refusal is printed; secret arguments are shown as digests.
-        refuse_repeated_calls: True where the same call as the last one that succeeded is refused; False for agents that
-            ask again until something has changed.
+        fingerprint_context: The user of the agent, for events and ``ToolContext.metadata["fingerprint_context"]``;
+            never part of the arguments.
+        on_event: Receives events, on the thread that uses the tool; its exceptions are logged and ignored.
+        verbose: True to print each start, end and refusal; secret arguments are shown as digests.
+        refuse_repeated_calls: True to refuse a repetition of the last successful call; False for agents that poll.
 
     Attributes:
         registry: The tools.
-        parsing_failures: How many replies in a row could not be read.
-        usages: How many calls have been answered, whatever the answer.
-        refuses_repeated_calls: True where the same call as the last one that succeeded is refused.
+        parsing_failures: The number of unreadable replies in a row.
+        usages: The number of answered calls.
+        refuses_repeated_calls: True if a repetition of the last successful call is refused.
 
     Raises:
         ConfigurationError: There is no such format, a limit is less than 1, or a setting is of a wrong type.
@@ -195,19 +194,19 @@ class ToolUsage(Generic[Ctx]):
 
     @property
     def max_parsing_attempts(self) -> int:
-        """After how many unreadable replies in a row the model is told to go on without a tool."""
+        """The number of unreadable replies in a row after which the model is asked to continue without a tool."""
         return self._limits.max_parsing_attempts
 
     @property
     def remember_format_after_usages(self) -> int:
-        """After how many calls each a result tells the model again how to write calls."""
+        """The number of calls after which a result repeats the format."""
         return self._limits.remember_format_after_usages
 
     def parse_tool_calling(self, text: str) -> ToolCalling:
-        """Return the one call that a reply says.
+        """Return the only call of a reply.
 
         Raises:
-            ToolUsageError: It says none, several, or one that can't be read; the message is for the model.
+            ToolUsageError: It has no call, several, or one that can't be read; the message is for the model.
         """
         call = self._parse_reply(text)
         return ToolCalling(call.name, json.loads(call.arguments))
@@ -225,18 +224,18 @@ class ToolUsage(Generic[Ctx]):
             reason = f"There are {len(reply.calls)} tool calls; write one at a time."
         elif reply.displaced:
             name = reply.displaced[0].name
-            reason = f"A tool call stands in other text. If you meant to call {name}, reply with that call alone."
+            reason = f"The tool call is inside of other text. If you meant to call {name}, reply with that call alone."
         else:
             reason = "There is no tool call in it."
         if self.parsing_failures >= self.max_parsing_attempts:
-            raise ToolUsageError(f"{reason} That was attempt {self.parsing_failures}: go on without a tool.")
+            raise ToolUsageError(f"{reason} That was attempt {self.parsing_failures}: continue without a tool.")
         raise ToolUsageError(f"{reason} {self._wording.reminder(definitions)}" if definitions else reason)
 
     def select_tool(self, name: str) -> Tool[Ctx]:
-        """Return the tool that a name means: that of the name itself, or the one that it must be a near miss of.
+        """Return the tool of a name, or the only one with a similar name.
 
         Raises:
-            ToolUsageError: There is none; the message names those that there are.
+            ToolUsageError: There is none; the message lists the available tools.
         """
         names = self.registry.names
         tool = self.registry.get(repair_name(name, names, similar=True, hidden=self.registry.hidden_names) or "")
@@ -245,10 +244,10 @@ class ToolUsage(Generic[Ctx]):
         return tool.tool
 
     def use_tool(self, calling: ToolCalling | ToolCall | str) -> ToolResult:
-        """Do what `ause_tool` does, for code that is not async; runs an event loop of its own.
+        """Do what `ause_tool` does, for code that is not async, in its own event loop.
 
         Raises:
-            ConfigurationError: An event loop is running here already, or `ause_tool` would raise it.
+            ConfigurationError: An event loop is running, or `ause_tool` raises it.
         """
         if is_in_event_loop():
             raise ConfigurationError("use_tool was called where an event loop is running: use 'await ause_tool(...)'")
@@ -262,17 +261,17 @@ class ToolUsage(Generic[Ctx]):
         return run_in_own_loop(use)
 
     async def ause_tool(self, calling: ToolCalling | ToolCall | str) -> ToolResult:
-        """Carry out a call, or the one that a reply says, and return its result.
+        """Carry out a call, or the only call of a reply, and return its result.
 
         Args:
             calling: The call, or the model's whole reply.
 
         Raises:
-            ConfigurationError: It is neither, or holds what JSON can't say.
+            ConfigurationError: It is neither, or not JSON.
         """
         self._calls += 1
         id_ = f"call_{self._calls}"
-        given: object = calling  # callers without a type checker give anything
+        given: object = calling  # callers without a type checker may pass anything
         match given:
             case ToolCalling():
                 call = given.to_call(id_)
@@ -316,7 +315,7 @@ class ToolUsage(Generic[Ctx]):
         return result
 
     def _add_reminder(self, result: ToolResult) -> ToolResult:
-        """Count a usage, and add how to write calls to its result where that is due."""
+        """Count a usage, and add a reminder of the format to its result if it is due."""
         self.usages += 1
         definitions = self.registry.definitions()
         if self.usages % self.remember_format_after_usages or not definitions or result.result_as_answer:
@@ -336,7 +335,7 @@ class ToolUsage(Generic[Ctx]):
                 ToolUsageEvent(event=event, agent_role=self.agent_role, fingerprint_context=self.fingerprint_context)
             )
         except Exception:
-            _logger.exception("on_event raised; the call goes on")
+            _logger.exception("on_event raised; the call continues")
 
     def _print_event(self, event: ToolEvent) -> None:
         match event:
@@ -357,7 +356,7 @@ def _describe_call(ready: Ready[Any]) -> tuple[str, str]:
 
 
 class _EventRelay:
-    """Hands on the events of a running tool."""
+    """Passes on the events of a running tool."""
 
     def __init__(self, tell: Callable[[ToolEvent], None]) -> None:
         self._tell = tell
@@ -370,7 +369,7 @@ class _EventRelay:
 
 
 def to_structured_tools(tools: Iterable[Registrable[Ctx]]) -> list[FunctionTool[Ctx, ..., Any]]:
-    """Return each as a tool with `invoke`, `ainvoke` and `parse_args`: functions, tools, and tools written by hand."""
+    """Return functions and tools, also hand-written ones, as tools with `invoke`, `ainvoke` and `parse_args`."""
     return [_make_structured(as_tool(tool)) for tool in tools]
 
 
@@ -384,7 +383,7 @@ def _make_structured(tool: Tool[Any]) -> FunctionTool[Any, ..., Any]:
     options: ToolOptions = getattr(tool, "options", None) or ToolOptions()
     keywords: Any = {option.name: getattr(options, option.name) for option in fields(options)}
     definition = tool.definition
-    # A tool with a parser of its own has its defaults filled in by that, or by the server that it speaks with.
+    # The defaults of a tool with its own parser are filled in by that, or by its server.
     return tool_from_schema_with_ctx(
         definition.name,
         definition.description,

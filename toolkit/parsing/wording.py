@@ -494,7 +494,7 @@ _ALL_WORDINGS = (
     ),
     Wording(
         format="glm",
-        rule="To call a tool, write its name between <tool_call> and </tool_call>, and behind the name an <arg_key> "
+        rule="To call a tool, write its name between <tool_call> and </tool_call>, and after the name an <arg_key> "
         "and an <arg_value> element for each argument.",
         write_calls=_write_each(_write_glm_call),
         write_result=_write_around("<tool_response>\n", "\n</tool_response>"),

@@ -101,14 +101,14 @@ class Decoder(ABC, Generic[ReadingT]):
     @property
     @abstractmethod
     def usage(self) -> Usage:
-        """The usage that the answer tells, as far as it does."""
+        """The usage that the answer has reported so far."""
 
     @abstractmethod
     def feed(self, data: bytes) -> Iterator[StreamEvent]:
         """Yield the deltas of a piece.
 
         Raises:
-            ProviderError: It tells of a failure.
+            ProviderError: It reports a failure.
             ValueError: It is not JSON.
         """
 
@@ -126,7 +126,7 @@ class Decoder(ABC, Generic[ReadingT]):
 
         Raises:
             BadResponseError: There is no answer in it.
-            ProviderError: It tells of a failure.
+            ProviderError: It reports a failure.
         """
 
 

@@ -31,7 +31,6 @@ from toolkit.chat import (
     AudioBlock,
     ChatRequest,
     ChatResponse,
-    ContentBlock,
     FileBlock,
     ImageBlock,
     Message,
@@ -40,7 +39,6 @@ from toolkit.chat import (
     ResponseDone,
     StopReason,
     StreamEvent,
-    SystemMessage,
     TextBlock,
     TextDelta,
     ToolCall,
@@ -48,7 +46,6 @@ from toolkit.chat import (
     ToolResult,
     UnansweredItem,
     Usage,
-    UserMessage,
 )
 from toolkit.chat.request import Capabilities, describe_with_hints
 from toolkit.errors import BadResponseError, ConfigurationError, ProviderAuthError, naming_extra
@@ -68,6 +65,7 @@ from toolkit.providers.encoding import (
     BEGINNING_LEFT_OUT,
     ONE_AT_A_TIME,
     USER,
+    BlockFormat,
     Dialect,
     EncodedOnce,
     JsonObject,
@@ -77,7 +75,6 @@ from toolkit.providers.encoding import (
     as_key,
     as_mapping,
     as_text,
-    as_user_text,
     assemble_body,
     checked_choice,
     checked_message,
@@ -398,26 +395,6 @@ def _encode_turn(message: Message) -> tuple[bytes, bytes]:
     return role, to_bytes(encode_bedrock_message(message), f"the {message.role} message")[1:-1]
 
 
-def encode_bedrock_message(message: Message) -> list[JsonObject]:
-    """Return the blocks that a message is on the wire. Pure: the same message gives the same value.
-
-    Raises:
-        ConfigurationError: It holds what Converse takes from no user.
-    """
-    match message:
-        case SystemMessage():
-            return [{"text": as_user_text(message)}]
-        case UserMessage():
-            blocks = (TextBlock(message.content),) if isinstance(message.content, str) else message.content
-            return [_encode_part(block) for block in blocks if not _is_blank(block)]
-        case AssistantMessage():
-            return [wire for block in message.content if (wire := _encode_said(block)) is not None]
-        case ToolResult():
-            return [_encode_result(message)]
-        case _:
-            assert_never(message)
-
-
 def encode_bedrock_tool(definition: ToolDefinition) -> JsonObject:
     """Return a tool as the wire has it; strict where its schema keeps the rules of strict mode."""
     schema, can_be_strict = strict_format(definition.parameters, is_openai=False)
@@ -429,25 +406,12 @@ def encode_bedrock_tool(definition: ToolDefinition) -> JsonObject:
     return {"toolSpec": {**spec, "strict": True} if definition.strict and can_be_strict else spec}
 
 
-def _is_blank(block: object) -> bool:
-    return isinstance(block, TextBlock) and not block.text.strip()
+def _make_text(text: str) -> JsonObject:
+    return {"text": text}
 
 
-def _encode_part(block: ContentBlock) -> JsonObject:
-    part = _encode_part_or_none(block)
-    if part is None:
-        kind = getattr(block, "media_type", block.type)
-        raise ConfigurationError(
-            f"Converse takes no {kind} here: it takes text, bytes of PNG, JPEG, GIF and WebP images, PDFs, files of "
-            "Office and of text, and addresses of S3; Anthropic, Google and OpenAI take URLs"
-        )
-    return part
-
-
-def _encode_part_or_none(block: ContentBlock) -> JsonObject | None:
+def _encode_media(block: ImageBlock | AudioBlock | FileBlock) -> JsonObject | None:
     match block:
-        case TextBlock():
-            return {"text": block.text}
         case AudioBlock():
             return None
         case ImageBlock():
@@ -457,7 +421,7 @@ def _encode_part_or_none(block: ContentBlock) -> JsonObject | None:
         case FileBlock():
             text = None if block.data is None else file_text(block)
             if text is not None:
-                return {"text": text}
+                return _make_text(text)
             form, source = _DOCUMENTS.get(block.media_type), _encode_source(block)
             name = re.sub(r"[^A-Za-z0-9 ()\[\]-]+", "-", block.name)[:200]
             return {"document": {"format": form, "name": name, "source": source}} if source and form else None
@@ -472,32 +436,44 @@ def _encode_source(block: ImageBlock | FileBlock) -> JsonObject | None:
     return {"s3Location": {"uri": source}} if source.startswith("s3://") else None
 
 
-def _encode_said(block: AssistantContent) -> JsonObject | None:
-    match block:
-        case TextBlock():
-            return None if _is_blank(block) else {"text": block.text}
-        case ToolCall():
-            call_id, name = BEDROCK_DIALECT.call_id_of(block.id), BEDROCK_DIALECT.tool_name_of(block.name)
-            return {"toolUse": {"toolUseId": call_id, "name": name, "input": arguments_object(block.arguments)}}
-        case ReasoningBlock():
-            if block.encrypted is not None:
-                return cast("JsonObject | None", (unsealed(BEDROCK_SEAL, block.encrypted) or {}).get("block"))
-            if block.signature is None:
-                return None
-            return {"reasoningContent": {"reasoningText": {"text": block.text, "signature": block.signature}}}
-        case _:
-            return {"text": f"[{block.type}]"}
+def _encode_call(call: ToolCall) -> JsonObject:
+    call_id, name = BEDROCK_DIALECT.call_id_of(call.id), BEDROCK_DIALECT.tool_name_of(call.name)
+    return {"toolUse": {"toolUseId": call_id, "name": name, "input": arguments_object(call.arguments)}}
 
 
-def _encode_result(result: ToolResult) -> JsonObject:
-    blocks = (TextBlock(result.content),) if isinstance(result.content, str) else result.content
-    content = [_encode_part_or_none(block) or {"text": f"[{block.type}: not shown]"} for block in blocks]
-    wire: JsonObject = {"toolUseId": BEDROCK_DIALECT.call_id_of(result.call_id), "content": content or [{"text": ""}]}
+def _encode_reasoning(block: ReasoningBlock) -> JsonObject | None:
+    if block.encrypted is not None:
+        return cast("JsonObject | None", (unsealed(BEDROCK_SEAL, block.encrypted) or {}).get("block"))
+    if block.signature is None:
+        return None
+    return {"reasoningContent": {"reasoningText": {"text": block.text, "signature": block.signature}}}
+
+
+def _encode_result(result: ToolResult, blocks: list[JsonObject]) -> JsonObject:
+    wire: JsonObject = {"toolUseId": BEDROCK_DIALECT.call_id_of(result.call_id), "content": blocks or [{"text": ""}]}
     return {"toolResult": {**wire, "status": "error"} if result.is_error else wire}
 
 
+_BLOCKS = BlockFormat(
+    takes=(
+        "Converse",
+        (
+            "text, bytes of PNG, JPEG, GIF and WebP images, PDFs, files of Office and of text, and addresses of S3; "
+            "Anthropic, Google and OpenAI take URLs"
+        ),
+    ),
+    make_text=_make_text,
+    encode_media=_encode_media,
+    encode_call=_encode_call,
+    encode_reasoning=_encode_reasoning,
+    encode_result=_encode_result,
+)
+encode_bedrock_message = _BLOCKS.encode
+"""Returns the blocks that a message is on the wire."""
+
+
 def decode_bedrock_usage(usage: object) -> Usage:
-    """Return the usage that an answer tells; zeros where the server did not say."""
+    """Return the usage that an answer reports; zeros where the server reported none."""
     reported = as_mapping(usage)
     read, wrote = as_count(reported.get("cacheReadInputTokens")), as_count(reported.get("cacheWriteInputTokens"))
     return Usage(
@@ -534,7 +510,7 @@ class ConverseDecoder(Decoder[Mapping[str, str]]):
 
     @property
     def usage(self) -> Usage:
-        """The usage that the answer tells, as far as it does."""
+        """The usage that the answer has reported so far."""
         return decode_bedrock_usage(self._fields.get("usage"))
 
     def feed(self, data: bytes) -> Iterator[StreamEvent]:
@@ -679,7 +655,7 @@ def _join_other(block: _Block) -> JsonObject:
 
 
 def _find_unanswered(blocks: Sequence[_Block]) -> tuple[UnansweredItem, ...]:
-    """Return the calls of kinds that are not known yet, where no result stands beside them."""
+    """Return the calls of kinds that are not known yet, that have no result in this answer."""
     others = [as_mapping(value) for block in blocks if block.kind == "other" for value in block.began.values()]
     answered = {as_text(other.get("toolUseId")) for other in others if "input" not in other and "name" not in other}
     return tuple(

@@ -29,7 +29,7 @@ _OTHER_NAMES = {
     "gguf": "local",
 }
 CallingChoice: TypeAlias = Literal["auto", "native", "text", "guided"]
-"""A way to ask a model for calls; ``auto`` is the one that is best as far as its name or file tells."""
+"""A way to ask a model for calls; ``auto`` is the best one, by the model's name or file."""
 
 
 class ClosableProvider(Provider, Protocol):

@@ -26,17 +26,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import pairwise
-from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, assert_never, cast
 
 from pydantic_core import from_json
 
 from toolkit.chat import (
+    AssistantContent,
     AssistantMessage,
+    AudioBlock,
     ChatRequest,
     ContentBlock,
     FileBlock,
     ImageBlock,
     Message,
+    ReasoningBlock,
     SystemMessage,
     TextBlock,
     ToolCall,
@@ -129,7 +132,7 @@ class EncodedOnce(Generic[ItemT, EncodedT]):
         encode: Encodes an item; must give the same for the same item.
         size_of: The bytes that an encoding holds.
         most_bytes: The size of the cache; half of it is dropped at once.
-        clock: Tells the time, in seconds.
+        clock: Returns the time in seconds.
     """
 
     def __init__(
@@ -226,7 +229,7 @@ def assemble_body(body: Mapping[str, Any], members: Mapping[str, bytes | Sequenc
 
 
 def _join_pieces(encodings: Sequence[bytes]) -> list[bytes]:
-    # The commas are laid between here, so that megabytes are copied only once.
+    # The commas are inserted here, so that megabytes are copied only once.
     pieces = [b","] * (2 * len(encodings) + 1)
     pieces[1::2] = encodings
     pieces[0] = b"["
@@ -471,6 +474,81 @@ def as_user_text(message: SystemMessage) -> str:
     return f"<system>\n{message.content}\n</system>"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockFormat:
+    """Messages as lists of blocks, for a format that has blocks for some kinds of content.
+
+    Blank texts are left out. What the format has no block for is refused where it is the user's, and a word in
+    brackets otherwise.
+
+    Args:
+        takes: The name of the format and what it takes, for the error: ``("Acme", "text and PNG images")``.
+        make_text: Returns the block of a text.
+        encode_media: Returns the block of an image, a sound or a file; None where there is none.
+        encode_call: Returns the block of a call.
+        encode_reasoning: Returns the block of reasoning; None for another provider's.
+        encode_result: Returns the block of a result with these blocks in it.
+    """
+
+    takes: tuple[str, str]
+    make_text: Callable[[str], JsonObject]
+    encode_media: Callable[[ImageBlock | AudioBlock | FileBlock], JsonObject | None]
+    encode_call: Callable[[ToolCall], JsonObject]
+    encode_reasoning: Callable[[ReasoningBlock], JsonObject | None]
+    encode_result: Callable[[ToolResult, list[JsonObject]], JsonObject]
+
+    def encode(self, message: Message) -> list[JsonObject]:
+        """Return the blocks of a message. Pure: the same message gives the same value.
+
+        Raises:
+            ConfigurationError: It holds what the format takes from no user.
+        """
+        match message:
+            case SystemMessage():
+                return [self.make_text(as_user_text(message))]
+            case UserMessage():
+                return [self._encode_given(block) for block in _list_blocks(message.content)]
+            case AssistantMessage():
+                said = [self._encode_said(block) for block in message.content if not _is_blank(block)]
+                return [block for block in said if block is not None]
+            case ToolResult():
+                blocks = _list_blocks(message.content)
+                shown = [self._encode_part(block) or self.make_text(f"[{block.type}: not shown]") for block in blocks]
+                return [self.encode_result(message, shown)]
+            case _:
+                assert_never(message)
+
+    def _encode_part(self, block: ContentBlock) -> JsonObject | None:
+        return self.make_text(block.text) if isinstance(block, TextBlock) else self.encode_media(block)
+
+    def _encode_given(self, block: ContentBlock) -> JsonObject:
+        part = self._encode_part(block)
+        if part is None:
+            kind, (name, taken) = getattr(block, "media_type", block.type), self.takes
+            raise ConfigurationError(f"{name} takes no {kind} here: it takes {taken}")
+        return part
+
+    def _encode_said(self, block: AssistantContent) -> JsonObject | None:
+        match block:
+            case TextBlock():
+                return self.make_text(block.text)
+            case ToolCall():
+                return self.encode_call(block)
+            case ReasoningBlock():
+                return self.encode_reasoning(block)
+            case _:
+                return self.make_text(f"[{block.type}]")
+
+
+def _list_blocks(content: str | Sequence[ContentBlock]) -> list[ContentBlock]:
+    blocks = (TextBlock(content),) if isinstance(content, str) else content
+    return [block for block in blocks if not _is_blank(block)]
+
+
+def _is_blank(block: object) -> bool:
+    return isinstance(block, TextBlock) and not block.text.strip()
+
+
 def checked_message(message: Message) -> Message:
     """Return the message.
 
@@ -486,7 +564,7 @@ def checked_message(message: Message) -> Message:
 
 
 def stop_texts(stop: Sequence[str]) -> list[str] | None:
-    """Return the texts at which to stop, also of a single one that stands alone; None where there are none."""
+    """Return the texts at which to stop, given as a list or as a single text; None where there are none."""
     texts = [stop] if isinstance(stop, str) else list(stop)
     return [text for text in texts if text] or None
 
@@ -539,7 +617,7 @@ class ToolChange:
 def find_tool_changes(request: ChatRequest) -> tuple[Sequence[ToolDefinition], Sequence[ToolChange]]:
     """Return the tools with which a conversation began, and their changes since.
 
-    A tool that has another definition than before begins anew: what was offered until then is left out.
+    A tool that was defined anew starts a new list: changes before it are left out.
     """
     tools = request.tools or ()
     if not tools or not request.earlier_tools:

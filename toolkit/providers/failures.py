@@ -237,7 +237,7 @@ class Failures:
         )
 
     def reported(self, error: object, *, request_id: str | None = None) -> ProviderError:
-        """Return the error that a server tells of inside a stream, or inside an answer of status 200."""
+        """Return the error that a server reports inside a stream, or inside an answer of status 200."""
         details = _read_details({"error": error})
         reason = self._read_message(details or error) or str(error)
         codes = _read_codes(details)
@@ -328,7 +328,7 @@ def request_id_of(headers: Mapping[str, str]) -> str | None:
 
 
 def _read_details(body: object) -> Mapping[str, Any]:
-    """Return the part of an error's body that tells of it: servers put it under ``error``, in a list, or nowhere."""
+    """Return the part of an error's body that describes it: servers put it under ``error``, in a list, or nowhere."""
     if isinstance(body, list) and body:
         body = cast("list[object]", body)[0]
     if not isinstance(body, Mapping):
@@ -339,11 +339,11 @@ def _read_details(body: object) -> Mapping[str, Any]:
 
 
 def _read_codes(details: Mapping[str, Any]) -> set[str]:
-    inner = details.get("innererror")  # Azure tells there what its filter is called
+    inner = details.get("innererror")  # where Azure names its filter
     found = [details.get(name) for name in ("code", "type", "status")]
     if isinstance(inner, Mapping):
         found.append(cast("Mapping[str, Any]", inner).get("code"))
-    found.extend([detail.get("reason") for detail in as_items(details.get("details"))])  # as Google tells
+    found.extend([detail.get("reason") for detail in as_items(details.get("details"))])  # Google's form
     return {str(code).lower() for code in found if code}
 
 

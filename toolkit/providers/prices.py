@@ -122,7 +122,7 @@ class PricedProvider(ProviderWrapper):
         self._url: str | None = getattr(provider, "base_url", None)
         self._vendor = vendor
         self._find_cost: Callable[[str, Usage, Mapping[str, object]], float | None]
-        self._told: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
         if prices is None:
             with naming_extra("prices"):
                 import_module("genai_prices")
@@ -189,8 +189,8 @@ class PricedProvider(ProviderWrapper):
             cost, reason = None, type(error).__name__
         if cost is not None:
             return replace(usage, cost=float(cost))
-        if (model, reason) not in self._told:
-            self._told.add((model, reason))
+        if (model, reason) not in self._reported:
+            self._reported.add((model, reason))
             _logger.warning("the cost of answers of %r is not known: %s", model, reason)
         return usage
 

@@ -99,7 +99,7 @@ class CachedProvider(ProviderWrapper):
     Args:
         provider: Answers requests that are not in the cache.
         cache: None is a `MemoryCache` of its own.
-        name: Tells apart the answers of the providers that share a cache. None takes the kind of the provider and its
+        name: Distinguishes the answers of providers that share a cache. None takes the kind of the provider and its
             ``model``; give one where providers differ in more, such as their servers.
     """
 
@@ -171,8 +171,8 @@ class FallbackProvider:
         provider = FallbackProvider(AnthropicProvider("claude-sonnet-4-5"), OpenAIProvider("gpt-5"))
 
     Another one is asked only before the first token: a stream that breaks off in the middle is an error, because what
-    has been told can't be taken back. The error of the last one asked is the one that is raised, with the others as
-    notes. Closing the providers stays with who made them.
+    has been emitted can't be taken back. The error of the last one is raised, with the others as notes.
+    The application closes the providers.
 
     Args:
         providers: At least one.
@@ -209,7 +209,7 @@ class FallbackProvider:
 
     @property
     def name(self) -> str:
-        """The names of the providers, with commas between; one that several have stands once."""
+        """The names of the providers, separated by commas and without repetitions."""
         names = [_find_name(each) for each in self._providers]
         return ",".join(dict.fromkeys(names))
 
@@ -299,7 +299,7 @@ class RateLimitedProvider(ProviderWrapper):
         tokens: How many in `per`, input and output together; None sets no limit.
         per: The time that both are counted in; a minute, as most vendors have it.
         concurrency: How many requests at once, over all threads; None sets no limit.
-        estimate: Tells the tokens of a request before it is made.
+        estimate: Estimates the tokens of a request before it is made.
 
     Raises:
         ConfigurationError: A limit that is no whole number above 0.

@@ -1,8 +1,8 @@
-"""The one module that knows asyncio by name: for what anyio can't do with event loops, or does slowly.
+"""The only module that uses asyncio directly, for what anyio can't do with event loops, or does slowly.
 
-Whose cancellation it was, calls that are detached or run at once, copies of the current context, timers, waking an
-event loop from another thread, and calls into the loop that owns a connection. On them stands the clock of a tool's
-run: it counts while the body runs, pauses while the body waits, and cancels late runs.
+It tells whose cancellation it was, starts detached and concurrent calls, copies the current context, wakes event loops
+from other threads, and calls into the loop that owns a connection. `CallClock` limits the time of tools and runs: it
+counts while a tool's body runs, pauses while the body waits, and cancels late runs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
 from functools import cache, partial
 from types import TracebackType
-from typing import Any, ClassVar, Generic, ParamSpec, Protocol, Self, TypeAlias, TypeVar, TypeVarTuple
+from typing import Any, ClassVar, Generic, ParamSpec, Self, TypeAlias, TypeVar, TypeVarTuple, cast
 from weakref import WeakSet
 
 import anyio
@@ -43,7 +43,10 @@ _logger = logging.getLogger("toolkit.runtime")
 AsyncioCancelledError = asyncio.CancelledError
 
 CancellationMark: TypeAlias = int | None
-"""How often the current asyncio task had been asked to cancel; None on trio, which needs no such count."""
+"""How often the current asyncio task had been asked to cancel; None on trio, which needs no such count.
+
+Functions that take a mark want the result of `cancellation_mark` in this task, before the call they ask about.
+"""
 
 LoopWaker: TypeAlias = Callable[[Callable[[], object]], bool]
 """Has an event loop call a function soon, from any thread; False when that loop has ended and never will."""
@@ -71,7 +74,7 @@ else:  # where asyncio.current_task is written in Python, and too slow to call b
 
 
 def current_task_id() -> int:
-    """Return the same as ``anyio.get_current_task().id``, at a tenth of its cost."""
+    """Return ``anyio.get_current_task().id``, at a tenth of its cost."""
     if sys.version_info >= (3, 12):
         task: object = asyncio.current_task() if is_on_asyncio() else None
     else:
@@ -80,11 +83,7 @@ def current_task_id() -> int:
 
 
 def is_own_cancellation(mark: CancellationMark) -> bool:
-    """Return whether an `AsyncioCancelledError` is the called function's own: this task was not asked to cancel.
-
-    Args:
-        mark: The result of `cancellation_mark` in this task before the call.
-    """
+    """Return whether an `AsyncioCancelledError` is the called function's own: this task was not asked to cancel."""
     if mark is None:
         return False
     task = asyncio.current_task()
@@ -93,11 +92,7 @@ def is_own_cancellation(mark: CancellationMark) -> bool:
 
 
 def is_being_cancelled(mark: CancellationMark) -> bool:
-    """Return whether this task is being cancelled, by a scope round it or by asyncio; a shield round it hides scopes.
-
-    Args:
-        mark: The result of `cancellation_mark` in the task that is asked about.
-    """
+    """Return whether this task is being cancelled, by an enclosing scope that no shield hides, or by asyncio."""
     if anyio.current_effective_deadline() == -math.inf:
         return True
     now = cancellation_mark()
@@ -105,10 +100,7 @@ def is_being_cancelled(mark: CancellationMark) -> bool:
 
 
 def keep_cancelling() -> None:
-    """Raise a caught cancellation again at the next wait, for code that had to finish something first.
-
-    A cancelled scope does so by itself; asyncio cancels a task once.
-    """
+    """Raise a caught cancellation again at the next wait, as a cancelled scope does; asyncio cancels a task once."""
     if is_on_asyncio() and anyio.current_effective_deadline() != -math.inf:
         task = asyncio.current_task()
         assert task is not None
@@ -143,55 +135,20 @@ def is_in_event_loop() -> bool:
     return True
 
 
-class Alarm(Protocol):
-    """A call that is to be made later."""
-
-    def cancel(self) -> None:
-        """Have it not be made."""
-        ...
-
-
-class Timers(Protocol):
-    """The timers of an event loop, whose time is that of `anyio.current_time`."""
-
-    def time(self) -> float:
-        """Return the time."""
-        ...
-
-    def call_at(self, when: float, callback: Callable[[], object], /) -> Alarm:
-        """Have a function called at that time."""
-        ...
-
-
-def find_timers(mark: CancellationMark) -> Timers | None:
-    """Return the timers of the running event loop; None on trio, which has only its scopes.
-
-    Args:
-        mark: The result of `cancellation_mark` in this task.
-    """
-    return None if mark is None else asyncio.get_running_loop()
-
-
 @cache
 def _find_scope_class() -> type[anyio.CancelScope]:
     return type(anyio.CancelScope())
 
 
 def make_scope(mark: CancellationMark, *, deadline: float = math.inf, shield: bool = False) -> anyio.CancelScope:
-    """Return a new scope; on asyncio of the class that anyio would look for anew.
-
-    Args:
-        mark: The result of `cancellation_mark` in this task.
-        deadline: As `anyio.CancelScope` takes it.
-        shield: Likewise.
-    """
+    """Return ``anyio.CancelScope(deadline=..., shield=...)``; on asyncio without looking up its class each time."""
     cls = anyio.CancelScope if mark is None else _find_scope_class()
-    return cls(deadline=deadline, shield=shield)
+    return cls() if deadline == math.inf and not shield else cls(deadline=deadline, shield=shield)
 
 
-def read_loop_time() -> float:
-    """Return `anyio.current_time`; on asyncio without a look for the running library."""
-    return asyncio.get_running_loop().time() if is_on_asyncio() else anyio.current_time()
+def read_loop_time(mark: CancellationMark) -> float:
+    """Return `anyio.current_time`; on asyncio without looking for the running library."""
+    return anyio.current_time() if mark is None else asyncio.get_running_loop().time()
 
 
 def make_waiter() -> tuple[Awaitable[None], Callable[[], None]]:
@@ -210,18 +167,16 @@ def _wake_future(future: asyncio.Future[None]) -> None:
 
 def loop_waker() -> LoopWaker:
     """Return a function that wakes the running event loop from other threads."""
-    if is_on_asyncio():
-        loop = asyncio.get_running_loop()
-        return lambda function: _is_scheduled(loop.call_soon_threadsafe, function)
-    from trio.lowlevel import current_trio_token  # noqa: PLC0415  # optional, and loaded already: it is running
-
-    token = current_trio_token()
-    return lambda function: _is_scheduled(token.run_sync_soon, function)
+    return partial(wake_loop, find_loop(cancellation_mark()))
 
 
-def _is_scheduled(schedule: Callable[[Callable[[], object]], object], function: Callable[[], object]) -> bool:
+def wake_loop(loop: object, function: Callable[[], object]) -> bool:
+    """Have an event loop, as `find_loop` returned it, call a function soon; return False if that loop has ended."""
     try:
-        schedule(function)
+        if isinstance(loop, asyncio.AbstractEventLoop):
+            loop.call_soon_threadsafe(function)
+        else:
+            cast("Any", loop).run_sync_soon(function)
     except RuntimeError:  # asyncio's "Event loop is closed", and trio's RunFinishedError
         return False
     return True
@@ -259,7 +214,7 @@ class LoopLocal(Generic[T]):
 
     def get(self) -> T:
         """Return the value of the running event loop."""
-        loop = _find_loop()
+        loop = find_loop(cancellation_mark())
         value = self._values.get(loop)
         if value is None:
             value = self._make()
@@ -271,11 +226,11 @@ class LoopLocal(Generic[T]):
 
     def find(self) -> T | None:
         """Return the value of the running event loop; None where there is none yet."""
-        return self._values.get(_find_loop())
+        return self._values.get(find_loop(cancellation_mark()))
 
     async def aclose(self) -> None:
         """Close and delete the value of the running event loop, if there is one; cancellation waits for it."""
-        loop = _find_loop()
+        loop = find_loop(cancellation_mark())
         value = self._values.get(loop)
         self.forget(loop)
         if value is not None and self._close is not None:
@@ -350,8 +305,9 @@ class _LoopEnd:
             local.forget(self._loop)
 
 
-def _find_loop() -> object:
-    return asyncio.get_running_loop() if is_on_asyncio() else current_token().native_token
+def find_loop(mark: CancellationMark) -> object:
+    """Return the running event loop, for `wake_loop`; on trio its token."""
+    return current_token().native_token if mark is None else asyncio.get_running_loop()
 
 
 def start_detached(call: AsyncCall) -> None:
@@ -761,51 +717,51 @@ class _OwnerCall(Generic[T]):
 
 
 class Deadlines:
-    """The one timer, on asyncio, of concurrent clocks: it fires when the first of them may be late.
+    """One timer for concurrent clocks, on asyncio: it fires when the first of them may be late.
 
     Attributes:
-        due: The time at which it fires; infinite if it is not set.
+        due: The time at which it fires; infinite if it is not started.
     """
 
     __slots__ = ("_alarm", "_clocks", "due")
 
     def __init__(self) -> None:
-        self._alarm: Alarm | None = None
+        self._alarm: asyncio.TimerHandle | None = None
         self.due = math.inf
         self._clocks: set[CallClock] = set()
 
     def watch(self, clock: CallClock) -> None:
-        """Look after a clock from now on."""
+        """Add a clock."""
         self._clocks.add(clock)
 
     def forget(self, clock: CallClock) -> None:
-        """Look after a clock no more."""
+        """Remove a clock."""
         self._clocks.discard(clock)
 
-    def expect(self, deadline: float, timers: Timers) -> None:
-        """Have the timer go off at a time that is before the one at which it is due."""
+    def expect(self, deadline: float, loop: asyncio.AbstractEventLoop) -> None:
+        """Start the timer for an earlier time than the one at which it is due."""
         self.close()
-        self.due, self._alarm = deadline, timers.call_at(deadline, partial(self._check_clocks, timers))
+        self.due, self._alarm = deadline, loop.call_at(deadline, self._check_clocks, loop)
 
     def close(self) -> None:
-        """Have the timer not go off."""
+        """Stop the timer."""
         if self._alarm is not None:
             self._alarm.cancel()
         self._alarm, self.due = None, math.inf
 
-    def _check_clocks(self, timers: Timers) -> None:
-        """Cancel the runs that are late, and look again when the next one would be."""
+    def _check_clocks(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Cancel the late runs, and start the timer for the next one."""
         self._alarm, self.due = None, math.inf
-        now = timers.time()
+        now = loop.time()
         for clock in self._clocks:
             clock.ring(now)
         earliest = min([clock.deadline for clock in self._clocks], default=math.inf)
         if earliest < math.inf:
-            self.expect(earliest, timers)
+            self.expect(earliest, loop)
 
 
 class CallClock:
-    """The time limit of runs that are awaited one after the other, in the task and the block that has entered this.
+    """The time limit of runs that are awaited one after the other, in the task that has entered this block.
 
     ::
 
@@ -819,25 +775,42 @@ class CallClock:
                 ...  # the time was up
             clock.stop()
 
-    One scope serves all runs that end in time, and on asyncio one timer: when it fires, it checks how long the run
-    that is under way still has. No other scope that was entered in the block may be open when a run begins or ends.
+    One scope serves all runs that end in time, and on asyncio one timer: when it fires, it checks how much time the
+    current run still has. No other scope that was entered in the block may be open when a run begins or ends. The same
+    scope ends the whole block, on `cancel` or at `end`.
 
     Args:
-        deadlines: The timer of a clock that is entered round this one, which leaves it later; None for one of its own.
+        deadlines: The timer of an enclosing clock, which is left later; None creates one.
+        end: The time at which the whole block ends.
 
     Attributes:
-        deadline: The time at which the run that is under way is late, on asyncio; infinite where none is.
+        deadline: The time at which the current run is late; infinite without one.
         deadlines: The timer.
+        cancelled_caught: True if the block has ended because of `cancel`, or at `end`.
     """
 
-    __slots__ = ("_has_rung", "_is_lone", "_mark", "_scope", "_seconds", "_timers", "deadline", "deadlines")
+    __slots__ = (
+        "_end",
+        "_has_rung",
+        "_is_cancelled",
+        "_is_lone",
+        "_loop",
+        "_mark",
+        "_scope",
+        "_seconds",
+        "cancelled_caught",
+        "deadline",
+        "deadlines",
+    )
 
-    def __init__(self, deadlines: Deadlines | None = None) -> None:
+    def __init__(self, deadlines: Deadlines | None = None, end: float = math.inf) -> None:
         self.deadlines: Deadlines = Deadlines() if deadlines is None else deadlines
         self.deadline = self._seconds = math.inf
+        self.cancelled_caught: bool = False
+        self._end = end
         self._is_lone = deadlines is None
-        self._timers: Timers | None = None
-        self._has_rung = False
+        self._loop: asyncio.AbstractEventLoop | None = None  # None on trio, which has timers in its scopes alone
+        self._has_rung = self._is_cancelled = False
         self._mark: CancellationMark = None
         self._scope: anyio.CancelScope | None = None
 
@@ -851,63 +824,94 @@ class CallClock:
         if self._is_lone:
             self.deadlines.close()
         scope, self._scope = self._scope, None
-        return None if scope is None else scope.__exit__(kind, error, traceback)
+        if scope is None:
+            return None
+        is_own = scope.__exit__(kind, error, traceback)
+        self.cancelled_caught = scope.cancelled_caught
+        return is_own
+
+    def open(self, mark: CancellationMark) -> None:
+        """Enter the scope, so that `cancel` and `end` apply before the first run, which enters it otherwise."""
+        self._loop = None if mark is None else asyncio.get_running_loop()
+        self._enter_scope(mark)
+
+    @property
+    def end(self) -> float:
+        """The time at which the whole block ends."""
+        return self._end
+
+    @end.setter
+    def end(self, end: float) -> None:
+        self._end = end
+        if self._scope is not None:
+            self._scope.deadline = end
+
+    def cancel(self) -> None:
+        """Cancel all that is done in the block."""
+        self._is_cancelled = True
+        if self._scope is not None:
+            self._scope.cancel()
 
     @property
     def is_over(self) -> bool:
-        """True where the time of the run that is under way is up."""
-        return self._scope is not None and self._scope.cancel_called
+        """True if the time of the current run is up, but not that of the whole block."""
+        if self._scope is None or self._is_cancelled or not self._scope.cancel_called:
+            return False
+        return self.deadline < self._end if self._loop is None else self._has_rung
+
+    @property
+    def cancel_called(self) -> bool:
+        """True if the whole block has to end."""
+        return self._scope is not None and self._scope.cancel_called and not self.is_over
 
     def start(self, seconds: float, mark: CancellationMark) -> None:
-        """Let a run begin that may take so many seconds.
-
-        Args:
-            seconds: How many.
-            mark: The result of `cancellation_mark` here or shortly before, in this task.
-        """
+        """Let a run begin that may take so many seconds."""
         if self._scope is None:
-            self._timers = find_timers(mark)
-            self.deadlines.watch(self)
-            self._enter_scope(mark)
-        elif mark != self._mark:  # a run has left a cancellation of its task behind, which is none of this one's
+            self.open(mark)
+        elif mark != self._mark and not self.cancel_called:  # a run has left a cancellation of its task behind
             self._renew_scope(None)
+        if self._seconds == math.inf:
+            self.deadlines.watch(self)
         self._seconds = seconds
-        timers = self._timers
-        if timers is None:
+        loop = self._loop
+        if loop is None:
             self.restart()
             return
-        self.deadline = deadline = timers.time() + seconds
+        self.deadline = deadline = loop.time() + seconds
         if deadline < self.deadlines.due:
-            self.deadlines.expect(deadline, timers)
+            self.deadlines.expect(deadline, loop)
 
     def restart(self) -> None:
-        """Restart the time of the current run."""
+        """Restart the time of the current run after a pause."""
         deadline = anyio.current_time() + self._seconds
         self._set_deadline(deadline)
-        if self._timers is not None and deadline < self.deadlines.due:
-            self.deadlines.expect(deadline, self._timers)
+        if self._loop is not None and deadline < self.deadlines.due:
+            self.deadlines.expect(deadline, self._loop)
 
     def pause(self) -> None:
-        """Pause: nothing is late until `restart` or the next `start`."""
+        """Stop counting until `restart` or the next `start`."""
         self._set_deadline(math.inf)
 
     def stop(self) -> None:
         """Note that a run has ended in time."""
-        self.deadline = math.inf
-        if self._timers is None or self._has_rung:
-            self._set_deadline(math.inf)
-            if self.is_over:
-                self._renew_scope(None)
+        if self._loop is not None and not self._has_rung:
+            self.deadline = math.inf
+        else:
+            self._end_run(None)
 
     def has_caused(self, error: BaseException) -> bool:
-        """Return whether a run has ended with this error because its time was up; it has ended in any case."""
+        """Note that a run has ended with this error; return whether that was because its time was up."""
+        return self._end_run(error)
+
+    def _end_run(self, error: BaseException | None) -> bool:
+        is_over = self.is_over
         self._set_deadline(math.inf)
-        return self.is_over and self._renew_scope(error)
+        return is_over and self._renew_scope(error)
 
     def _set_deadline(self, deadline: float) -> None:
         self.deadline = deadline
-        if self._timers is None and self._scope is not None:
-            self._scope.deadline = deadline
+        if self._loop is None and self._scope is not None:
+            self._scope.deadline = min(deadline, self._end)
 
     def ring(self, now: float) -> None:
         """Cancel the run that is under way if it is late."""
@@ -916,11 +920,11 @@ class CallClock:
             self._scope.cancel()
 
     def _enter_scope(self, mark: CancellationMark) -> None:
-        self._mark, self._scope = mark, make_scope(mark)
+        self._mark, self._scope = mark, make_scope(mark, deadline=self._end)
         self._scope.__enter__()
 
     def _renew_scope(self, error: BaseException | None) -> bool:
-        """Leave the scope by this error, or in peace, and enter another; return whether the error was its own."""
+        """Leave the scope, with the error if there is one, and enter another; return whether the error was its own."""
         assert self._scope is not None
         scope, self._scope, self._has_rung = self._scope, None, False
         is_own = scope.__exit__(type(error) if error is not None else None, error, None)

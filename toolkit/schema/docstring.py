@@ -491,11 +491,10 @@ def _is_hint(text: str) -> bool:
         tree = ast.parse(text.strip(), mode="eval")
     except _UNREADABLE:
         return False
-    return all(isinstance(node, _NODES_OF_HINTS) or _is_literal_part(node) for node in ast.walk(tree))
-
-
-def _is_literal_part(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and (node.value is None or node.value is ...)
+    return all(
+        isinstance(node, _NODES_OF_HINTS) or (isinstance(node, ast.Constant) and node.value in (None, ...))
+        for node in ast.walk(tree)
+    )
 
 
 def _strip_type_qualifiers(text: str) -> str:

@@ -364,7 +364,7 @@ class Fields:
             return False
         found = parameters.get(name)
         return (
-            _is_inexpressible(reason)
+            _NOT_IN_JSON in reason
             and found is not None
             and found.kind not in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_KEYWORD)
             and found.default is not NOTHING
@@ -490,9 +490,10 @@ def compiled_hint(hint: Any, *, strict: bool) -> CompiledHint | None:
 
 
 def _copy_schema(part: Any) -> Any:
-    if type(part) is dict:
+    kind: object = type(part)  # pyright: ignore[reportUnknownVariableType]
+    if kind is dict:
         return {key: _copy_schema(value) for key, value in part.items()}
-    return [_copy_schema(item) for item in part] if type(part) is list else part
+    return [_copy_schema(item) for item in part] if kind is list else part
 
 
 def _describe_hint(hint: Any) -> tuple[Any, ...]:
@@ -623,11 +624,6 @@ def _narrow_hint(hint: Any, namespace: Mapping[str, Any], dropped: list[Any]) ->
         return rebuild_hint(hint, lambda part: arms[get_args(hint).index(part)])
     dropped += [arm for arm in arms if not any(arm is other for other in kept)]
     return typing.Union[tuple(kept)]  # noqa: UP007 - as many as there are
-
-
-def _is_inexpressible(reason: str) -> bool:
-    """Return whether a reason of `_explain_failure` is that JSON can't carry the type."""
-    return _NOT_IN_JSON in reason
 
 
 def _explain_failure(error: Exception, hint: Any) -> str:

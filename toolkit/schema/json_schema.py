@@ -529,27 +529,25 @@ def find_specialized_hints(cls: type) -> dict[str, Any]:
     In ``class DateBox(Box[date])``, Pydantic accepts any value for ``value: T``.
     """
     special: dict[str, Any] = {}
+    owners = {name: base for base in reversed(cls.__mro__) for name in inspect.get_annotations(base)}
     waiting: list[tuple[Any, dict[Any, Any]]] = [(cls, {})]
     while waiting:
         owner, given = waiting.pop()
-        bases: tuple[Any, ...] = getattr(owner, "__orig_bases__", ()) if "__orig_bases__" in vars(owner) else ()
-        for base in bases:
-            origin: Any = get_origin(base)
-            parameters = getattr(origin, "__parameters__", ())
-            if not isinstance(origin, type) or not parameters:
+        for base in vars(owner).get("__orig_bases__", owner.__bases__):
+            origin: Any = get_origin(base) or base
+            if not isinstance(origin, type):
                 continue
             types_of_base = {
                 parameter: _substitute_types(hint, given)
-                for parameter, hint in zip(parameters, get_args(base), strict=False)
+                for parameter, hint in zip(getattr(origin, "__parameters__", ()), get_args(base), strict=False)
             }
             waiting.append((origin, types_of_base))
-            hints = typing_extensions.get_type_hints(origin, include_extras=True)
-            for name in inspect.get_annotations(origin):
+            hints = typing_extensions.get_type_hints(origin, include_extras=True) if types_of_base else {}
+            for name in [name for name in inspect.get_annotations(origin) if name in hints and owners[name] is origin]:
                 hint = _substitute_types(hints[name], types_of_base)
                 if hint is not hints[name] and not isinstance(hint, TypeVar):
                     special.setdefault(name, hint)
-    own = {name for base in cls.__mro__ if "__parameters__" not in vars(base) for name in inspect.get_annotations(base)}
-    return {name: hint for name, hint in special.items() if name not in own}
+    return special
 
 
 def _substitute_types(hint: Any, given: Mapping[Any, Any]) -> Any:

@@ -694,17 +694,18 @@ def _locate_in_json(detail: ErrorDetails, path: JsonPath, value: Any, nodes: Nod
     return f"In the JSON that it holds, at {'.'.join(rest)}: " if rest else ""
 
 
-def count_constants(nodes: Nodes, path: JsonPath, value: Any, count: int) -> list[int]:
-    """Return, for each of the choices at a path, how many of its constants the value has."""
+def count_likeness(nodes: Nodes, path: JsonPath, value: Any, count: int) -> list[tuple[int, int]]:
+    """Return, for each of the choices at a path, how many of its constants and of its names the value has."""
     choices = nodes.choices(nodes.at(path))
     if len(choices) != count:
         choices = [choice for choice in choices if choice.get("type") != "null"]
     if not is_object(value) or len(choices) != count:
-        return [0] * count
-    counts: list[int] = []
+        return [(0, 0)] * count
+    counts: list[tuple[int, int]] = []
     for choice in choices:
-        members = [(value.get(name), nodes.resolve(member)) for name, member in choice.get("properties", {}).items()]
-        counts.append(sum("const" in member and member["const"] == came for came, member in members))
+        members = {name: nodes.resolve(member) for name, member in choice.get("properties", {}).items()}
+        constants = sum("const" in member and member["const"] == value.get(name) for name, member in members.items())
+        counts.append((constants, len(members.keys() & value.keys())))
     return counts
 
 
@@ -724,8 +725,8 @@ def _keep_nearest_choice(details: Sequence[ErrorDetails], value: Any, nodes: Nod
                 break
     best: dict[JsonPath, str] = {}
     for path, choices in groups.items():
-        equal = dict(zip(choices, count_constants(nodes, path, value_at(value, path), len(choices)), strict=True))
-        best[path] = min(choices, key=lambda name: _distance_of_choice(choices[name], path, value, equal[name]))
+        like = dict(zip(choices, count_likeness(nodes, path, value_at(value, path), len(choices)), strict=True))
+        best[path] = min(choices, key=lambda name: _distance_of_choice(choices[name], path, value, like[name]))
     return [
         detail
         for index, detail in enumerate(details)
@@ -734,13 +735,14 @@ def _keep_nearest_choice(details: Sequence[ErrorDetails], value: Any, nodes: Nod
 
 
 def _distance_of_choice(
-    errors: Sequence[ErrorDetails], path: JsonPath, value: Any, equal: int
-) -> tuple[bool, int, int, int]:
+    errors: Sequence[ErrorDetails], path: JsonPath, value: Any, like: tuple[int, int]
+) -> tuple[bool, int, int, int, int]:
     """Return the distance of a value from a choice of a union with these errors; the nearest choice was meant.
 
-    It accepts a value of this type, shares the most constants with the value, less those that differ, and has the
-    fewest problems.
+    It accepts a value of this type, shares the most constants with the value, less those that differ, has the fewest
+    problems, and shares the most names.
     """
+    constants, names = like
     paths = [find_path(error["loc"], value) for error in errors]
     is_inside = any(
         where != path or error["type"] == "missing" or error["type"] in _AUTHORS_ERRORS
@@ -750,7 +752,8 @@ def _distance_of_choice(
         len(where) == len(path) + 1 and error["type"] in _CONSTANT_ERRORS
         for where, error in zip(paths, errors, strict=True)
     )
-    return not is_inside, others - equal, len(errors), sum(error["type"] == "missing" for error in errors)
+    missing = sum(error["type"] == "missing" for error in errors)
+    return not is_inside, others - constants, len(errors), -names, missing
 
 
 class ExampleTooLargeError(Exception):

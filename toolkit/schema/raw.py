@@ -28,7 +28,7 @@ from toolkit.schema.arguments import (
     open_budget,
 )
 from toolkit.schema.nodes import JsonPath, Node, Nodes, is_array, is_object
-from toolkit.schema.problems import WRONG_NAME, Problem, count_constants, explain
+from toolkit.schema.problems import WRONG_NAME, Problem, count_likeness, explain
 from toolkit.schema.raw_schema import RawSchema, measure
 
 if TYPE_CHECKING:
@@ -165,9 +165,9 @@ def find_problems(schema: RawSchema, value: object) -> list[Problem]:
     if budget.is_trial:
         budget.spend(copies // _COPIES_OF_STEP)
     nodes = Nodes(schema.plain)
-    for error in schema.errors(value) if copies <= _MOST_COPIES else ():
-        for problem in _read_error(error, nodes):
-            found.setdefault(problem.path, problem)
+    errors = schema.errors(value) if copies <= _MOST_COPIES else ()
+    for problem in (problem for error in errors for problem in _read_error(error, nodes)):
+        found.setdefault(problem.path, problem)
         if len(found) > _MOST_PROBLEMS:
             break
     return list(found.values())
@@ -212,18 +212,18 @@ def _read_nearest(
     """Yield the problems of the one alternative that was meant: it is wrong only further inside.
 
     Of several it is the one with the most constants of the value, less those that are others, then with the fewest
-    problems.
+    problems, then with the most names of the value.
     """
     best: list[Problem] | None = None
-    least = (0, 0)
-    constants = count_constants(nodes, path, value, len(alternatives))
-    for errors, equal in zip(alternatives, constants, strict=True):
+    least = (0, 0, 0)
+    likeness = count_likeness(nodes, path, value, len(alternatives))
+    for errors, (constants, names) in zip(alternatives, likeness, strict=True):
         found = [problem for error in errors for problem in _read_error(error, nodes)]
         others = sum(
             error.kind.name in {"const", "enum"} and len(error.instance_path) == len(path) + 1 for error in errors
         )
         is_inside = all(len(problem.path) > len(path) for problem in found)
-        distance = (others - equal, len(found))
+        distance = (others - constants, len(found), -names)
         if is_inside and (best is None or distance < least):
             best, least = found, distance
     yield from best or [Problem(path=path, kind="wrong")]

@@ -1,6 +1,6 @@
-"""Signatures of callables, read through partials, bound methods, callable objects and wrappers, with hints resolved.
+"""Signatures of partials, bound methods, callable objects, wrappers and functions, with resolved hints.
 
-Nothing here knows of JSON: the parameters come out in signature order, each with the hint that its author meant.
+This module is independent of JSON: parameters are in signature order, each with its evaluated hint.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One parameter; `hint` and `default` are `NOTHING` where there is none."""
+    """One parameter; a missing `hint` or `default` is `NOTHING`."""
 
     name: str
     kind: Any  # one of the kinds of `inspect.Parameter`
@@ -40,13 +40,18 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """The parameters that a model fills in, and what the callable is.
+    """The parameters for a model, and facts about the callable.
 
-    `context_hint` is None where no context was asked for. `return_hint` is `NOTHING` where there is none, or none that
-    can be resolved. `hidden` are the parameters that no model sees: receiver, context, and what a partial has bound.
-    `is_called_by_position` is true of a wrapper that can't be called by name although what it wraps can.
-    `docstring` is that of the callable, or the one that it inherits. A context type that exists only for type checkers
-    is the text of its hint.
+    Args:
+        subject: The callable, for errors.
+        parameters: The parameters for a model.
+        context_hint: The type of the context; its text if it exists only for type checkers, None without a context.
+        return_hint: The return hint; `NOTHING` if it is missing or can't be resolved.
+        kind: How the callable runs.
+        hidden: The parameters that no model sees: receiver, context, and those that a partial has bound.
+        is_called_by_position: True for a wrapper that can't be called by name, although its function can.
+        docstring: The docstring, own or inherited.
+        namespace: The names for hints.
     """
 
     subject: str
@@ -68,14 +73,13 @@ def read_signature(
     localns: Mapping[str, Any] | None,
     owner: Any = None,
 ) -> Signature:
-    """Read the signature of anything that can be called.
+    """Return the signature of a callable.
 
-    `owner` is the object or class that a method is taken from, where the callable itself does not know it.
-
-    A keyword that a partial has set is not a parameter any more: it is bound, and no model may change it.
+    `owner` is the object or class that a method is taken from, if the callable does not know it. Keywords of a partial
+    are no parameters.
 
     Raises:
-        SchemaError: It can't be called, its signature can't be read, a hint can't be resolved, or the context parameter
+        SchemaError: It is not callable, its signature can't be read, a hint can't be resolved, or the context parameter
             is missing, in the wrong place or without a type.
     """
     subject = _describe_subject(function)
@@ -125,9 +129,9 @@ def _describe_subject(function: Any) -> str:
 
 
 def _find_docstring(source: Any, owner: type | None) -> str | None:
-    """Return the docstring of a callable; one that has none inherits that of the method that it overrides."""
+    """Return the docstring of a callable, own or inherited from an overridden method."""
     if inspect.isclass(source):
-        # What the standard library writes for a dataclass is its signature once more.
+        # The generated docstring of a dataclass is its signature.
         text = "" if (source.__doc__ or "").startswith(f"{source.__name__}(") else source.__doc__ or ""
         return f"{inspect.cleandoc(text)}\n\n{inspect.cleandoc(_read_own_docstring(source.__init__))}".strip()
     text = _read_own_docstring(source)
@@ -144,10 +148,7 @@ def _read_own_docstring(function: Any) -> str:
 
 
 def _find_source(function: Any) -> tuple[Any, frozenset[str], Any]:
-    """Return the function whose signature and docstring count, what partials on the way have bound, and the receiver.
-
-    What a partial has bound is told by name.
-    """
+    """Return the innermost function, the names that partials have bound, and the receiver."""
     bound: set[str] = set()
     receiver: Any = None
     for _ in range(100):
@@ -169,7 +170,7 @@ def _find_source(function: Any) -> tuple[Any, frozenset[str], Any]:
 
 
 def _forwards_arguments(wrapper: Any) -> bool:
-    """Return whether a wrapper hands its arguments on, so that what it wraps says what they are."""
+    """Return whether a wrapper forwards its arguments, so that the wrapped function determines them."""
     if getattr(wrapper, "__signature__", None) is not None:
         return False
     code = getattr(wrapper, "__code__", None)
@@ -196,7 +197,7 @@ def _read_raw_parameters(function: Any, subject: str) -> list[inspect.Parameter]
 
 
 def _read_raw_signature(function: Any) -> inspect.Signature:
-    """Do what `inspect.signature` does, but believe a wrapper that names its own parameters."""
+    """Do what `inspect.signature` does, but respect a wrapper that names its own parameters."""
     if isinstance(function, functools.partial):
         return inspect.signature(functools.partial(_make_stand_in(function.func), *function.args, **function.keywords))
     if isinstance(function, types.MethodType):
@@ -241,17 +242,17 @@ def _find_module_globals(owner: Any) -> dict[str, Any]:
 
 
 def _collect_namespace(source: Any, localns: Mapping[str, Any] | None, receiver: type | None) -> dict[str, Any]:
-    """Return the names that hints may use beside the globals: type parameters, and what encloses the function."""
+    """Return the names for hints beside the globals: type parameters, and those of enclosing scopes."""
     owner = _find_definition(source)
     globalns: Mapping[str, Any] = getattr(owner, "__globals__", {})
     is_local = "<locals>" in getattr(owner, "__qualname__", "")
     localns = {**(localns or {}), **find_local_names(owner)}
-    # The locals of whoever decorates a function of another module must not hide what that module means by a name.
+    # The locals of a decorating function must not hide the globals of another module.
     names = {name: value for name, value in localns.items() if is_local or name not in globalns}
     local = [cls for cls in reversed(receiver.__mro__[:-1]) if "<locals>" in cls.__qualname__] if receiver else []
     names.update({cls.__name__: cls for cls in local})
     for cls in (*local, *_find_enclosing_classes(owner, {**globalns, **names})):
-        # A method named like a builtin must not hide it; under `from __future__ import annotations` it would.
+        # A method with the name of a builtin must not hide it.
         names.update({name: item for name, item in vars(cls).items() if name not in globalns and name not in _BUILTINS})
         names.update({parameter.__name__: parameter for parameter in getattr(cls, "__type_params__", ())})
     names.update(_read_closure(owner))
@@ -322,13 +323,13 @@ def _resolve_hint(
 def _resolve_hints(
     parameters: list[inspect.Parameter], globalns: dict[str, Any], localns: Mapping[str, Any], subject: str
 ) -> dict[str, Any]:
-    """Return the hints of parameters by name, evaluated together; one by one where an error has to name its own."""
+    """Return the hints of parameters by name, evaluated one by one if an error has to name a parameter."""
     annotations = {parameter.name: parameter.annotation for parameter in parameters}
     try:
         return _evaluate_hints(
             {name: hint for name, hint in annotations.items() if hint is not NOTHING}, globalns, localns
         )
-    except Exception:  # noqa: BLE001 - whatever evaluating raises, the second pass says which parameter it was
+    except Exception:  # noqa: BLE001 - the second pass names the parameter
         return {
             name: _resolve_hint(hint, globalns, localns, subject=subject, parameter=name)
             for name, hint in annotations.items()
@@ -338,7 +339,7 @@ def _resolve_hints(
 def _resolve_context(
     parameter: inspect.Parameter, globalns: dict[str, Any], localns: Mapping[str, Any], subject: str
 ) -> Any:
-    """Return the hint of the context; its text where only type checkers know it: nothing is validated by it."""
+    """Return the hint of the context; its text if it exists only for type checkers, since nothing is validated."""
     try:
         hint = _resolve_hint(parameter.annotation, globalns, localns, subject=subject, parameter=parameter.name)
     except SchemaError as error:
@@ -365,12 +366,12 @@ def _resolve_return(source: Any, globalns: dict[str, Any], localns: Mapping[str,
         if "return" not in annotations:
             return NOTHING
         return _evaluate_hints({"return": annotations["return"]}, globalns, localns)["return"]
-    except Exception:  # noqa: BLE001 - a return hint is a courtesy: without it there is no output schema
+    except Exception:  # noqa: BLE001 - without a return hint there is no output schema
         return NOTHING
 
 
 def kind_of(function: Any) -> CallableKind:
-    """Return how a function runs, seen through partials, methods and callable objects."""
+    """Return how the function inside partials, methods and callable objects runs."""
     for _ in range(100):
         if isinstance(function, functools.partial):
             function = function.func
@@ -394,10 +395,10 @@ _SELF: tuple[Any, ...] = (cast("Any", typing).Self, cast("Any", typing_extension
 
 
 def rebuild_hint(hint: Any, change: Callable[[Any], Any]) -> Any:
-    """Return the hint with each of its parts changed; the hint itself where none is."""
+    """Return the hint with each of its parts changed; the same object if none changes."""
     origin: Any = get_origin(hint)
     parts = get_args(hint)
-    if origin in (None, Literal, Callable) or not parts:  # no JSON says what a function takes
+    if origin in (None, Literal, Callable) or not parts:  # JSON has no functions
         return hint
     if origin is Annotated:
         changed = change(parts[0])
@@ -413,14 +414,14 @@ def rebuild_hint(hint: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def class_of(receiver: Any) -> type | None:
-    """Return the class that a method is taken from: the receiver's, or the receiver itself; None without one."""
+    """Return the class of a receiver, or the receiver if it is a class; None without one."""
     if receiver is None:
         return None
     return receiver if isinstance(receiver, type) else type(receiver)
 
 
 def specialize_hint(hint: Any, owner: type, arguments: Mapping[Any, Any]) -> Any:
-    """Return the hint with ``Self`` as the class, and with type parameters as what the class has made of them."""
+    """Return the hint with the class for ``Self``, and with the type arguments of the class."""
     if hint in _SELF:
         return owner
     if isinstance(hint, TypeVar):
@@ -429,9 +430,9 @@ def specialize_hint(hint: Any, owner: type, arguments: Mapping[Any, Any]) -> Any
 
 
 def type_arguments(receiver: Any, function: Any) -> dict[Any, Any]:
-    """Return what the type parameters in the hints of a method are for this receiver.
+    """Return the type arguments for the hints of a method, by type parameter, for a receiver.
 
-    ``T`` of ``Repo(Generic[T])`` is ``Item`` in ``class Items(Repo[Item])``, and for what ``Repo[Item]()`` gives.
+    ``T`` of ``Repo(Generic[T])`` is ``Item`` in ``class Items(Repo[Item])``, and in ``Repo[Item]()``.
     """
     owner = class_of(receiver)
     if owner is None:
@@ -446,7 +447,7 @@ def type_arguments(receiver: Any, function: Any) -> dict[Any, Any]:
 
 
 def _collect_arguments(alias: Any, known: Mapping[Any, Any], found: dict[type, dict[Any, Any]]) -> None:
-    """Note for a class and its bases what their type parameters are, given what those of the class below are."""
+    """Add the type arguments of a class and its bases, given those of the derived class."""
     generic: dict[str, Any] = getattr(alias, "__pydantic_generic_metadata__", None) or {}
     cls: Any = get_origin(alias) or generic.get("origin") or alias
     given: tuple[Any, ...] = get_args(alias) or generic.get("args") or ()
@@ -465,7 +466,7 @@ def _collect_arguments(alias: Any, known: Mapping[Any, Any], found: dict[type, d
 
 
 def inherited_docstring(owner: type, name: str) -> str | None:
-    """Return what the nearest class that documents a method says of it; None where none does."""
+    """Return the docstring of a method in the nearest class that has one, or None."""
     for cls in owner.__mro__[:-1]:  # the last one is `object`
         text = getattr(vars(cls)[name], "__doc__", None) if name in vars(cls) else None
         if text:
@@ -477,9 +478,9 @@ _LOCALS = ".<locals>."
 
 
 def find_local_names(function: Any) -> dict[str, Any]:
-    """Return the local names of the functions around a function's definition, as far as they are running now.
+    """Return the local names of the running functions that enclose a function's definition.
 
-    They are found on the stack by their qualified names, however many calls lie between them and this one.
+    They are found on the stack by their qualified names.
     """
     while isinstance(function, functools.partial):
         function = function.func

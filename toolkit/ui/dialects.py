@@ -440,8 +440,8 @@ class AgUiTranslator(Translator):
         """See `Translator`."""
         found = [_to_ag_ui(f"message-{place}", each) for place, each in enumerate(stored.messages)]
         awaited = {each.call_id for each in stored.pending}
-        kept = [each for each in found if getattr(each, "tool_call_id", None) not in awaited]
-        return [core.MessagesSnapshotEvent(messages=kept)]
+        shown = [each for each in found if getattr(each, "tool_call_id", None) not in awaited]
+        return [core.MessagesSnapshotEvent(messages=shown)]
 
     def show(self, name: _Shown, value: Any) -> list[Chunk]:
         """See `Translator`."""
@@ -599,6 +599,10 @@ def read_ui_request(body: bytes) -> Posted:
             raise ValueError("a question that was asked can't be changed: ask another one")
         blocks = [_read_part(each) for each in message.parts if each.type in ("text", "file")]
         return Posted(**thread, question=_make_question(blocks), question_id=message.id, is_again=again)
+    return _read_ui_answers(message, thread)
+
+
+def _read_ui_answers(message: _UiMessage, thread: dict[str, Any]) -> Posted:
     decisions: dict[str, Approval | bool] = {}
     results: dict[str, ToolOutput] = {}
     for part in message.parts:
@@ -619,20 +623,7 @@ def read_ag_ui_request(body: bytes) -> Posted:
         ValueError: It is none; says why.
     """
     request = _read_model(core.RunAgentInput, body)
-    decisions: dict[str, Approval | bool] = {}
-    for entry in request.resume or ():
-        payload: object = entry.payload
-        answer = cast("dict[str, Any]", payload) if isinstance(payload, dict) else {}
-        is_approved = entry.status == "resolved" and answer.get("approved")
-        if not isinstance(is_approved, bool):
-            raise ValueError(  # noqa: TRY004 - as for all else that is wrong in a request
-                'an answer to a tool\'s interrupt has the payload {"approved": true or false}'
-            )
-        reason: object = answer.get("reason")
-        arguments: object = answer.get("editedArgs")
-        decisions[entry.interrupt_id] = Deny(reason) if isinstance(reason, str) and not is_approved else is_approved
-        if is_approved and isinstance(arguments, dict):
-            decisions[entry.interrupt_id] = Modify(cast("dict[str, Any]", arguments))
+    decisions = {entry.interrupt_id: _read_ag_ui_decision(entry) for entry in request.resume or ()}
     results: dict[str, ToolOutput] = {}
     question, question_id = None, ""
     for message in reversed(request.messages):
@@ -656,6 +647,21 @@ def read_ag_ui_request(body: bytes) -> Posted:
         ],
         state=request.state,
     )
+
+
+def _read_ag_ui_decision(entry: core.ResumeEntry) -> Approval | bool:
+    payload: object = entry.payload
+    answer = cast("dict[str, Any]", payload) if isinstance(payload, dict) else {}
+    is_approved = entry.status == "resolved" and answer.get("approved")
+    if not isinstance(is_approved, bool):
+        raise ValueError(  # noqa: TRY004 - as for all else that is wrong in a request
+            'an answer to a tool\'s interrupt has the payload {"approved": true or false}'
+        )
+    if is_approved:
+        arguments: object = answer.get("editedArgs")
+        return Modify(cast("dict[str, Any]", arguments)) if isinstance(arguments, dict) else True
+    reason: object = answer.get("reason")
+    return Deny(reason) if isinstance(reason, str) else False
 
 
 def _read_model(model: type[_Model], body: bytes) -> _Model:

@@ -393,18 +393,7 @@ class _LiveTurn:
             _RefusedError: The conversation does not await them.
         """
         posted, messages = self.posted, turn.messages
-        asked, calls = {each.binding: each for each in turn.pending}, {each.call_id: each for each in turn.pending}
-        decisions: dict[str, Approval | bool] = {}
-        for binding, answer in posted.decisions.items():
-            call = asked.get(binding)
-            if call is None or self._streams.runs_in_browser(call):
-                raise _RefusedError("no such decision is awaited: it was made, or is of another conversation")
-            decisions[call.call_id] = answer
-        answered = {each.call_id for each in messages if isinstance(each, ToolResult)} - calls.keys()
-        for call_id in posted.results.keys() - answered:
-            if call_id not in calls or not self._streams.runs_in_browser(calls[call_id]):
-                raise _RefusedError(f"no result of call {call_id!r} is awaited from an interface")
-            decisions[call_id] = Approve()
+        decisions = self._read_decisions(turn)
         last = max(self._streams.store(messages, ()).questions, default=-1)
         question = posted.question
         if posted.is_again:
@@ -415,6 +404,22 @@ class _LiveTurn:
         if question is None and not decisions and (not turn.messages or turn.messages[-1].role == "assistant"):
             raise _RefusedError("nothing is asked, and nothing is unanswered")
         return question, decisions
+
+    def _read_decisions(self, turn: ConversationTurn[Any]) -> dict[str, Approval | bool]:
+        posted = self.posted
+        asked, calls = {each.binding: each for each in turn.pending}, {each.call_id: each for each in turn.pending}
+        decisions: dict[str, Approval | bool] = {}
+        for binding, answer in posted.decisions.items():
+            call = asked.get(binding)
+            if call is None or self._streams.runs_in_browser(call):
+                raise _RefusedError("no such decision is awaited: it was made, or is of another conversation")
+            decisions[call.call_id] = answer
+        answered = {each.call_id for each in turn.messages if isinstance(each, ToolResult)} - calls.keys()
+        for call_id in posted.results.keys() - answered:
+            if call_id not in calls or not self._streams.runs_in_browser(calls[call_id]):
+                raise _RefusedError(f"no result of call {call_id!r} is awaited from an interface")
+            decisions[call_id] = Approve()
+        return decisions
 
     def _open_stream(
         self, turn: ConversationTurn[Any], question: UserMessage | None, decisions: Mapping[str, Approval | bool]

@@ -35,7 +35,7 @@ def answer(line: bytes | str, template: str) -> str:
 class Handler(BaseHTTPRequestHandler):
     """Answers in JSON, or in server-sent events."""
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as its class has it
         """Log nothing."""
 
     def do_GET(self) -> None:

@@ -95,7 +95,7 @@ class Page:
     "case",
     [
         Page("a web page", 200, b"<html>", "text/html", McpError, "is it an MCP server, and is this its whole URL?"),
-        Page("JSON of something else", 200, b'{"a": 1}', "application/json", McpError, "Failed to parse JSON"),
+        Page("JSON of something else", 200, b'{"a": 1}', "application/json", McpError, "what it answered is not MCP"),
         Page(
             "an error for no request", 200, UNADDRESSED, "application/json", McpError, "Server overloaded (code -32000)"
         ),

@@ -130,7 +130,7 @@ CONTENTS = [
     Content("structured", [], '{"degrees": 21}', structured={"degrees": 21}, details={"degrees": 21}),
     Content("nothing", [], "(no output)"),
     Content("error", [wire.TextContent(type="text", text="no such city")], "no such city", is_error=True),
-    Content("silent error", [], "The server says that the tool failed, and not why.", is_error=True),
+    Content("silent error", [], "The server reports that the tool failed, without a reason.", is_error=True),
     Content(
         "broken image",
         [wire.ImageContent(type="image", data="%%%", mime_type="image/png")],

@@ -23,7 +23,8 @@ def serving_in_thread(make: Callable[[int], Callable[..., Any]]) -> Generator[in
         listener.bind(("127.0.0.1", 0))
         listener.listen(100)
         port: int = listener.getsockname()[1]
-        config = uvicorn.Config(lambda: make(port), factory=True, ws="none", log_config=None, lifespan="on")
+        options: dict[str, Any] = {"lifespan": "on", "timeout_keep_alive": 30}  # for clients that pause
+        config = uvicorn.Config(lambda: make(port), factory=True, ws="none", log_config=None, **options)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()

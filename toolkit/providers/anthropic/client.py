@@ -36,7 +36,7 @@ from anthropic.types import (
     ThinkingConfigParam,
     ToolUnionParam,
 )
-from anthropic.types.beta import BetaContextManagementConfigParam
+from anthropic.types.beta import BetaContextManagementConfigParam, BetaRequestMCPServerURLDefinitionParam
 from pydantic_core import from_json
 
 from toolkit.chat import (
@@ -132,7 +132,7 @@ def _add_counts(earlier: object, later: object) -> Mapping[str, int]:
 
 
 def decode_anthropic_usage(usage: object) -> Usage:
-    """Return the usage that an answer tells; zeros where the server did not say."""
+    """Return the usage that an answer reports; zeros where the server reported none."""
     reported = as_mapping(usage)
     read = as_count(reported.get("cache_read_input_tokens"))
     wrote = as_count(reported.get("cache_creation_input_tokens"))
@@ -205,7 +205,7 @@ class AnthropicDecoder(Decoder[AnthropicReading]):
 
     @property
     def usage(self) -> Usage:
-        """The usage that the answer tells, as far as it does."""
+        """The usage that the answer has reported so far."""
         return decode_anthropic_usage(self._usage)
 
     def feed(self, data: bytes) -> Iterator[StreamEvent]:
@@ -415,13 +415,15 @@ class AnthropicOptions(TypedDict, total=False):
     ``output_config`` overrides the request's own fields. ``tools`` are those that run at Anthropic's, such as
     ``{"type": "web_search_20260209", "name": "web_search"}``; they stand before the request's own.
     ``context_management`` has Anthropic clear old results or thoughts, or compact the beginning, as in ``{"edits":
-    [{"type": "clear_tool_uses_20250919"}]}``; what it did is in the metadata of the answer.
+    [{"type": "clear_tool_uses_20250919"}]}``; what it did is in the metadata of the answer. ``mcp_servers`` are called
+    by Anthropic, with ``{"type": "mcp_toolset", "mcp_server_name": ...}`` among the tools.
     """
 
     cache_control: CacheControlEphemeralParam
     container: str | dict[str, Any]
     inference_geo: str
     context_management: BetaContextManagementConfigParam
+    mcp_servers: list[BetaRequestMCPServerURLDefinitionParam]
     metadata: MetadataParam
     output_config: OutputConfigParam
     service_tier: Literal["auto", "standard_only"]
@@ -433,7 +435,7 @@ class AnthropicOptions(TypedDict, total=False):
 PlatformClient: TypeAlias = (
     AsyncAnthropic | AsyncAnthropicAWS | AsyncAnthropicBedrockMantle | AsyncAnthropicFoundry | AsyncAnthropicVertex
 )
-"""A client of the SDK that posts messages; where they go is its own matter."""
+"""A client of the SDK that posts messages to an address of its own."""
 MakeClient: TypeAlias = Callable[[httpx2.AsyncClient], PlatformClient]
 _CLOUD_SECRETS = ("aws_secret_key", "aws_session_token", "access_token")
 
@@ -493,11 +495,11 @@ class AnthropicProvider(Adapter):
             None marks nothing, which is right where no second request follows.
         takes_system_messages: True where the model takes system messages after the user's, and changes of its tools in
             them, so that neither loses the cache; else they are text of the user's, marked as the system's. None means
-            that the model's name tells, for Anthropic's own server.
+            to decide by the model's name, for Anthropic's own server.
         max_connections: The most connections of one event loop; more requests wait for one.
         name: The name in errors.
         client: A client of your own, for a proxy or other credentials, such as ``AsyncAnthropicFoundry``; it is not
-            closed, and `api_key`, `base_url` and `headers` are its own matter. A function of the HTTP client makes one
+            closed, and `api_key`, `base_url` and `headers` are ignored. A function of the HTTP client makes one
             for each event loop, and those are closed.
 
     Raises:

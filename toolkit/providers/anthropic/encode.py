@@ -25,18 +25,15 @@ from toolkit.chat import (
     AssistantMessage,
     AudioBlock,
     ChatRequest,
-    ContentBlock,
     FileBlock,
     ImageBlock,
     Message,
     ReasoningBlock,
     SystemMessage,
-    TextBlock,
     ToolCall,
     ToolDefinition,
     ToolHints,
     ToolResult,
-    UserMessage,
     VendorTool,
 )
 from toolkit.chat.request import describe_with_hints
@@ -44,6 +41,7 @@ from toolkit.errors import ConfigurationError
 from toolkit.providers.encoding import (
     BEGINNING_LEFT_OUT,
     USER,
+    BlockFormat,
     Dialect,
     EncodedOnce,
     JsonObject,
@@ -52,7 +50,6 @@ from toolkit.providers.encoding import (
     as_items,
     as_mapping,
     as_text,
-    as_user_text,
     assemble_body,
     checked_choice,
     checked_message,
@@ -85,6 +82,7 @@ CODE_TOOL: Mapping[str, str] = {"type": "code_execution_20260120", "name": "code
 SEARCH_TOOL: Mapping[str, str] = {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"}
 """The tool by which the model finds deferred tools."""
 _TOOL_CHANGES_BETA = "inline-tools-2026-09-15"
+_MCP_BETA = "mcp-client-2025-11-20"
 _EDIT_BETAS = {"clear": "context-management-2025-06-27", "compact": "compact-2026-01-12"}
 _COMPACTION_BETAS = {"": "", "signed": "compact-2026-09-04", "edit": "compact-2026-01-12"}
 ANTHROPIC_TOOLS: Mapping[VendorTool, Mapping[str, str]] = {
@@ -155,7 +153,7 @@ class MessagesEncoder:
             _keep_container(container, body)
         spoken = [(turn.role, turn.blocks) for turn in encoded]
         if encoded and encoded[0].compaction:
-            spoken[0] = (USER, spoken[0][1])  # what stands for the beginning is the first block of all
+            spoken[0] = (USER, spoken[0][1])  # a summary of the beginning must be the first block
         offered: Sequence[ToolDefinition] = request.tools or ()
         if self._takes_system_messages:
             offered = self._say_instructions(request, messages, spoken)
@@ -174,6 +172,8 @@ class MessagesEncoder:
         found = {_EDIT_BETAS.get(as_text(edit.get("type")).partition("_")[0], "") for edit in edits}
         compacted = {turn.compaction for turn in self._messages.all_of(request.messages)}
         found |= {_COMPACTION_BETAS[kind] for kind in compacted}
+        if options.get("mcp_servers"):
+            found.add(_MCP_BETA)
         if options.get("compaction"):
             found.add(_COMPACTION_BETAS["signed"])
         if request.earlier_tools and self._takes_system_messages:
@@ -245,7 +245,7 @@ class MessagesEncoder:
         return [to_bytes(tool, "a tool") for tool in own] + self._tools.all_of(offered)
 
     def _join_messages(self, spoken: list[tuple[bytes, bytes]], latest: int) -> bytes:
-        """Join the messages; the mark stands after all that the next request has, too: not in the instructions."""
+        """Join the messages; the mark follows the last message that the next request shares."""
         if self._mark:
             places = reversed(range(len(spoken) - latest))
             by_user = (place for place in places if spoken[place][0] == USER and spoken[place][1])
@@ -273,26 +273,6 @@ class AnthropicReading:
 
     names: Mapping[str, str] = field(default_factory=dict[str, str])
     sets: Mapping[str, str] = field(default_factory=dict[str, str])
-
-
-def encode_anthropic_message(message: Message) -> list[JsonObject]:
-    """Return the blocks that a message is on the wire. Pure: the same message gives the same value.
-
-    Raises:
-        ConfigurationError: It holds what Anthropic takes from no user.
-    """
-    match message:
-        case SystemMessage():
-            return [_make_text(as_user_text(message))]
-        case UserMessage():
-            blocks = (TextBlock(message.content),) if isinstance(message.content, str) else message.content
-            return [_encode_anthropic_part(block) for block in blocks if not _is_blank(block)]
-        case AssistantMessage():
-            return list(_encode_anthropic_assistant(message))
-        case ToolResult():
-            return [_encode_anthropic_result(message)]
-        case _:
-            assert_never(message)
 
 
 def find_anthropic_tool(definition: ToolDefinition) -> Mapping[str, str] | None:
@@ -356,7 +336,7 @@ class _Turn(NamedTuple):
         role: Of the user, the model or the system.
         blocks: The blocks, with commas between.
         container: The container that Anthropic's own tools ran in, if any.
-        compaction: ``signed`` if it is what stands for the messages before, ``edit`` if it holds such a summary.
+        compaction: ``signed`` if it replaces the messages before it, ``edit`` if it contains a summary of them.
     """
 
     role: bytes
@@ -494,24 +474,8 @@ def _make_text(text: str) -> JsonObject:
     return {"type": "text", "text": text}
 
 
-def _is_blank(block: object) -> bool:
-    return isinstance(block, TextBlock) and not block.text.strip()
-
-
-def _encode_anthropic_part(block: ContentBlock) -> JsonObject:
-    part = _encode_part_or_none(block)
-    if part is None:
-        kind = getattr(block, "media_type", block.type)
-        raise ConfigurationError(
-            f"Anthropic takes no {kind}: it takes text, PNG, JPEG, GIF and WebP images, PDFs and files of text"
-        )
-    return part
-
-
-def _encode_part_or_none(block: ContentBlock) -> JsonObject | None:
+def _encode_media(block: ImageBlock | AudioBlock | FileBlock) -> JsonObject | None:
     match block:
-        case TextBlock():
-            return _make_text(block.text)
         case ImageBlock():
             source = _encode_source(block)
             return {"type": "image", "source": source} if block.data is None or block.media_type in _IMAGES else None
@@ -533,36 +497,13 @@ def _encode_source(block: ImageBlock | FileBlock) -> JsonObject:
     return {"type": "base64", "media_type": block.media_type, "data": b64encode(source).decode()}
 
 
-def _encode_anthropic_result(result: ToolResult) -> JsonObject:
-    content: str | list[JsonObject]
-    if isinstance(result.content, str):
-        content = result.content
-    else:
-        blocks = [block for block in result.content if not _is_blank(block)]
-        content = [_encode_part_or_none(block) or _make_text(f"[{block.type}: not shown]") for block in blocks]
+def _encode_anthropic_result(result: ToolResult, blocks: list[JsonObject]) -> JsonObject:
     wire: JsonObject = {
         "type": "tool_result",
         "tool_use_id": ANTHROPIC_DIALECT.call_id_of(result.call_id),
-        "content": content,
+        "content": result.content if isinstance(result.content, str) else blocks,
     }
     return {**wire, "is_error": True} if result.is_error else wire
-
-
-def _encode_anthropic_assistant(message: AssistantMessage) -> Iterator[JsonObject]:
-    for block in message.content:
-        match block:
-            case TextBlock():
-                if not _is_blank(block):
-                    yield _make_text(block.text)
-            case ImageBlock() | AudioBlock() | FileBlock():
-                yield _make_text(f"[{block.type}]")
-            case ToolCall():
-                yield _encode_anthropic_call(block)
-            case ReasoningBlock():
-                if (thought := _encode_anthropic_reasoning(block)) is not None:
-                    yield thought
-            case _:
-                assert_never(block)
 
 
 def _encode_anthropic_call(call: ToolCall) -> JsonObject:
@@ -583,3 +524,15 @@ def _encode_anthropic_reasoning(block: ReasoningBlock) -> JsonObject | None:
     if block.signature is None:
         return None
     return {"type": "thinking", "thinking": block.text, "signature": block.signature}
+
+
+_BLOCKS = BlockFormat(
+    takes=("Anthropic", "text, PNG, JPEG, GIF and WebP images, PDFs and files of text"),
+    make_text=_make_text,
+    encode_media=_encode_media,
+    encode_call=_encode_anthropic_call,
+    encode_reasoning=_encode_anthropic_reasoning,
+    encode_result=_encode_anthropic_result,
+)
+encode_anthropic_message = _BLOCKS.encode
+"""Returns the blocks that a message is on the wire."""

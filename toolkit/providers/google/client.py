@@ -86,14 +86,14 @@ _UNUSABLE_NOW = frozenset(
 )
 _UNUSABLE = _UNUSABLE_NOW | {"MISSING_THOUGHT_SIGNATURE", "PUP_LIMITED_DISABLED"}
 _GEMINI_SERVER_PARTS = frozenset({"toolCall"})  # sent back with its response; not answered here
-_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[['\"]([^'\"]*)['\"]\]")
+_STEP = re.compile(r"""\.([^.\[\]]+)|\[(\d+)\]|\['((?:[^'\\]|\\.)*)'\]|\["((?:[^"\\]|\\.)*)"\]""")
 _PATH = re.compile(rf"\$(?:{_STEP.pattern})+")
 _QUOTE = '"'
 _GEMINI_METADATA = ("citationMetadata", "finishMessage", "groundingMetadata", "safetyRatings", "urlContextMetadata")
 
 
 def decode_gemini_usage(usage: object, grounding: object = None) -> Usage:
-    """Return the usage that an answer tells; zeros where the server did not say.
+    """Return the usage that an answer reports; zeros where the server reported none.
 
     Args:
         usage: The ``usageMetadata``.
@@ -190,7 +190,7 @@ class PartialArguments:
         return _QUOTE if was_open else ""
 
     def _move_to_path(self, path: tuple[str | int, ...]) -> str:
-        """Return what stands between the last value and one at a path."""
+        """Return the JSON between the last value and one at a path."""
         before, self._path = self._path, path
         shared = 0
         while shared < min(len(before), len(path)) and before[shared] == path[shared]:
@@ -212,8 +212,14 @@ class PartialArguments:
 def _read_path(text: str) -> tuple[str | int, ...]:
     if not _PATH.fullmatch(text):
         raise ValueError(f"'{text}' is no path of an argument")
-    steps = _STEP.findall(text)
-    return tuple([int(index) if index else plain or quoted for plain, index, quoted in steps])
+    return tuple([_read_step(*step) for step in _STEP.findall(text)])
+
+
+def _read_step(plain: str, index: str, single: str, double: str) -> str | int:
+    if index or plain:
+        return int(index) if index else plain
+    escaped = double or single.replace("\\'", "'").replace('"', '\\"')
+    return str(json.loads(f'"{escaped}"'))
 
 
 def _is_next(before: Sequence[str | int], path: Sequence[str | int]) -> bool:
@@ -246,7 +252,7 @@ class GeminiDecoder(Decoder[Mapping[str, str]]):
 
     @property
     def usage(self) -> Usage:
-        """The usage that the answer tells, as far as it does."""
+        """The usage that the answer has reported so far."""
         return decode_gemini_usage(self._answer.get("usageMetadata"), self._candidate.get("groundingMetadata"))
 
     def feed(self, data: bytes) -> Iterator[StreamEvent]:
@@ -312,7 +318,7 @@ class GeminiDecoder(Decoder[Mapping[str, str]]):
         )
 
     def _find_unanswered(self) -> tuple[UnansweredItem, ...]:
-        """Return the calls of kinds that are not known yet, where no response to them stands beside them."""
+        """Return the calls of kinds that are not known yet, that have no response in this answer."""
         answered = {(kind, as_text(value.get("id"))) for kind, value in self._other if kind.endswith("Response")}
         return tuple(
             [

@@ -8,7 +8,7 @@ Of what differs between formats (`toolkit.providers.encoding`) this one has:
   later; what it can't hold follows the last result of the turn.
 - Google's own tools beside functions want a flag, which is set for Gemini 3 and later.
 - Data that the model needs back (thought signatures, code that it ran) is returned in its place. A call from another
-  provider has no signature; Gemini 3 and later refuse that, unless a placeholder stands for it.
+  provider has no signature; Gemini 3 and later refuse that, unless a placeholder takes its place.
 - There is no setting for parallel calls: a request for one call at a time says so in the system text.
 """
 
@@ -68,7 +68,7 @@ from toolkit.schema import project_gemini
 GEMINI_DIALECT = Dialect(tool_name=re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]*"))
 GEMINI_SEAL = "google"
 
-_GEMINI_LAID_OVER = ("tool_config", "thinking_config")
+_MERGED_SETTINGS = ("tool_config", "thinking_config")
 _GEMINI_OPENING = to_bytes({"text": BEGINNING_LEFT_OUT}, "text")
 _OLD_GEMINI = re.compile(r"(models/)?(gemini-[12]|gemma)")
 _IN_RESULTS = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf"})
@@ -141,7 +141,7 @@ class GenerateEncoder:
         for over in ({name: value for name, value in settings.items() if value is not None}, request.options):
             for name, value in over.items():
                 merged[name] = (
-                    {**as_mapping(merged.get(name)), **value} if name in _GEMINI_LAID_OVER and value else value
+                    {**as_mapping(merged.get(name)), **value} if name in _MERGED_SETTINGS and value else value
                 )
         if merged.get("tools") and request.tools and self._is_new and not self._is_vertex:
             merged["tool_config"] = {_SHOWS_SERVER_TOOLS: True, **as_mapping(merged.get("tool_config"))}

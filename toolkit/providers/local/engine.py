@@ -23,7 +23,7 @@ def run_engine() -> None:
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     try:
         server = _serve_model(settings)
-    except Exception as error:  # noqa: BLE001 - the parent tells it to the user
+    except Exception as error:  # noqa: BLE001 - the parent reports it to the user
         answer = {"error": f"{type(error).__name__}: {error}"}
     else:
         answer = {"url": server.listening_address}

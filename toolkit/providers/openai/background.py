@@ -41,7 +41,7 @@ class _BackgroundPieces:
 
 
 class _SeenEvents:
-    """What the events of a stream have told so far.
+    """The state of a stream, as far as its events have come.
 
     Attributes:
         number: The number of the last event; -1 before the first.
@@ -57,7 +57,7 @@ class _SeenEvents:
         self.fruitless = 0
 
     def note(self, events: Iterable[bytes]) -> None:
-        """Store what some more events tell."""
+        """Update the state by more events."""
         for event in events:
             if found := _NUMBER.search(event):
                 self.number, self.fruitless = int(found[1]), 0

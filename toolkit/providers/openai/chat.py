@@ -442,7 +442,7 @@ def _encode_chat_result(result: ToolResult, dialect: ChatDialect) -> ChatWireMes
 
 
 def decode_chat_usage(usage: object) -> Usage:
-    """Return the usage that an answer tells; zeros where the server did not say."""
+    """Return the usage that an answer reports; zeros where the server reported none."""
     reported = as_mapping(usage)
     prompt = as_mapping(reported.get("prompt_tokens_details"))
     completion = as_mapping(reported.get("completion_tokens_details"))
@@ -494,7 +494,7 @@ class ChatDecoder(Decoder[ChatReading]):
 
     @property
     def usage(self) -> Usage:
-        """The usage that the answer tells, as far as it does."""
+        """The usage that the answer has reported so far."""
         return decode_chat_usage(self._answer.get("usage"))
 
     def feed(self, data: bytes) -> Iterator[StreamEvent]:

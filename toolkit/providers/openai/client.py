@@ -131,8 +131,8 @@ class OpenAISettings(TypedDict, total=False):
         name: The name in errors; None means that of the server.
         server: A server that speaks the format: where it is, the variable of its key, its dialect. None means OpenAI,
             or `base_url` with the dialect that is known of its host.
-        client: A client of your own, for a proxy; it is not closed, and `api_key`, `base_url` and `headers` are its
-            own matter.
+        client: A client of your own, for a proxy; it is not closed, and `api_key`, `base_url` and `headers`
+            are ignored.
     """
 
     api_key: KeySource | None

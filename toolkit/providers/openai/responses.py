@@ -100,7 +100,7 @@ from toolkit.schema import project_openai_strict
 
 _WITHOUT_REASONING = re.compile(r"(ft:)?(gpt-3|gpt-4|chatgpt|gpt-5(\.\d)?-chat)")
 RESPONSES_DIALECT = Dialect(longest_call_id=64)
-_RESPONSES_LAID_OVER = ("reasoning", "text")
+_MERGED_OPTIONS = ("reasoning", "text")
 MESSAGE_ITEMS = frozenset({"function_call", "image_generation_call", "message", "reasoning"})
 """Items that have a block of ours."""
 SETTLED = frozenset(
@@ -124,6 +124,8 @@ _UNFINISHED = ("queued", "in_progress", "cancelled")
 _RESPONSES_CALL_FIELDS = frozenset({"id", "type", "call_id", "name", "arguments", "input", "status"})
 _END_OF_TEXT = '"}'
 _CALLERS = {"model": "direct", "code": "programmatic"}
+_MOST_NAMED_TOOLS = 20
+_ECHOED = ("caller", "namespace")  # of a call, in the output
 _BETWEEN_SUMMARIES = "\n\n"
 _PAID_CALLS = {
     "web_search_call": "web_searches",
@@ -252,8 +254,8 @@ class OpenAIResponsesProvider(OpenAIClient):
             computer_tool=other,
             deferred_tools=other,
             tool_changes=new,
-            background="native",
-            compaction="native",
+            background="native" if self._dialect.is_openai else "refused",
+            compaction="native" if self._dialect.is_openai else "emulated",
             source="https://platform.openai.com/docs/api-reference/responses",
         )
 
@@ -344,7 +346,7 @@ class ResponsesEncoder:
         given = [*given, *find_openai_tools(request.tools or (), given)] if self._has_new_tools else given
         if tools or given:
             offered = [to_bytes(tool, "a tool of the options") for tool in given]
-            members["tools"] = [*self._tools.all_of(tools), *offered]
+            members["tools"] = [*self._group_tools(tools), *offered]
         return assemble_body(body, members)
 
     def _encode_settings(self, request: ChatRequest, *, streams: bool) -> JsonObject:
@@ -360,9 +362,9 @@ class ResponsesEncoder:
             schema, is_strict = strict_format(request.response_format.schema, is_openai=self._is_openai)
             name = RESPONSES_DIALECT.tool_name_of(request.response_format.name)
             wanted = {"type": "json_schema", "name": name, "schema": schema, "strict": is_strict}
-            _lay_over(body, "text", {"format": wanted})
+            _merge_option(body, "text", {"format": wanted})
         if request.reasoning_effort is not None:
-            _lay_over(body, "reasoning", {"effort": request.reasoning_effort})
+            _merge_option(body, "reasoning", {"effort": request.reasoning_effort})
         settings = {
             "temperature": request.temperature,
             "max_output_tokens": request.max_tokens,
@@ -373,6 +375,22 @@ class ResponsesEncoder:
         if body.get("background"):
             body["store"] = True  # it can't be asked for otherwise
         return body
+
+    def _group_tools(self, tools: Sequence[ToolDefinition]) -> list[bytes]:
+        """Return the tools as the wire has them; deferred ones of a group together, in the place of the first."""
+        encoded = self._tools.all_of(tools)
+        groups: dict[str, list[int]] = {}
+        for place, tool in enumerate(tools):
+            if tool.hints is not None and tool.hints.deferred and tool.hints.group and self._has_new_tools:
+                groups.setdefault(tool.hints.group, []).append(place)
+        for name, places in groups.items():
+            head = {"type": "namespace", "name": RESPONSES_DIALECT.tool_name_of(name)}
+            head["description"] = _write_group_description(name, [tools[place] for place in places])
+            members = [encoded[place] for place in places]
+            for place in places:
+                encoded[place] = b""
+            encoded[places[0]] = assemble_body(head, {"tools": members})
+        return [each for each in encoded if each]
 
     def _add_changes(self, items: list[bytes], tools: Sequence[ToolDefinition], changes: Sequence[ToolChange]) -> None:
         """Put the tools that came later before the items of the message that they came before."""
@@ -441,8 +459,8 @@ class ResponsesEncoder:
                     continue
                 if _is_freeform(call):
                     encoded[place] = encoded[place].replace(b'"function_call_output"', b'"custom_tool_call_output"', 1)
-                if caller := (call.extra or {}).get("caller"):
-                    encoded[place] = b"".join([encoded[place][:-1], b',"caller":', to_bytes(caller, "a caller"), b"}"])
+                if fields := {name: value for name, value in (call.extra or {}).items() if name in _ECHOED}:
+                    encoded[place] = b"".join([encoded[place][:-1], b",", to_bytes(fields, "a result")[1:]])
         return encoded
 
     def _encode_items(self, message: Message) -> bytes:
@@ -518,6 +536,12 @@ def _encode_hints(definition: ToolDefinition) -> JsonObject:
     return {name: value for name, value in wire.items() if value is not None}
 
 
+def _write_group_description(name: str, tools: Sequence[ToolDefinition]) -> str:
+    names = ", ".join([tool.name for tool in tools[:_MOST_NAMED_TOOLS]])
+    more = f" and {len(tools) - _MOST_NAMED_TOOLS} more" if len(tools) > _MOST_NAMED_TOOLS else ""
+    return f"Tools of {name}: {names}{more}."
+
+
 def find_openai_tools(tools: Sequence[ToolDefinition], given: Sequence[Any]) -> Iterator[Mapping[str, str]]:
     """Yield the tools of OpenAI's own that the hints of tools need, unless they are given."""
     hints = [tool.hints for tool in tools if tool.hints is not None]
@@ -559,15 +583,15 @@ def _name_tool(tool: ToolDefinition, *, has_new_tools: bool) -> JsonObject:
 def _add_options(body: JsonObject, options: Mapping[str, Any]) -> None:
     """Override a body with options; lists of things to include are joined."""
     for name, value in options.items():
-        if name in _RESPONSES_LAID_OVER and isinstance(value, Mapping):
-            _lay_over(body, name, cast("Mapping[str, Any]", value))
+        if name in _MERGED_OPTIONS and isinstance(value, Mapping):
+            _merge_option(body, name, cast("Mapping[str, Any]", value))
         elif name == "include" and value is not None:
             body[name] = list(dict.fromkeys([*(body.get(name) or ()), *value]))
         else:
             body[name] = value
 
 
-def _lay_over(body: JsonObject, name: str, over: Mapping[str, Any]) -> None:
+def _merge_option(body: JsonObject, name: str, over: Mapping[str, Any]) -> None:
     under = body.get(name)
     body[name] = {**(cast("JsonObject", under) if isinstance(under, Mapping) else {}), **over}
 
@@ -699,7 +723,7 @@ def find_unanswered(
     """Return the items that wait for an answer, in order.
 
     A program waits for nobody while calls of its own are answered. What is not known yet waits where it can be
-    answered: where it has a ``call_id`` or is a request, and no answer stands beside it.
+    answered: where it has a ``call_id`` or is a request, and this response has no answer to it.
     """
     waiting = [item for item in items if _is_waiting(item) and not reading.is_call(item)]
     if not waiting:
@@ -783,7 +807,7 @@ class ResponsesDecoder(Decoder[ResponsesReading]):
 
     @property
     def usage(self) -> Usage:
-        """The usage that the answer tells, as far as it does."""
+        """The usage that the answer has reported so far."""
         return decode_responses_usage(self._answer)
 
     def read_whole(self, answer: Mapping[str, Any]) -> ChatResponse:
@@ -899,7 +923,7 @@ class _ResponsesCall:
 
 
 def decode_responses_usage(answer: Mapping[str, Any]) -> Usage:
-    """Return the usage that an answer tells; zeros where the server did not say."""
+    """Return the usage that an answer reports; zeros where the server reported none."""
     reported = as_mapping(answer.get("usage"))
     read = as_mapping(reported.get("input_tokens_details"))
     wrote = as_mapping(reported.get("output_tokens_details"))

@@ -121,7 +121,7 @@ class McpRequest:
         Args:
             message: The question.
             schema: The schema.
-            name: Tells the questions of one call apart.
+            name: Distinguishes the questions of one call.
 
         Raises:
             ToolError: This client's user can't be asked, or is asked before the tool runs again.
@@ -534,8 +534,10 @@ class ClientCall:
         if not request.reason:
             return Approve()
         question = f"{request.reason} Run it with {request.preview}?"
+        # The call itself has not begun; a call that its tool makes, such as a sub-agent's, is asked about in its run.
+        is_own = not request.agent and request.call_id == str(self.context.request_id)
         try:
-            answer = await self._ask(_APPROVAL, question, _APPROVAL_SCHEMA, is_repeatable=True)
+            answer = await self._ask(_APPROVAL, question, _APPROVAL_SCHEMA, is_repeatable=is_own)
         except _UnaskedError:
             return Deny(f"{request.reason} This client can't ask its user, so it was not run.")
         if answer.action == "accept" and (answer.content or {}).get("approve") is True:
@@ -642,7 +644,7 @@ def _make_result(result: ToolResult, whole: ToolResult, registration: Registrati
             readings = [{"result": value} for value in readings]
         valid = [value for value in readings if checker is None or _is_accepted(checker, value)]
         if not valid:
-            return _make_failure(f"The tool did not return what its output schema says, but: {result.text}")
+            return _make_failure(f"The tool's output does not fit its output schema: {result.text}")
         structured = valid[0]
     content = [TextBlock(result.content)] if isinstance(result.content, str) else result.content
     blocks = [_write_block(block) for block in content]

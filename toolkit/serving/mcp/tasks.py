@@ -247,11 +247,7 @@ class CallTasks:
         if params.task is None:
             return await call_next(ctx)
         task = self._start(ctx, params)
-        try:
-            self._announce(task)
-        except MCPError:
-            task.cancel()
-            raise
+        self._announce(task)
         return {"task": task.describe(is_modern=False)}
 
     def _start(self, context: Context, params: wire.CallToolRequestParams) -> CallTask:
@@ -260,7 +256,11 @@ class CallTasks:
         return task
 
     def _announce(self, task: CallTask) -> None:
-        """Make a call findable by its id."""
+        """Make a call findable by its id.
+
+        Raises:
+            MCPError: Its user has too many; the call is cancelled.
+        """
         overdue = time.monotonic() - _RESULT_SECONDS
         for each in [each for each in self._tasks.values() if each.ended is not None and each.ended < overdue]:
             del self._tasks[each.id]
@@ -268,6 +268,7 @@ class CallTasks:
         if len(owned) >= _MOST_TASKS:
             ended = next((each for each in owned if each.ended is not None), None)
             if ended is None:
+                task.cancel()
                 raise MCPError(wire.INVALID_REQUEST, f"More than {_MOST_TASKS} tasks of this user are running.")
             del self._tasks[ended.id]
         self._tasks[task.id] = task

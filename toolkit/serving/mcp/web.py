@@ -184,7 +184,7 @@ def make_verifier(auth: Auth) -> TokenVerifier:
 
 
 def _find_in_table(token: str, table: Iterable[tuple[bytes, str | AccessToken]]) -> Holder:
-    """Compare with all tokens, so that the time says nothing about any."""
+    """Compare with all tokens, so that the time reveals nothing about any."""
     found: Holder = None
     for known, holder in table:
         if hmac.compare_digest(known, token.encode()):
@@ -195,7 +195,7 @@ def _find_in_table(token: str, table: Iterable[tuple[bytes, str | AccessToken]])
 class RateBound:
     """Answers 429 to a caller who asks more than `per_minute` times a minute, with the seconds to wait.
 
-    Callers are told apart by their token's user, and without tokens by their address. Each has a bucket of
+    Callers are distinguished by their token's user, and without tokens by their address. Each has a bucket of
     `per_minute` requests that fills evenly; the buckets of the last 10,000 callers are kept.
     """
 

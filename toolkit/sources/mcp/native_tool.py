@@ -60,7 +60,7 @@ def read_result(result: wire.CallToolResult) -> ToolOutput:
     if all(isinstance(block, TextBlock) for block in blocks):
         content = "\n".join(block.text for block in blocks if isinstance(block, TextBlock))
     if result.is_error:
-        return ToolOutput(content or "The server says that the tool failed, and not why.", is_error=True)
+        return ToolOutput(content or "The server reports that the tool failed, without a reason.", is_error=True)
     return ToolOutput(content or "(no output)", details=structured)
 
 
@@ -267,31 +267,31 @@ def read_options(
 
     Untrusted hints can't take effects away: such a tool may write and send, whatever its server says.
     """
-    said = tool.annotations or wire.ToolAnnotations()
-    is_read = said.read_only_hint is True
+    annotations = tool.annotations or wire.ToolAnnotations()
+    is_read = annotations.read_only_hint is True
     tags = {
         "read": is_read,
-        "destructive": said.destructive_hint is True and not is_read,
-        "idempotent": said.idempotent_hint is True,
-        "open_world": said.open_world_hint is True,
+        "destructive": annotations.destructive_hint is True and not is_read,
+        "idempotent": annotations.idempotent_hint is True,
+        "open_world": annotations.open_world_hint is True,
     }
     return ToolOptions(
         label=_find_title(tool),
         timeout=timeout,
-        idempotent=is_read or said.idempotent_hint is True,
+        idempotent=is_read or annotations.idempotent_hint is True,
         cache=False,
         tags=frozenset(tag for tag, is_meant in tags.items() if is_meant),
         metadata={"mcp_server": server.name, "mcp_name": tool.name},
         trust=trust,
-        effects=_read_effects(said) if hints == "trusted" else frozenset[Effect](("write", "send")),
+        effects=_read_effects(annotations) if hints == "trusted" else frozenset[Effect](("write", "send")),
     )
 
 
-def _read_effects(said: wire.ToolAnnotations) -> frozenset[Effect]:
+def _read_effects(annotations: wire.ToolAnnotations) -> frozenset[Effect]:
     """Return the effects of a tool by annotations, whose defaults are those of the protocol."""
-    if said.read_only_hint is True:
+    if annotations.read_only_hint is True:
         return frozenset()
-    return frozenset(("write",)) if said.open_world_hint is False else frozenset(("write", "send"))
+    return frozenset(("write",)) if annotations.open_world_hint is False else frozenset(("write", "send"))
 
 
 def _find_title(tool: wire.Tool) -> str:

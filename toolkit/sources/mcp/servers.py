@@ -114,7 +114,8 @@ async def _mend_reply(response: httpx2.Response, request: httpx2.Request) -> htt
     is_long = len(content) > _LONG_LINE
     reply = await to_thread.run_sync(_read_message_object, content) if is_long else _read_message_object(content)
     asked = _read_message_object(request.content)
-    if "id" in asked and reply and "method" not in reply and reply.get("id") != asked["id"]:
+    is_reply = "error" in reply or "result" in reply
+    if is_reply and "id" in asked and reply.get("id") != asked["id"]:
         error = reply.get("error") or {
             "code": INTERNAL_ERROR,
             "message": f"{NOT_MCP}: it has the id of another request",
@@ -204,6 +205,9 @@ class _EventJoiner:
 _logger = logging.getLogger("toolkit.sources.mcp")
 _EVENT_ENDS = (b"\n\n", b"\r\r", b"\r\n\r\n")
 _READ_TIMEOUT = 300.0
+# A call has its connection until it is answered. Servers commonly close idle ones after 5 s: one that is used again in
+# that moment would lose the call.
+_CONNECTIONS = httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=3.0)
 _LONGEST_MESSAGE_QUOTE = 200
 _LONGEST_MESSAGE_READ = 10_000
 _LONG_LINE = 100_000  # takes some 20 ms to read at most
@@ -432,6 +436,7 @@ class HttpServer:
             auth=self.auth,
             verify=verify,
             timeout=httpx2.Timeout(self.timeout, read=_READ_TIMEOUT),
+            limits=_CONNECTIONS,
             event_hooks={"request": [self._note_signature]},
         )
 

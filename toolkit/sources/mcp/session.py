@@ -125,8 +125,8 @@ def to_mcp_error(
     if isinstance(inner, McpError):
         return inner
     kind, reason = _explain_error(inner, list(faults), seconds)
-    said = list(words)
-    tail = f" Its last words: {_shorten_text(' | '.join(said[-5:]))}" if said else ""
+    lines = list(words)
+    tail = f" Its last words: {_shorten_text(' | '.join(lines[-5:]))}" if lines else ""
     return kind(server.redact(f"MCP server '{server.name}': could not {what}: {reason}{tail}"))
 
 
@@ -512,7 +512,7 @@ class McpSession:
                 if self._is_closing:
                     return
                 self._is_wanted, self._is_opening = False, True
-                failure = await self._hold_connection()
+                failure = await self._run_connection()
                 self._client, self._is_opening = None, False
                 if failure is not None:
                     self._failure = failure
@@ -522,8 +522,8 @@ class McpSession:
             self._client, self._is_over = None, True
             self._ring_bell()
 
-    async def _hold_connection(self) -> ToolkitError | None:
-        """Hold one connection from its beginning to its end; return why it could not begin."""
+    async def _run_connection(self) -> ToolkitError | None:
+        """Run one connection from its beginning to its end; return why it could not begin."""
         words: deque[str] = deque(maxlen=20)
         faults: list[HttpFault] = []
         faults_of_call.set(faults)
@@ -612,7 +612,7 @@ class McpSession:
                         self._mark_stale()
             except Exception as error:  # noqa: BLE001 - a server may report no changes; its tools work anyway
                 _logger.debug(
-                    "MCP server '%s' tells of no changes: %s", self.server.name, type(innermost(error)).__name__
+                    "MCP server '%s' reports no changes: %s", self.server.name, type(innermost(error)).__name__
                 )
             await anyio.sleep(backoff_pause(failures, initial=_FIRST_PAUSE, longest=_LONGEST_PAUSE))
             failures += 1
@@ -748,7 +748,7 @@ def _hide_schemas(result: dict[str, Any]) -> None:
     """Put the schemas of a list of tools where the SDK only passes them on; `list_server_tools` puts them back.
 
     The SDK checks results against the output schema by `jsonschema`, which has no bound on work and uses Python's
-    regular expressions: a server could hold the process for hours. It walks through input schemas for
+    regular expressions: a server could occupy the process for hours. It walks through input schemas for
     ``x-mcp-header``, and is left those that name it.
     """
     listed: object = result.get("tools")

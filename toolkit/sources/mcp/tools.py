@@ -215,10 +215,10 @@ class Questions:
             return wire.ElicitResult(action="decline")
         if value is True and question.schema is not None and question.schema.get("properties"):
             example = json.dumps({next(iter(question.schema["properties"])): "..."})
-            said = (
+            text = (
                 "MCP server '%s': a form was answered with True, which fills in no field: return its fields, such as %s"
             )
-            _logger.warning(said, self._server, example)
+            _logger.warning(text, self._server, example)
             return wire.ElicitResult(action="cancel")
         content = dict(value) if isinstance(value, Mapping) else {}
         return wire.ElicitResult(action="accept", content=content or None)
