@@ -272,14 +272,10 @@ def _mask_inner_json(text: str) -> Iterator[str]:
             position = start + 1
             continue
         yield text[written:start]
-        masked = _clean_plain(plain)
+        masked = _clean_values(plain)
         yield text[start:position] if masked == plain else dumps(masked, ensure_ascii=False)
         written = position
     yield text[written:]
-
-
-def _clean_plain(plain: Any) -> Any:
-    return clean_texts(replace_fields(plain, _mask_value), clean_text)
 
 
 def strike_keys(text: str) -> str:
@@ -304,10 +300,14 @@ def _lower(text: str) -> str:
 def clean_text(text: str) -> str:
     """Return a text as it may be shown or written: as `without_keys` does, and with all below telling names in JSON."""
     if text[:1] in _OPENS_JSON or text[:1].isspace():
-        masked = mask_json(text, _clean_plain)
+        masked = mask_json(text, _clean_values)
         if masked is not None:
             return masked
     return without_keys(text)
+
+
+def _clean_values(plain: Any) -> Any:
+    return clean_texts(replace_fields(plain, _mask_value), clean_text)
 
 
 def clean_texts(value: Any, clean: Callable[[str], str]) -> Any:
@@ -561,6 +561,10 @@ def _mask_exchange(found: re.Match[str]) -> str:
     return _EXCHANGED.sub(_mask_behind, word) if "code=" in word and _EXCHANGE_SIGN.search(word) else word
 
 
+def _mask_all(found: re.Match[str]) -> str:  # noqa: ARG001 - whatever it is
+    return MASK
+
+
 def _mask_behind(found: re.Match[str]) -> str:
     return found["before"] + MASK
 
@@ -681,7 +685,7 @@ _NAMED_VALUE = _Rule(
 _RULES = (
     _KNOWN,
     # the token of a bot
-    _Rule(re.compile(r"[MNO](?<!\w[MNO])[A-Za-z\d_-]{23,27}\.[\w-]{6}\.[\w-]{27,}"), lambda _: MASK, need="."),
+    _Rule(re.compile(r"[MNO](?<!\w[MNO])[A-Za-z\d_-]{23,27}\.[\w-]{6}\.[\w-]{27,}"), _mask_all, need="."),
     # an object that was written by `repr`, an attribute of XML
     _given(r"(?P<before>\b(?P<name>[A-Za-z_][\w.-]{0,60})=(?P<open>[\"']))(?P<value>[^\"'\n]+)(?=(?P=open))", need="="),
     # an element of XML, and a pair of elements
@@ -805,7 +809,7 @@ def _compile_secrets(secrets: frozenset[str]) -> _Rule:
     forms = {form for secret in secrets for form in _list_forms(secret)}
     exact = [re.escape(form) for form in sorted(forms, key=len, reverse=True) if len(form) >= _SHORTEST_WITHIN]
     words = [rf"(?<!\w){re.escape(form)}(?!\w)" for form in forms if len(form) < _SHORTEST_WITHIN]
-    return _Rule(re.compile("|".join([*exact, *words]), re.IGNORECASE), lambda _: MASK)
+    return _Rule(re.compile("|".join([*exact, *words]), re.IGNORECASE), _mask_all)
 
 
 def _list_forms(secret: str) -> Iterator[str]:
@@ -944,8 +948,8 @@ class Scrubber:
         match fields:
             case {"type": "call", "name": str(name), "arguments": str(arguments)}:
                 return {**fields, "arguments": self.mask_arguments(name, arguments)}
-            case {"name": str(), "description": str(), "parameters": dict(schema)}:
-                return {**fields, "parameters": mask_schema(cast("Mapping[str, Any]", schema))}
+            case {"name": str(), "description": str(), "parameters": dict()}:
+                return {**fields, "parameters": mask_schema(fields["parameters"])}
             case _:
                 pass
         if _NAMED_FIELDS.isdisjoint(fields):

@@ -230,7 +230,7 @@ PEERS: dict[str, Callable[[], Awaitable[object]]] = {
         TALK.splitlines()[1].replace(b'"image"', b'"' + b"x" * 950_000 + b'"')
     ),
     "more tools than are read": talk_to_mcp_server(
-        listed=list_tools(*({"name": f"t{place}", "inputSchema": {}} for place in range(20_000)))
+        listed=list_tools(*({**LOOK, "name": f"t{place}"} for place in range(20_000)))
     ),
     "more blocks than are read": answer_look({"content": [{"type": "text", "text": "x"}] * 25_000}),
     "an answer for a wide schema": answer_look(

@@ -361,7 +361,7 @@ def _compile_plain_pattern(pattern: PlainCommandPattern, what: str) -> Callable[
             f"{what}, '{pattern}', names no program: '{wanted[0]}' stands for programs that run others, too. "
             "Write one pattern for each program"
         )
-    if _is_interpreter(wanted[0]) and not _names_code(wanted[1:]):
+    if _INTERPRETERS.fullmatch(_strip_folder(wanted[0]).casefold()) and not _names_code(wanted[1:]):
         raise ConfigurationError(
             f"{what}, '{pattern}', allows any code: '{wanted[0]}' runs what its words say. Name what it may run, such "
             "as 'python -m pytest', or give a function that reads all words"
@@ -392,11 +392,6 @@ def reads_only(text: str) -> bool:
     """Return whether a command line is plain, and only reads: what it runs changes no file and runs nothing else."""
     commands = read_plain_commands(text)
     return commands is not None and _READS(commands)
-
-
-def _is_interpreter(program: str) -> bool:
-    name = _strip_folder(program).casefold()
-    return _INTERPRETERS.fullmatch(name) is not None
 
 
 def _names_code(words: Sequence[str]) -> bool:

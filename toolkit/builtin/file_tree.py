@@ -477,9 +477,9 @@ def expanded_braces(text: str) -> list[str]:
     texts = [text]
     while any(found := [_BRACES.search(text) for text in texts]):
         texts = [
-            alternative
+            f"{text[: match.start()]}{choice}{text[match.end() :]}" if match else text
             for text, match in zip(texts, found, strict=True)
-            for alternative in (_split_alternatives(text, match) if match else [text])
+            for choice in (match[1].split(",") if match else [""])
         ]
         if len(texts) > _MOST_ALTERNATIVES:
             raise ToolFailedError("The braces stand for too many alternatives. Use fewer.")
@@ -491,10 +491,6 @@ def _refuse_glob(glob: str, parameter: str) -> ToolFailedError:
         f"'{escape_in_text(glob)}' is no valid glob in the argument {parameter}. "
         "Write one like *.py, src/**/*.py or *.{js,ts}."
     )
-
-
-def _split_alternatives(text: str, match: re.Match[str]) -> list[str]:
-    return [f"{text[: match.start()]}{choice}{text[match.end() :]}" for choice in match[1].split(",")]
 
 
 def list_files_tool(

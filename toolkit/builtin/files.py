@@ -271,7 +271,8 @@ def is_executed_later(path: str) -> bool:
             leave out of names make no difference.
     """
     parts = [_fold_name(part) for part in path.split("/")]
-    if any(_is_hidden_name(part) or _SHORT_NAME.fullmatch(part) for part in parts):
+    hidden = [part for part in parts if part.startswith(".") and part not in {".", ".."} and part not in _INERT]
+    if hidden or any(map(_SHORT_NAME.fullmatch, parts)):
         return True
     ends = ["/".join(parts[start:]) for start in range(len(parts))]
     return any(fnmatchcase(end, name) for name in _EXECUTED_NAMES for end in (parts[-1], *ends[-2:-1])) or any(
@@ -318,11 +319,6 @@ def _names_file(top: Path, written: Path) -> bool:
                 if named not in (top, base) and top in named.parents and (named == written or named in written.parents):
                     return True
     return False
-
-
-def _is_hidden_name(name: str) -> bool:
-    """Return whether a folded name is hidden, and none of those that run nothing."""
-    return name.startswith(".") and name not in {"", ".", ".."} and name not in _INERT
 
 
 def _fold_name(name: str) -> str:

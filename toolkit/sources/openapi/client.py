@@ -290,7 +290,9 @@ async def read_response(
 
 
 def _read_text(data: bytes, response: httpx2.Response, limit: int, secrets: Secrets, *, is_whole: bool) -> str:
-    text = secrets.without(_decode_body(data, response.charset_encoding))
+    charset = response.charset_encoding
+    encoding = charset if charset and is_text_encoding(charset) else "utf-8"
+    text = secrets.without(data.decode(encoding, "replace"))
     cut = _cut_body(text, limit)
     if is_whole and cut == text:
         return text
@@ -319,10 +321,6 @@ def _describe_http_reply(response: httpx2.Response, method: str, url: str) -> st
         name: value for name, value in response.headers.items() if _HEADERS_FOR_MODEL.fullmatch(name)
     }
     return "\n".join([*lines, *(f"{name}: {value}" for name, value in told.items())])
-
-
-def _decode_body(data: bytes, charset: str | None) -> str:
-    return data.decode(charset if charset and is_text_encoding(charset) else "utf-8", "replace")
 
 
 def _cut_body(text: str, limit: int) -> str:
@@ -538,7 +536,8 @@ def _write_body(body: Body, value: Any) -> RequestContent:
             return RequestContent(data=_encode_json(value), media_type=body.media_type)
         case "text":
             return RequestContent(
-                data=_to_text(value).encode("utf-8", "replace"), media_type=_add_charset(body.media_type)
+                data=_to_text(value).encode("utf-8", "replace"),
+                media_type=body.media_type if "charset" in body.media_type else f"{body.media_type}; charset=utf-8",
             )
         case "file":
             return RequestContent(data=_read_file_value(value, body.argument)[1], media_type=body.media_type)
@@ -609,7 +608,3 @@ def _read_file_value(value: Any, where: str) -> tuple[str | None, bytes]:
 
 def _encode_json(value: Any) -> bytes:
     return write_json(value).encode()
-
-
-def _add_charset(media_type: str) -> str:
-    return media_type if "charset" in media_type else f"{media_type}; charset=utf-8"

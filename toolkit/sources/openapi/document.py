@@ -238,17 +238,13 @@ def read_document(source: Mapping[str, Any] | str | Path, *, timeout: float) -> 
         name, uri = without_credentials(source), urldefrag(source)[0]
         text, uri = _fetch_text(uri, reading)
         contents = _parse_text(text, name)
-    elif isinstance(source, str) and _is_source_text(source):
+    elif isinstance(source, str) and ("\n" in source or source.lstrip().startswith("{")):
         name, uri, contents = "the text", "", _parse_text(source, "the text")
     else:
         path = Path(source)
         name, uri = str(path), path.resolve().as_uri()
         contents = _parse_text(_read_text_file(path), name)
     return _check_document(contents, name=name, uri=uri, reading=reading)
-
-
-def _is_source_text(text: str) -> bool:
-    return "\n" in text or text.lstrip().startswith("{")
 
 
 def _check_document(contents: Any, *, name: str, uri: str, reading: DocumentReading) -> Document:

@@ -347,7 +347,8 @@ def _make_operation_tool(name: str, endpoint: Endpoint, caller: OperationCaller,
         call,
         fills_defaults=False,
         label=operation.summary,
-        tags=_choose_tags(operation),
+        # A document must not be able to call something a read that is none.
+        tags=frozenset(operation.tags) - {"read"} | ({"read"} if operation.is_read else set[str]()),
         idempotent=operation.method in _SAFE_TO_REPEAT,
         cache=False,
         max_usage_count=limits.calls,
@@ -355,11 +356,6 @@ def _make_operation_tool(name: str, endpoint: Endpoint, caller: OperationCaller,
         effects=() if operation.is_read else ("write", "send"),
         metadata={"method": operation.method, "path": operation.path, "operation_id": operation.id},
     )
-
-
-def _choose_tags(operation: Operation) -> frozenset[str]:
-    # A document must not be able to call something a read that is none.
-    return frozenset(operation.tags) - {"read"} | ({"read"} if operation.is_read else set[str]())
 
 
 def _choose_tool_name(wanted: str, operation: Operation, taken: set[str]) -> str:

@@ -519,7 +519,9 @@ class PluginConversation:
         if call_id is not None and self._was_sent(call_id):
             self._log_complaint(lambda: f"an answer to no call is dropped: call {call_id} is over")
         elif call_id is not None and self._calls:
-            self._break_off(f"answered a call with the id {_quote_id(call_id)}, which no call has")
+            self._break_off(
+                f"answered a call with the id {json.dumps(call_id, ensure_ascii=False)[:80]}, which no call has"
+            )
         elif self._calls:
             self._break_off("answered without the id of its call, though it was sent several")
         else:
@@ -564,10 +566,6 @@ class PluginConversation:
             call.failure = text
             call.answered.set()
         self._calls.clear()
-
-
-def _quote_id(call_id: object) -> str:
-    return json.dumps(call_id, ensure_ascii=False)[:80]
 
 
 def _describe_encoding(error: UnicodeDecodeError) -> str:
