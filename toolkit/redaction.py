@@ -653,7 +653,7 @@ def _find_places(lowered: str, signs: Iterable[str]) -> list[int]:
     return sorted(places)
 
 
-def _rule_of_names(pattern: str, *signs: str, need: str = "") -> _Rule:
+def _name_rule(pattern: str, *signs: str, need: str = "") -> _Rule:
     """Return the rule of a way in which a text gives a value to a name."""
     return _Rule(re.compile(pattern, re.MULTILINE), _mask_given, signs, need)
 
@@ -688,72 +688,72 @@ _RULES = (
     # the token of a bot
     _Rule(re.compile(r"[MNO](?<!\w[MNO])[A-Za-z\d_-]{23,27}\.[\w-]{6}\.[\w-]{27,}"), _mask_all, need="."),
     # an object that was written by `repr`, an attribute of XML
-    _rule_of_names(
+    _name_rule(
         r"(?P<before>\b(?P<name>[A-Za-z_][\w.-]{0,60})=(?P<open>[\"']))(?P<value>[^\"'\n]+)(?=(?P=open))", need="="
     ),
     # an element of XML, and a pair of elements
-    _rule_of_names(
+    _name_rule(
         r"(?P<before><(?P<name>[A-Za-z_][\w.:-]{0,60})(?:\s[^<>]{0,300})?>(?:<!\[CDATA\[)?)"
         r"(?P<value>[^<>]+?)(?=(?:\]\]>)?</)",
         "<",
         need="</",
     ),
-    _rule_of_names(
+    _name_rule(
         r"(?P<before><\w{1,20}>(?P<name>[^<>\n]{1,60})</\w{1,20}>\s{0,9}<\w{1,20}>)(?P<value>[^<>]+)(?=</)",
         "<",
         need="</",
     ),
     # a header as a pair, the cookies of a request or a response, and a header of several fields
-    _rule_of_names(
+    _name_rule(
         r"(?P<before>[(\[]\s?b?[\"'](?P<name>[\w-]{1,60})[\"'],\s?b?(?P<open>[\"']))"
         r"(?P<value>[^\"'\n]+)(?=(?P=open)\s?[)\]])",
         *("(", "["),
         need=",",
     ),
-    _rule_of_names(
+    _name_rule(
         r"(?i)(?P<before>\b(?P<name>(?:set-)?cookie)\\?[\"']?:\s{0,2}b?\\?[\"']?)"
         r"(?P<value>[\w!#$%*+.^`|~-]{1,100}=[^\r\n\"'\\]+)",
         *("cookie", "set-cookie"),
         need="=",
     ),
-    _rule_of_names(
+    _name_rule(
         r"(?i)(?P<before>\b(?P<name>(?:proxy-)?authorization)\\?[\"']?:\s{0,2}b?\\?[\"']?[\w-]{1,40}\s)"
         r"(?P<value>[\w-]{1,40}=[^\r\n,]{1,400}, [^\r\n]+)",
         *("authorization", "proxy-authorization"),
         need=", ",
     ),
     # a part of a form, and a line of pgpass
-    _rule_of_names(
+    _name_rule(
         r"(?P<before>form-data;[ ]{0,3}name=\"(?P<name>[^\"\r\n]{1,60})\"[^\r\n]{0,200}"
         r"(?:\r?\n[^\r\n]{1,200}){0,3}\r?\n\r?\n)(?P<value>[^\r\n]+)",
         "form-data;",
     ),
-    _rule_of_names(
+    _name_rule(
         r"^(?P<before>(?P<name>)[^\s:]{1,200}:(?:\d{2,5}|\*):(?!\d+:)[^\s:]{1,100}:[^\s:]{1,100}:)(?P<value>[^\s:]+)$",
         need=":",
     ),
     # options of a command
-    _rule_of_names(
+    _name_rule(
         r"(?P<before>(?<!\S)--?(?P<name>[A-Za-z][\w-]{1,60}(?<!file)(?<!path)(?<!dir)(?<!name)(?<!id)(?<!type))"
         r"[ \t]{1,4}[\"']?)(?![A-Za-z]+(?!\S))(?P<value>[^\s\"'-][^\s\"']{3,})",
         "-",
     ),
-    _rule_of_names(
+    _name_rule(
         r"(?P<before>(?<!\S)(?:-u|--(?:proxy-)?user)[ =][ \t]?[\"']?(?P<name>)[^\s:\"'@/]{1,100}:)"
         r"(?!\d+(?!\S))(?P<value>[^\s\"']{4,})",
         *("-u", "--user", "--proxy-user"),
     ),
     # SQL, what netrc holds, and an error of Pydantic
-    _rule_of_names(
+    _name_rule(
         r"(?i)(?P<before>\b(?P<name>)(?:password|identified\s+(?:with\s+\w{1,40}\s+)?by)\s+(?P<open>[\"']))"
         r"(?P<value>[^\"'\n]+)(?=(?P=open))",
         *("password", "identified"),
     ),
-    _rule_of_names(
+    _name_rule(
         r"(?P<before>\blogin\s+\S{1,200}\s+(?P<name>password)\s+)(?![A-Za-z]+(?!\S))(?P<value>\S+)",
         "login",
     ),
-    _rule_of_names(
+    _name_rule(
         r"^(?P<before>(?P<name>\w[\w.]{0,200})\n  [^\n]{0,1000}?input_value=)"
         r"(?P<value>[^\n]{1,4000}?)(?=, input_type=)",
         need="input_value=",

@@ -32,7 +32,7 @@ from toolkit import (
     tool,
     tool_loop,
 )
-from toolkit.chat import ChatRequest, TextBlock, load_messages, validate_transcript
+from toolkit.chat import TextBlock, load_messages, validate_transcript
 from toolkit.endings import AwaitingApproval
 from toolkit.errors import LoopUsageError
 from toolkit.loop.snapshot import dump_snapshot, load_snapshot, make_seal
