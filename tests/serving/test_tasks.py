@@ -33,6 +33,11 @@ EXTENSION = "io.modelcontextprotocol/tasks"
 FORM: dict[str, Any] = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
 
+@pytest.fixture(autouse=True)
+def polled_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolkit.serving.mcp.tasks._POLL_MILLISECONDS", 10)
+
+
 class Desk:
     """Tools that wait for the test."""
 

@@ -333,7 +333,8 @@ def mcp_app(
 def _read_auth(auth: Auth | None) -> tuple[AuthSettings | None, TokenVerifier | None]:
     if auth is None:
         return None, None
-    announced = _find_resource(auth)
+    given: object = auth
+    announced = given if isinstance(given, OAuthResource) else None
     settings: dict[str, object] = {
         # As text: a URL would gain a slash, and be another issuer. Without one no metadata is served that shows it.
         "issuer_url": announced.issuer if announced else "https://issuer.invalid",
@@ -342,10 +343,6 @@ def _read_auth(auth: Auth | None) -> tuple[AuthSettings | None, TokenVerifier | 
         "validate_token_resource": False,  # the audience is the verifier's to check
     }
     return AuthSettings.model_validate(settings), make_verifier(auth)
-
-
-def _find_resource(auth: object) -> OAuthResource | None:
-    return auth if isinstance(auth, OAuthResource) else None
 
 
 @overload

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from inspect import isawaitable
 from pathlib import Path
 from threading import Lock
-from typing import Any, Literal, Protocol, TypeAlias, TypeGuard, cast
+from typing import Any, Literal, Protocol, TypeAlias, TypedDict, TypeGuard, cast
 
 import anyio
 import httpx2
@@ -32,6 +32,7 @@ from mcp.shared.message import SessionMessage
 from mcp.types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, jsonrpc_message_adapter
 from pydantic import AliasChoices, BaseModel, Field, ValidationError
 from pydantic_core import from_json
+from typing_extensions import Unpack
 
 from toolkit.checked_yaml import expand_variables
 from toolkit.errors import ConfigurationError, McpError, ToolError
@@ -96,11 +97,8 @@ class NotingClient(BoundedClient):
         if not (stream and response.is_success):
             return response
         response = _bound_body(response, faults)
-        return await _mend_reply(response, request) if _is_json_reply(response) else response
-
-
-def _is_json_reply(response: httpx2.Response) -> bool:
-    return bool(response.headers.get("content-type", "").startswith("application/json"))
+        is_json = response.headers.get("content-type", "").startswith("application/json")
+        return await _mend_reply(response, request) if is_json else response
 
 
 async def _mend_reply(response: httpx2.Response, request: httpx2.Request) -> httpx2.Response:
@@ -554,29 +552,21 @@ def http(
     )
 
 
-def sse(
-    url: str,
-    *,
-    headers: Mapping[str, str] | None = None,
-    bearer: str | None = None,
-    auth: httpx2.Auth | None = None,
-    auth_for: CredentialsMaker | None = None,
-    verify: ssl.SSLContext | None = None,
-    timeout: float = _CONNECT_SECONDS,
-    name: str | None = None,
-) -> HttpServer:
+class HttpKeywords(TypedDict, total=False):
+    """The keywords of `http`, which documents them."""
+
+    headers: Mapping[str, str] | None
+    bearer: str | None
+    auth: httpx2.Auth | None
+    auth_for: CredentialsMaker | None
+    verify: ssl.SSLContext | None
+    timeout: float
+    name: str | None
+
+
+def sse(url: str, **options: Unpack[HttpKeywords]) -> HttpServer:
     """Return a server at a URL, over the older transport, server-sent events; the settings are those of `http`."""
-    server = http(
-        url,
-        headers=headers,
-        bearer=bearer,
-        auth=auth,
-        auth_for=auth_for,
-        verify=verify,
-        timeout=timeout,
-        name=name,
-    )
-    return replace(server, is_sse=True)
+    return replace(http(url, **options), is_sse=True)
 
 
 def mcp_servers(

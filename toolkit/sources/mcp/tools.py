@@ -263,7 +263,8 @@ class Sampler:
         async with self._places:
             if not await self._is_approved(request):
                 return _refuse_sampling("the user did not approve the request")
-            return await self._generate_answer(request, params, _find_frame(calls))
+            frame = next((call.frame for call in list(calls) if call.frame is not None), None)
+            return await self._generate_answer(request, params, frame)
 
     def _read_request(self, params: wire.CreateMessageRequestParams, ctx: object) -> SamplingRequest:
         if len(params.messages) > MOST_MESSAGES:
@@ -329,10 +330,6 @@ class Sampler:
             return request.messages
         first = SystemMessage(prompt) if self._sampling.allow_system_prompt else UserMessage(prompt)
         return (first, *request.messages)
-
-
-def _find_frame(calls: Sequence[CallUnderWay]) -> LoopFrame | None:
-    return next((call.frame for call in list(calls) if call.frame is not None), None)
 
 
 def _refuse_sampling(reason: str) -> wire.ErrorData:
@@ -788,7 +785,8 @@ class MCPToolWrapper:
             server = self._server
             if isinstance(server, HttpServer):
                 server = await server.for_context(context.state)
-            async with McpSession(server, self._make_settings()) as session:
+            settings = SessionSettings(connect_timeout=self._connect_timeout, on_listed=ignore_list)
+            async with McpSession(server, settings) as session:
                 is_under_way = True
                 with anyio.fail_after(self._timeout):
                     return await self._calls.run(session, arguments, context)
@@ -805,6 +803,3 @@ class MCPToolWrapper:
             raise _PassingError(failure)
         after = " It may have taken effect." if is_under_way and "taken effect" not in failure else ""
         raise ToolFailedError(f"{failure}{after}")
-
-    def _make_settings(self) -> SessionSettings:
-        return SessionSettings(connect_timeout=self._connect_timeout, on_listed=ignore_list)
