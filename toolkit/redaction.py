@@ -186,7 +186,8 @@ def secrets_in_headers(headers: Mapping[str, str] | None) -> list[str]:
     found = [
         value
         for name, value in given.items()
-        if not (name in _PROTOCOL_HEADERS or name.startswith("x-stainless-")) or any(_KNOWN.find(value, _lower(value)))
+        if not (name in _PROTOCOL_HEADERS or name.startswith("x-stainless-"))
+        or any(_KNOWN.find(value, _lower_text(value)))
     ]
     found = [value for value in found if value.lower() not in _SETTING_WORDS]
     fields = [field.partition("=")[2].strip('"') for value in found for field in _FIELDS.split(value)]
@@ -283,15 +284,15 @@ def strike_keys(text: str) -> str:
     if len(text) < _SHORTEST_TOLD and text.isidentifier():
         return text
     text = _mask_columns(text)
-    lowered = _lower(text)
+    lowered = _lower_text(text)
     for rule in _RULES:
         struck = rule.strike(text, lowered)
         if struck is not text:
-            text, lowered = struck, _lower(struck)
+            text, lowered = struck, _lower_text(struck)
     return text
 
 
-def _lower(text: str) -> str:
+def _lower_text(text: str) -> str:
     """Return a text in lower case, each character at its place."""
     lowered = text.lower()  # in Turkish, a letter becomes two
     return lowered if len(lowered) == len(text) else text.translate(_LOWER_CASE)
@@ -494,7 +495,7 @@ def _is_opaque(argument: str) -> bool:
 
 def _find_keys(text: str) -> Iterator[str]:
     """Yield the texts that are struck out by their format, as values in a query or behind a telling name."""
-    lowered = _lower(text)
+    lowered = _lower_text(text)
     for found in _KNOWN.find(text, lowered):
         key = found[0].removeprefix("".join(filter(None, found.groups())))
         yield key
@@ -595,7 +596,7 @@ class _Rule(NamedTuple):
         pattern: Finds a secret with what is before it.
         mask: Returns what is left of a match.
         signs: A match begins with one of these, in lower case; to look for them takes a twentieth of the time.
-        need: What the text has somewhere, in lower case.
+        need: A part of each text that can match, in lower case; empty for any text.
     """
 
     pattern: re.Pattern[str]
@@ -619,7 +620,7 @@ class _Rule(NamedTuple):
         if self.need not in lowered:
             return
         if not self.signs:
-            yield from self._search(text)
+            yield from self._find_in_pieces(text)
             return
         end = 0
         for place in _find_places(lowered, self.signs):
@@ -628,7 +629,7 @@ class _Rule(NamedTuple):
                 end = found.end()
                 yield found
 
-    def _search(self, text: str) -> Iterator[re.Match[str]]:
+    def _find_in_pieces(self, text: str) -> Iterator[re.Match[str]]:
         """Yield the matches of the pattern: one search holds the interpreter's lock to its end."""
         start = 0
         while start < len(text):
@@ -652,7 +653,7 @@ def _find_places(lowered: str, signs: Iterable[str]) -> list[int]:
     return sorted(places)
 
 
-def _given(pattern: str, *signs: str, need: str = "") -> _Rule:
+def _name_rule(pattern: str, *signs: str, need: str = "") -> _Rule:
     """Return the rule of a way in which a text gives a value to a name."""
     return _Rule(re.compile(pattern, re.MULTILINE), _mask_given, signs, need)
 
@@ -687,70 +688,72 @@ _RULES = (
     # the token of a bot
     _Rule(re.compile(r"[MNO](?<!\w[MNO])[A-Za-z\d_-]{23,27}\.[\w-]{6}\.[\w-]{27,}"), _mask_all, need="."),
     # an object that was written by `repr`, an attribute of XML
-    _given(r"(?P<before>\b(?P<name>[A-Za-z_][\w.-]{0,60})=(?P<open>[\"']))(?P<value>[^\"'\n]+)(?=(?P=open))", need="="),
+    _name_rule(
+        r"(?P<before>\b(?P<name>[A-Za-z_][\w.-]{0,60})=(?P<open>[\"']))(?P<value>[^\"'\n]+)(?=(?P=open))", need="="
+    ),
     # an element of XML, and a pair of elements
-    _given(
+    _name_rule(
         r"(?P<before><(?P<name>[A-Za-z_][\w.:-]{0,60})(?:\s[^<>]{0,300})?>(?:<!\[CDATA\[)?)"
         r"(?P<value>[^<>]+?)(?=(?:\]\]>)?</)",
         "<",
         need="</",
     ),
-    _given(
+    _name_rule(
         r"(?P<before><\w{1,20}>(?P<name>[^<>\n]{1,60})</\w{1,20}>\s{0,9}<\w{1,20}>)(?P<value>[^<>]+)(?=</)",
         "<",
         need="</",
     ),
     # a header as a pair, the cookies of a request or a response, and a header of several fields
-    _given(
+    _name_rule(
         r"(?P<before>[(\[]\s?b?[\"'](?P<name>[\w-]{1,60})[\"'],\s?b?(?P<open>[\"']))"
         r"(?P<value>[^\"'\n]+)(?=(?P=open)\s?[)\]])",
         *("(", "["),
         need=",",
     ),
-    _given(
+    _name_rule(
         r"(?i)(?P<before>\b(?P<name>(?:set-)?cookie)\\?[\"']?:\s{0,2}b?\\?[\"']?)"
         r"(?P<value>[\w!#$%*+.^`|~-]{1,100}=[^\r\n\"'\\]+)",
         *("cookie", "set-cookie"),
         need="=",
     ),
-    _given(
+    _name_rule(
         r"(?i)(?P<before>\b(?P<name>(?:proxy-)?authorization)\\?[\"']?:\s{0,2}b?\\?[\"']?[\w-]{1,40}\s)"
         r"(?P<value>[\w-]{1,40}=[^\r\n,]{1,400}, [^\r\n]+)",
         *("authorization", "proxy-authorization"),
         need=", ",
     ),
     # a part of a form, and a line of pgpass
-    _given(
+    _name_rule(
         r"(?P<before>form-data;[ ]{0,3}name=\"(?P<name>[^\"\r\n]{1,60})\"[^\r\n]{0,200}"
         r"(?:\r?\n[^\r\n]{1,200}){0,3}\r?\n\r?\n)(?P<value>[^\r\n]+)",
         "form-data;",
     ),
-    _given(
+    _name_rule(
         r"^(?P<before>(?P<name>)[^\s:]{1,200}:(?:\d{2,5}|\*):(?!\d+:)[^\s:]{1,100}:[^\s:]{1,100}:)(?P<value>[^\s:]+)$",
         need=":",
     ),
     # options of a command
-    _given(
+    _name_rule(
         r"(?P<before>(?<!\S)--?(?P<name>[A-Za-z][\w-]{1,60}(?<!file)(?<!path)(?<!dir)(?<!name)(?<!id)(?<!type))"
         r"[ \t]{1,4}[\"']?)(?![A-Za-z]+(?!\S))(?P<value>[^\s\"'-][^\s\"']{3,})",
         "-",
     ),
-    _given(
+    _name_rule(
         r"(?P<before>(?<!\S)(?:-u|--(?:proxy-)?user)[ =][ \t]?[\"']?(?P<name>)[^\s:\"'@/]{1,100}:)"
         r"(?!\d+(?!\S))(?P<value>[^\s\"']{4,})",
         *("-u", "--user", "--proxy-user"),
     ),
     # SQL, what netrc holds, and an error of Pydantic
-    _given(
+    _name_rule(
         r"(?i)(?P<before>\b(?P<name>)(?:password|identified\s+(?:with\s+\w{1,40}\s+)?by)\s+(?P<open>[\"']))"
         r"(?P<value>[^\"'\n]+)(?=(?P=open))",
         *("password", "identified"),
     ),
-    _given(
+    _name_rule(
         r"(?P<before>\blogin\s+\S{1,200}\s+(?P<name>password)\s+)(?![A-Za-z]+(?!\S))(?P<value>\S+)",
         "login",
     ),
-    _given(
+    _name_rule(
         r"^(?P<before>(?P<name>\w[\w.]{0,200})\n  [^\n]{0,1000}?input_value=)"
         r"(?P<value>[^\n]{1,4000}?)(?=, input_type=)",
         need="input_value=",

@@ -416,7 +416,7 @@ class Tracing(Middleware[object]):
         return _TracedRun(self, run)
 
 
-async def _write(write: Callable[[], None], length: int) -> None:
+async def _write_texts(write: Callable[[], None], length: int) -> None:
     """Write texts of a length to a span; long ones are cleaned in a thread, so that the event loop has its turns."""
     if length < _LONG:
         write()
@@ -425,8 +425,8 @@ async def _write(write: Callable[[], None], length: int) -> None:
             await to_thread.run_sync(write)
 
 
-def _measure(messages: Sequence[Message]) -> int:
-    """Return how many characters of messages are cleaned."""
+def _count_characters(messages: Sequence[Message]) -> int:
+    """Return the number of characters of messages that are to be cleaned."""
     calls = [call for message in messages if isinstance(message, AssistantMessage) for call in message.tool_calls]
     return sum(len(message.text) for message in messages) + sum(len(call.arguments) for call in calls)
 
@@ -474,7 +474,7 @@ class _TracedRun(Middleware[object]):
             raise
         else:
             if result is not None:
-                await _write(partial(self._end_run, span, result, None), _measure(result.messages[-1:]))
+                await _write_texts(partial(self._end_run, span, result, None), _count_characters(result.messages[-1:]))
         finally:
             contexts.detach(token)
 
@@ -545,9 +545,9 @@ class _TracedRun(Middleware[object]):
             SpanKind.CLIENT,
         ) as span:
             if self._tracing.content != "none" and span.is_recording():
-                await _write(
+                await _write_texts(
                     partial(self._write_input, span, request.chat),
-                    _measure(request.chat.messages[self._count_written :]),
+                    _count_characters(request.chat.messages[self._count_written :]),
                 )
             try:
                 response = await (proceed(on_delta=note_first) if request.is_streamed else proceed())
@@ -562,7 +562,9 @@ class _TracedRun(Middleware[object]):
                 attributes |= self._answered
                 span.set_attributes(self._answered)
                 if span.is_recording():
-                    await _write(partial(self._write_output, span, response, first), _measure([response.message]))
+                    await _write_texts(
+                        partial(self._write_output, span, response, first), _count_characters([response.message])
+                    )
                 return response
             finally:
                 seconds = time.perf_counter() - began
@@ -623,11 +625,11 @@ class _TracedRun(Middleware[object]):
                     span.set_attribute(TOOL_CALL_ID, describe_text(call.call_id))
                 if has_content:
                     span.set_attribute(TOOL_DESCRIPTION, describe_text(call.definition.description))
-                    await _write(partial(_write_arguments, span, call.arguments_json), len(call.arguments_json))
+                    await _write_texts(partial(_write_arguments, span, call.arguments_json), len(call.arguments_json))
                 output = await proceed()
                 if output.is_error:
                     attributes[ERROR_TYPE] = "tool_error"
-                await _write(partial(self._write_result, span, output, has_content=has_content), len(output.text))
+                await _write_texts(partial(self._write_result, span, output, has_content=has_content), len(output.text))
                 return output
         except BaseException as error:
             attributes[ERROR_TYPE] = _classify_error(error)

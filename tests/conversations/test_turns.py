@@ -574,7 +574,7 @@ async def test_a_sub_agents_call_that_was_approved_when_its_process_died_may_hav
     reply = AssistantMessage([refund_call("i1", 1), refund_call("i2", 2)])
     clerk = sub_agent_tool("clerk", "Gives back.", ScriptedProvider([reply, "gave back"]), ToolRegistry([refund]))
     config, tools = ToolLoopConfig[None](on_tool_call=defer_refunds), ToolRegistry([clerk])
-    script = [ToolCall("o1", "clerk", '{"task": "Refund both."}')]
+    script: list[Any] = [ToolCall("o1", "clerk", '{"task": "Refund both."}')]
     for options in ({"question": "Refund both."}, {"decisions": {"i1": True}}, {"decisions": {"i2": True}}):
         async with conversations.turn("ada") as turn:
             given: Any = options

@@ -10,6 +10,7 @@ from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -240,7 +241,11 @@ def talk_in_restate(fleet: RestateFleet, kills: int, seed: int) -> Counter[str]:
                 found["say"] += 1
             for pending in status["pending"]:
                 if chance.random() < 0.7:
-                    kinds = {"approve": {}, "deny": {"reason": "not this one"}, "modify": {"arguments": {"n": 77}}}
+                    kinds: dict[str, dict[str, Any]] = {
+                        "approve": {},
+                        "deny": {"reason": "not this one"},
+                        "modify": {"arguments": {"n": 77}},
+                    }
                     kind = chance.choice([*kinds])
                     body = {"call_id": pending["call_id"], "binding": pending["binding"]}
                     fleet.server.call(f"{path}/decide/send", {**body, "decision": {"kind": kind, **kinds[kind]}})

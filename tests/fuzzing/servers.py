@@ -51,7 +51,7 @@ def format_target(name: str) -> Callable[[bytes], None]:
             return
         if isinstance(body, dict):
             try:
-                response = _hold_unless_long(partial(format_.decode, body), text)
+                response = _hold_unless_long(partial(format_.decoder().read_whole, body), text)
             except refused:
                 return
             bent.check_counts(response)

@@ -39,7 +39,7 @@ from toolkit import (
     tool_loop,
 )
 from toolkit.agents import sub_agent_tool
-from toolkit.calls.provenance import list_leaves
+from toolkit.calls.text_search import list_leaves
 from toolkit.policies import Rule, ask_when_tainted, deny_when_tainted, keep_last, require_known_destinations
 from toolkit.testing import FunctionProvider
 

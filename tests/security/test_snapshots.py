@@ -1,5 +1,6 @@
 """Snapshots are evidence, not authority: who can write where they are kept decides nothing by it."""
 
+import asyncio
 import copy
 import json
 from collections.abc import Callable, Iterator
@@ -633,7 +634,7 @@ def swell_cassette(path: Path) -> None:
     message = {"role": "assistant", "content": [{"type": "call"}] * 40_000}
     exchange: dict[str, Any] = {"request": {"messages": []}, "response": {"message": message}}
     path.write_text(f'{{"cassette": 1}}\n{json.dumps(exchange)}\n')
-    ReplayProvider(path)
+    asyncio.run(ReplayProvider(path).generate(ChatRequest(messages=())))
 
 
 def swell_transcript(path: Path) -> None:

@@ -70,7 +70,7 @@ SERVED = ("mcp.", "mcp_types.", "starlette.", "toolkit.serving.")
 def count_leftovers() -> dict[str, int]:
     """Return how many objects of the server, coroutines and open files there are."""
     gc.collect()
-    objects = [type(each) for each in gc.get_objects()]
+    objects: list[type[Any]] = [type(each) for each in gc.get_objects()]
     files = len(list(Path("/proc/self/fd").iterdir())) if sys.platform == "linux" else 0
     return {
         "objects": sum(kind.__module__.startswith(SERVED) for kind in objects),

@@ -24,7 +24,7 @@ from toolkit.serving.mcp import McpRequest, mcp_app, mcp_server
 from toolkit.sources import ServerLimits
 from toolkit.sources.mcp import Elicitation, mcp_tools
 from toolkit.sources.mcp.session import WatchedTransport
-from toolkit.sources.mcp.tasks import Task, TaskFollower, call_as_task, read_answer
+from toolkit.sources.mcp.tasks import Task, TaskFollower, call_as_task, find_task
 from toolkit.testing import ScriptedProvider
 
 pytestmark = pytest.mark.anyio
@@ -91,7 +91,7 @@ async def connected(server: InMemory) -> AsyncGenerator[Client]:
 
 async def begin(client: Client, name: str, era: Era) -> Task:
     result = await (client.call_tool(name, {}) if era == "modern" else call_as_task(client, name, {}))
-    task = read_answer(result)
+    task = find_task(result)
     assert isinstance(task, Task)
     return task
 
@@ -171,7 +171,7 @@ async def test_a_sub_agent_asks_in_its_run_which_is_never_repeated(*, knows_task
         transport = WatchedTransport(InMemory(server).open(), lambda: None)
         async with Client(transport, extensions=extensions, elicitation_callback=answer) as client:
             result = await client.call_tool("clerk", {"task": "Tidy."})
-            task = read_answer(result)
+            task = find_task(result)
             if isinstance(task, Task):
                 await TaskFollower(task, lambda text: None).follow(client)
     assert isinstance(task, Task) == knows_tasks

@@ -17,7 +17,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal, Protocol, TypeAlias, get_args
 
-from toolkit.calls.provenance import TextIndex, TextSource, has_boundary, list_leaves
+from toolkit.calls.text_search import TextIndex, TextSource, has_boundary, list_leaves
 from toolkit.chat import (
     AssistantMessage,
     ChatRequest,

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapp
 from dataclasses import replace
 from typing import Any, Literal, Protocol
 
-from toolkit.calls.provenance import list_leaves
+from toolkit.calls.text_search import list_leaves
 from toolkit.chat import (
     ArgumentsDelta,
     AssistantMessage,

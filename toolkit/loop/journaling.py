@@ -1015,8 +1015,9 @@ class _SideState:
     def restore(self) -> None:
         """Go on with what the replayed entries say, and let the time run, which stands while they are read."""
         run, side, clock = self._run, self._side, self._run.memory.run_clock
-        if clock is not None and clock.end == math.inf:
-            clock.end = run.start_time(anyio.current_time(), None if self._is_restored else side.get("left"))
+        left = None if self._is_restored else side.get("left")
+        if clock is not None and clock.end == math.inf and not (left is None and run.seconds_left is None):
+            clock.end = run.start_time(anyio.current_time(), left)
         if self._texts or not self._has_adopted:  # not before: the log knows the run by the prompt it was given
             self._has_adopted = True
             run.adopt_texts(self._texts, self._trusted_texts)

@@ -304,17 +304,17 @@ class KnownTools:
         beginning = fold_name(text)
         return any(name.startswith(beginning) for name in self._plain_names)
 
-    def _find(self, name: str) -> ToolDefinition | None:
+    def _find_tool(self, name: str) -> ToolDefinition | None:
         return self._definitions.get(self._repair_name(name) or "")
 
     def may_take_no_arguments(self, name: str) -> bool:
         """Return whether this is a tool without named parameters, though it may accept any."""
-        definition = self._find(name)
+        definition = self._find_tool(name)
         return definition is not None and not any(definition.parameters.get(keyword) for keyword in _PARAMETER_KEYWORDS)
 
     def takes_no_arguments(self, name: str) -> bool:
         """Return whether this is surely a tool without parameters."""
-        definition = self._find(name)
+        definition = self._find_tool(name)
         is_closed = definition is not None and definition.parameters.get("additionalProperties") is False
         return is_closed and self.may_take_no_arguments(name)
 
@@ -322,7 +322,7 @@ class KnownTools:
         """Return whether arguments repeat the schema of a tool's parameters, in place of values."""
         if '"properties"' not in arguments:
             return False
-        definition = self._find(name)
+        definition = self._find_tool(name)
         members = split_object(arguments)
         return (
             members.get("type") == '"object"'
@@ -339,7 +339,7 @@ class KnownTools:
 
     def value(self, name: str, parameter: str, text: str) -> str:
         """Return the JSON of an unquoted argument: a string if the tool accepts one, else JSON if it is JSON."""
-        definition = self._find(name)
+        definition = self._find_tool(name)
         read = None
         if definition is not None:
             nodes = Nodes(definition.parameters)

@@ -153,7 +153,7 @@ class OpenAIResponsesProvider(OpenAIClient):
         options: Fields for each request, such as `ResponsesOptions`; `ChatRequest.options` go over them.
         seals_reasoning: True to ask for sealed reasoning; None means yes, but for the models of OpenAI that don't
             reason, which refuse to be asked.
-        stores_history: True to have OpenAI store the conversation: a request names the response before it and holds
+        stores_transcript: True to have OpenAI store the conversation: a request names the response before it and holds
             only what is new, unless the transcript was changed since. A ``conversation`` in `options` does so, too.
         background: True to have OpenAI make the responses in the background, which it stores while they are made: they
             are polled, or streamed over as many connections as it takes, and cancelled with the run. A mapping, such as
@@ -175,12 +175,12 @@ class OpenAIResponsesProvider(OpenAIClient):
         *,
         options: Mapping[str, Any] | None = None,
         seals_reasoning: bool | None = None,
-        stores_history: bool = False,
+        stores_transcript: bool = False,
         background: bool | MutableMapping[str, str] | None = None,
         **settings: Unpack[OpenAISettings],
     ) -> None:
         super().__init__(model, **settings)
-        defaults: dict[str, Any] = {"store": stores_history}
+        defaults: dict[str, Any] = {"store": stores_transcript}
         if seals_reasoning or (seals_reasoning is None and not _WITHOUT_REASONING.match(model)):
             defaults["include"] = ["reasoning.encrypted_content"]
         self._started = background if isinstance(background, MutableMapping) else dict[str, str]()
@@ -192,7 +192,7 @@ class OpenAIResponsesProvider(OpenAIClient):
             defaults=defaults,
             options=options or {},
             is_openai=self._dialect.is_openai,
-            stores_history=stores_history,
+            stores_transcript=stores_transcript,
         )
 
     async def compact(self, messages: Sequence[Message]) -> list[Message]:
@@ -309,7 +309,7 @@ class ResponsesEncoder:
         defaults: Fields that the options may overwrite, and the request.
         options: Fields for each request, as `ResponsesOptions`.
         is_openai: True if the server refuses anything that is not OpenAI's own, such as unsealed reasoning.
-        stores_history: True if requests name the response before them, and hold what is new.
+        stores_transcript: True if requests name the response before them, and hold what is new.
     """
 
     def __init__(
@@ -319,9 +319,9 @@ class ResponsesEncoder:
         defaults: Mapping[str, Any],
         options: Mapping[str, Any] = MappingProxyType({}),
         is_openai: bool = True,
-        stores_history: bool = False,
+        stores_transcript: bool = False,
     ) -> None:
-        self._stores_history = stores_history
+        self._stores_transcript = stores_transcript
         self._model = model
         self._defaults = dict(defaults)
         _add_options(self._defaults, options)
@@ -404,7 +404,7 @@ class ResponsesEncoder:
                 items[change.place : change.place + 1] = [b",".join(filter(None, [item, *following]))]
 
     def _is_stored(self, request: ChatRequest) -> bool:
-        return bool(self._stores_history or request.options.get("conversation", self._defaults.get("conversation")))
+        return bool(self._stores_transcript or request.options.get("conversation", self._defaults.get("conversation")))
 
     def _cut_stored(self, messages: Sequence[Message], items: list[bytes], body: JsonObject) -> int:
         """Take away the items that OpenAI has stored, and return how many messages they were."""

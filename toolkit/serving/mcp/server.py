@@ -508,12 +508,12 @@ class ClientCall:
 
     @property
     def is_task(self) -> bool:
-        """Whether the request has been answered with a task."""
+        """True if the request has been answered with a task."""
         return self._task is not None and self._task.is_announced
 
     @property
     def takes_reports(self) -> bool:
-        """Whether the client may see reports of the tool."""
+        """True if the client may see reports of the tool."""
         return self._token is not None or self._task is not None
 
     async def send_reports(self, reports: MemoryObjectReceiveStream[str]) -> None:
@@ -537,7 +537,7 @@ class ClientCall:
         # The call itself has not begun; a call that its tool makes, such as a sub-agent's, is asked about in its run.
         is_own = not request.agent and request.call_id == str(self.context.request_id)
         try:
-            answer = await self._ask(_APPROVAL, question, _APPROVAL_SCHEMA, is_repeatable=is_own)
+            answer = await self._ask_user(_APPROVAL, question, _APPROVAL_SCHEMA, is_repeatable=is_own)
         except _UnaskedError:
             return Deny(f"{request.reason} This client can't ask its user, so it was not run.")
         if answer.action == "accept" and (answer.content or {}).get("approve") is True:
@@ -553,12 +553,14 @@ class ClientCall:
         if name == _APPROVAL:
             raise ToolError(f"A question of a tool can't be named {name!r}.")
         try:
-            return await self._ask(name, message, schema, is_repeatable=self.is_repeatable)
+            return await self._ask_user(name, message, schema, is_repeatable=self.is_repeatable)
         except _UnaskedError as error:
             self.missing = error.missing
             raise
 
-    async def _ask(self, name: str, message: str, schema: dict[str, Any], *, is_repeatable: bool) -> wire.ElicitResult:
+    async def _ask_user(
+        self, name: str, message: str, schema: dict[str, Any], *, is_repeatable: bool
+    ) -> wire.ElicitResult:
         session = self.context.session
         capabilities = session.client_capabilities
         is_modern = self.context.protocol_version in MODERN_PROTOCOL_VERSIONS

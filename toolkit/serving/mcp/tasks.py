@@ -87,7 +87,7 @@ class CallTask:
         finally:
             self.ended = time.monotonic()
             self._questions.clear()
-            self._notify()
+            self._note_change()
 
     def cancel(self) -> None:
         """Cancel the call."""
@@ -104,12 +104,12 @@ class CallTask:
         params = wire.ElicitRequestFormParams(message=message, requested_schema=schema)
         params.meta = cast("Any", {_RELATED_TASK: {"taskId": self.id}})
         question = self._questions[key] = _Question(wire.ElicitRequest(params=params))
-        self._notify()
+        self._note_change()
         try:
             await question.answered.wait()
         finally:
             self._questions.pop(key, None)
-            self._notify()
+            self._note_change()
         return question.answers[0]
 
     def answer(self, key: str, given: object) -> None:
@@ -127,7 +127,7 @@ class CallTask:
         question = self._questions.pop(key)
         question.answers.append(answer)
         question.answered.set()
-        self._notify()
+        self._note_change()
 
     async def wait_for_question(self) -> tuple[str, wire.ElicitRequest] | None:
         """Wait until the call asks something, and return the oldest open question; None when it has ended."""
@@ -162,19 +162,19 @@ class CallTask:
         if self.ended is None:
             state["status"] = "input_required" if self._questions else "working"
             if is_modern and self._questions:
-                state["inputRequests"] = {key: _dump(each.request) for key, each in self._questions.items()}
+                state["inputRequests"] = {key: _dump_model(each.request) for key, each in self._questions.items()}
         elif self._outcome is None:
             state["status"] = "cancelled"
         elif isinstance(self._outcome, MCPError):
             state["status"] = "failed"
-            state |= {"error": _dump(self._outcome.error)} if is_modern else {"statusMessage": str(self._outcome)}
+            state |= {"error": _dump_model(self._outcome.error)} if is_modern else {"statusMessage": str(self._outcome)}
         else:
             is_failure = not is_modern and isinstance(self._outcome, wire.CallToolResult) and self._outcome.is_error
             state["status"] = "failed" if is_failure else "completed"
-            state |= {"result": _dump(self._outcome)} if is_modern else {}
+            state |= {"result": _dump_model(self._outcome)} if is_modern else {}
         return state
 
-    def _notify(self) -> None:
+    def _note_change(self) -> None:
         self._updated = _read_clock()
         self._changed.set()
         self._changed = anyio.Event()
@@ -184,7 +184,7 @@ def _read_clock() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _dump(value: BaseModel) -> dict[str, Any]:
+def _dump_model(value: BaseModel) -> dict[str, Any]:
     return value.model_dump(by_alias=True, mode="json", exclude_none=True)
 
 
@@ -216,7 +216,12 @@ class CallTasks:
         """Serve the requests about tasks."""
         server.extensions[TASKS_EXTENSION] = {}
         server.middleware.append(self._create_task)
-        handlers = {"get": self._get, "update": self._update, "cancel": self._cancel, "result": self._get_result}
+        handlers = {
+            "get": self._get_task,
+            "update": self._update_task,
+            "cancel": self._cancel_task,
+            "result": self._get_result,
+        }
         for name, handler in handlers.items():
             server.add_request_handler(f"tasks/{name}", _TaskParams, handler)
 
@@ -227,7 +232,7 @@ class CallTasks:
 
     async def call(self, context: Context, params: wire.CallToolRequestParams) -> CallResult | dict[str, Any]:
         """Run a call; return a task where it takes long or asks something."""
-        task = self._start(context, params)
+        task = self._start_call(context, params)
         try:
             with anyio.move_on_after(self._after):
                 await task.wait_for_question()
@@ -236,7 +241,7 @@ class CallTasks:
             raise
         if task.ended is not None:
             return task.read_outcome()
-        self._announce(task)
+        self._announce_task(task)
         return {**task.describe(is_modern=True), "resultType": "task"}
 
     async def _create_task(self, ctx: Context, call_next: CallNext) -> HandlerResult:
@@ -246,16 +251,16 @@ class CallTasks:
         params = wire.CallToolRequestParams.model_validate(ctx.params, by_name=False)
         if params.task is None:
             return await call_next(ctx)
-        task = self._start(ctx, params)
-        self._announce(task)
+        task = self._start_call(ctx, params)
+        self._announce_task(task)
         return {"task": task.describe(is_modern=False)}
 
-    def _start(self, context: Context, params: wire.CallToolRequestParams) -> CallTask:
+    def _start_call(self, context: Context, params: wire.CallToolRequestParams) -> CallTask:
         task = CallTask(_find_owner(context))
         start_detached(partial(task.run, partial(self._call, context, params)))
         return task
 
-    def _announce(self, task: CallTask) -> None:
+    def _announce_task(self, task: CallTask) -> None:
         """Make a call findable by its id.
 
         Raises:
@@ -274,7 +279,7 @@ class CallTasks:
         self._tasks[task.id] = task
         task.is_announced = True
 
-    def _find(self, context: Context, params: _TaskParams) -> CallTask:
+    def _find_task(self, context: Context, params: _TaskParams) -> CallTask:
         if _is_modern(context):
             require_client_extension(context, TASKS_EXTENSION)
             named = None if context.request is None else context.request.headers.get(MCP_NAME_HEADER)
@@ -287,17 +292,17 @@ class CallTasks:
             raise MCPError(wire.INVALID_PARAMS, "There is no such task, or not any more.")
         return task
 
-    async def _get(self, context: Context, params: _TaskParams) -> dict[str, Any]:
-        return self._find(context, params).describe(is_modern=_is_modern(context))
+    async def _get_task(self, context: Context, params: _TaskParams) -> dict[str, Any]:
+        return self._find_task(context, params).describe(is_modern=_is_modern(context))
 
-    async def _update(self, context: Context, params: _TaskParams) -> dict[str, Any]:
-        task = self._find(context, params)
+    async def _update_task(self, context: Context, params: _TaskParams) -> dict[str, Any]:
+        task = self._find_task(context, params)
         for key, answer in params.input_responses.items():
             task.answer(key, answer)
         return {}
 
-    async def _cancel(self, context: Context, params: _TaskParams) -> dict[str, Any]:
-        task, is_modern = self._find(context, params), _is_modern(context)
+    async def _cancel_task(self, context: Context, params: _TaskParams) -> dict[str, Any]:
+        task, is_modern = self._find_task(context, params), _is_modern(context)
         if task.ended is not None and not is_modern:
             raise MCPError(wire.INVALID_PARAMS, "The task has ended.")
         task.cancel()
@@ -310,12 +315,12 @@ class CallTasks:
         """Ask what the call asks, and return its result when it ends."""
         if _is_modern(context):
             raise MCPError(wire.METHOD_NOT_FOUND, "Method not found", context.method)
-        task = self._find(context, params)
+        task = self._find_task(context, params)
         while (question := await task.wait_for_question()) is not None:
             key, request = question
             metadata = ServerMessageMetadata(related_request_id=context.request_id)
             task.answer(key, await context.session.send_request(request, wire.ElicitResult, metadata=metadata))
-        result = _dump(task.read_outcome())
+        result = _dump_model(task.read_outcome())
         return {**result, "_meta": {**result.get("_meta", {}), _RELATED_TASK: {"taskId": task.id}}}
 
 

@@ -37,7 +37,7 @@ from toolkit.schema.raw_schema import RawSchema
 from toolkit.sources import ServerLimits
 from toolkit.sources.mcp.servers import McpServer
 from toolkit.sources.mcp.session import MOST_BLOCKS, McpSession
-from toolkit.sources.mcp.tasks import Task, TaskFollower, call_as_task, read_answer, takes_tasks
+from toolkit.sources.mcp.tasks import Task, TaskFollower, call_as_task, find_task, takes_tasks
 
 _logger = logging.getLogger("toolkit.sources.mcp")
 
@@ -215,10 +215,10 @@ class ServerCalls:
 
         async def call(client: Client) -> wire.CallToolResult | Task:
             if self._is_task and takes_tasks(client):
-                return read_answer(await call_as_task(client, self._name, arguments))
+                return find_task(await call_as_task(client, self._name, arguments))
             # Asking for progress makes some servers send it; without an observer it is not requested.
             callback = progressed if context.is_observed else None
-            return read_answer(await client.call_tool(self._name, arguments, progress_callback=callback))
+            return find_task(await client.call_tool(self._name, arguments, progress_callback=callback))
 
         answer = await session.request(f"call '{self._name}'", call, is_repeatable=self._is_repeatable)
         if not isinstance(answer, Task):

@@ -72,7 +72,7 @@ class _UpdateTask(wire.Request[_UpdateTaskParams, Literal["tasks/update"]]):
 
 
 def mark_task(result: dict[str, Any]) -> None:
-    """Turn the creation of a task into the result of a call, which `read_answer` recognizes.
+    """Turn the creation of a task into the result of a call, which `find_task` recognizes.
 
     The SDK accepts no other result of a call, in any revision.
     """
@@ -83,7 +83,7 @@ def mark_task(result: dict[str, Any]) -> None:
         result.update(marked)
 
 
-def read_answer(result: wire.CallToolResult) -> wire.CallToolResult | Task:
+def find_task(result: wire.CallToolResult) -> wire.CallToolResult | Task:
     """Return the result of a call, or the task with which the server answered it.
 
     Raises:
@@ -127,14 +127,14 @@ class TaskFollower:
             MCPError: The server refused a request, or a question can't be answered.
         """
         try:
-            return await self._poll(client)
+            return await self._poll_task(client)
         except (anyio.get_cancelled_exc_class(), _UnansweredError):
             with anyio.CancelScope(shield=True), anyio.move_on_after(_CANCEL_SECONDS), suppress(Exception):
                 params = wire.CancelTaskRequestParams(task_id=self._task.task_id)
                 await client.session.send_request(_CancelTask(params=params), wire.Result)
             raise
 
-    async def _poll(self, client: Client) -> wire.CallToolResult:
+    async def _poll_task(self, client: Client) -> wire.CallToolResult:
         task, is_modern = self._task, client.protocol_version in MODERN_PROTOCOL_VERSIONS
         shown = None
         while True:
@@ -152,12 +152,12 @@ class TaskFollower:
                 reason = task.error.message if task.error is not None else task.status_message
                 return _make_failure(f"The task of this call failed: {reason or 'the server does not say why'}")
             if task.status == "input_required":
-                await self._answer(client, task)
+                await self._answer_questions(client, task)
             await anyio.sleep(_read_pause(task.pause))
             params = wire.GetTaskRequestParams(task_id=task.task_id)
             task = await client.session.send_request(_GetTask(params=params), Task)
 
-    async def _answer(self, client: Client, task: Task) -> None:
+    async def _answer_questions(self, client: Client, task: Task) -> None:
         """Answer the questions of a task that were not answered before."""
         for key, request in (task.input_requests or {}).items():
             if key in self._answered:

@@ -49,7 +49,7 @@ def made(server: Server, **settings: Any) -> OpenAIResponsesProvider:
 
 async def test_a_loop_names_the_response_before_and_sends_what_is_new(server: Server) -> None:
     server.answers[:] = [respond(1, call(1)), respond(2, call(2)), respond(3, text("Done.")), respond(4, text("Yes."))]
-    async with made(server, stores_history=True) as provider:
+    async with made(server, stores_transcript=True) as provider:
         result = await tool_loop(provider, ToolRegistry([look]), "Look.")
         restored = load_messages(dump_messages(result.messages))
         again = await tool_loop(provider, ToolRegistry([look]), [*restored, UserMessage("Sure?")])
@@ -66,7 +66,7 @@ async def test_a_loop_names_the_response_before_and_sends_what_is_new(server: Se
 
 async def test_a_transcript_that_has_changed_is_sent_whole(server: Server) -> None:
     server.answers[:] = [respond(1, call(1)), respond(2, call(2)), respond(3, text("Done."))]
-    async with made(server, stores_history=True) as provider:
+    async with made(server, stores_transcript=True) as provider:
         config = ToolLoopConfig[Any](compaction=keep_last(2))
         await tool_loop(provider, ToolRegistry([look]), "Look.", config=config)
     assert [body.get("previous_response_id") for body in server.requests] == [None, "resp_1", None]
