@@ -183,12 +183,7 @@ class Approvals(Generic[Ctx]):
         return None if prepared is None else self._describe_prepared([prepared])
 
     async def prepare_turn(self, calls: Sequence[OpenCall], *, is_long: bool = False) -> CallsPrepared:
-        """Prepare all calls of the turn, before any is asked about or runs.
-
-        Args:
-            calls: The calls.
-            is_long: True for a single call for which `prepare_lone` returned None.
-        """
+        """Prepare all calls of the turn; `is_long` is a single call for which `prepare_lone` returned None."""
         policy, scope = self._run.policy, self._run.offer.find_scope()
         if is_long:
             found = [await prepare_beside(calls[0].call, scope, policy)]

@@ -371,10 +371,7 @@ else:
 
 
 class AsyncioGathering:
-    """The work of `toolkit.runtime.backend.gather` on asyncio.
-
-    The standard library's own tasks cost a fraction of a task group's.
-    """
+    """The work of `gather` on asyncio, by tasks of the standard library, which cost a fraction of a task group's."""
 
     __slots__ = ("_all_ended", "_context", "_failures", "_is_stopping", "_limit", "_running", "_waiting")
 
