@@ -159,7 +159,11 @@ def _list_readings(text: str) -> Iterator[str]:
 
 _TAGS = {0xE0000 + code: code for code in range(32, 127)}  # drawn as nothing, and read as ASCII by some models
 _TURNED = str.maketrans("abcdefghijklmnopqrstuvwxyz", "nopqrstuvwxyzabcdefghijklm")  # rot13, of texts in lower case
-_DISGUISES: tuple[Callable[[str], str], ...] = (str, lambda text: text[::-1], lambda text: text.translate(_TURNED))
+_DISGUISES: tuple[Callable[[str], str], ...] = (
+    lambda row: row.replace(" .", " "),
+    lambda row: row[::-1].replace(" .", " "),  # the end of a sentence is its beginning there
+    lambda row: row.translate(_TURNED).replace(" .", " "),
+)
 
 
 def join_pieces(pieces: Iterable[str]) -> str:
@@ -286,7 +290,7 @@ class _OutsideText:
     def joined(self) -> str:
         """The same as rows of pieces."""
         if self._joined is None:
-            self._joined = join_pieces(split_pieces(self.leaves))
+            self._joined = join_pieces(split_pieces(self.leaves)).replace(" .", " ")
         return self._joined
 
     def may_name(self, destination: Ways) -> bool:
