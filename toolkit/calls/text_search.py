@@ -369,8 +369,11 @@ def quote_leaf(source: TextSource, wanted: str) -> tuple[TextSource, str]:
     plain = _read_json(source.text)
     leaves = [("", source.text)] if plain is None else [(path, str(leaf)) for path, leaf in walk_leaves(plain)]
     path, text = next((each for each in leaves if wanted in each[1].lower()), ("", source.text))
-    at = text.lower().find(wanted)
-    around = text[max(0, at - _QUOTED) : at + len(wanted) + _QUOTED] if at >= 0 else text
+    at, around = text.lower().find(wanted), text
+    if at >= 0:
+        end = at + len(wanted)
+        before, after = text[max(0, at - _QUOTED) : at], text[end : end + _QUOTED]
+        around = before.rpartition("\n\n")[2] + text[at:end] + after.partition("\n\n")[0]
     found = TextSource(source.kind, source.tool_name, source.call_id, path, text)
     return found, escape_in_text(shorten_to_line(around, 3 * _QUOTED))
 
