@@ -226,12 +226,7 @@ class Approvals(Generic[Ctx]):
         return [prepare(call, scope, policy) for call in calls]
 
     async def prepare_again(self, entry: OpenCall, arguments: str | None) -> Ready[Ctx] | Refused:
-        """Prepare a call that was decided on in another process.
-
-        Args:
-            entry: The call.
-            arguments: The arguments that an approver gave it in place of its own arguments, as canonical JSON.
-        """
+        """Prepare a call that another process decided on; `arguments` are those that an approver gave it, as JSON."""
         [prepared] = await prepare_all([entry.call], self._run.offer.find_scope(), self._run.policy)
         if isinstance(prepared, Ready) and arguments is not None:
             prepared = self._restore_modified(prepared, arguments)

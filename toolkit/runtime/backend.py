@@ -194,7 +194,7 @@ T = TypeVar("T")
 
 
 class LoopLocal(Generic[T]):
-    """A value for each event loop, made at its first use there.
+    """A value for each event loop, created at its first use there.
 
     It is closed and deleted when that loop ends, by `aclose`, and when this is collected: nothing else of the process
     refers to it, so that a loop that is over is collected with all that belonged to it.
