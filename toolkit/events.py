@@ -90,7 +90,6 @@ __all__ = [
 EVENT_VERSION = 1
 """The version of the JSON format of events and results."""
 
-_PIECES = (TextDelta, ReasoningDelta, ArgumentsDelta)
 _SCRUBBER = Scrubber(find_schemas=find_schemas)
 
 _Plain: TypeAlias = dict[str, Any]
@@ -111,11 +110,19 @@ def dump_event(event: LoopEvent) -> dict[str, Any]:
         line = json.dumps(dump_event(event))
 
     The arguments of a call are those of `arguments_json`, where secrets are digests. Elsewhere, secrets that are
-    recognized by the format of a text or the name of a field become ``***``, except in deltas of replies. A value that
-    JSON can't represent is stored as text, and a lone surrogate as a question mark.
+    recognized by the format of a text or the name of a field become ``***``, except in deltas of texts; deltas of
+    arguments are masked if the tool takes secrets. A value that JSON can't represent is stored as text, and a lone
+    surrogate as a question mark.
     """
     plain = write_event(event)
-    return plain if isinstance(event, _PIECES) else _SCRUBBER(plain)
+    match event:
+        case TextDelta() | ReasoningDelta():
+            return plain
+        case ArgumentsDelta():
+            return {**plain, "text": _SCRUBBER.mask_arguments(event.tool_name, event.text)}
+        case _:
+            cleaned: dict[str, Any] = _SCRUBBER(plain)
+            return cleaned
 
 
 def write_event(event: LoopEvent) -> dict[str, Any]:

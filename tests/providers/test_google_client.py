@@ -507,7 +507,7 @@ def cut_value(script: random.Random, value: Any, path: str = "$") -> Iterator[di
             step = json.dumps(name) if script.random() < 0.5 else "'{}'".format(name.replace("'", "\\'"))
             yield from cut_value(script, member, f"{path}[{step}]")
     elif isinstance(value, list):
-        for index, member in enumerate(cast("list[Any]", value)):
+        for index, member in enumerate(value):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
             yield from cut_value(script, member, f"{path}[{index}]")
     elif isinstance(value, str):
         cut = script.randint(0, len(value))

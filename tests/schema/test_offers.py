@@ -140,7 +140,8 @@ class NamedPair(FullPair):
 
 @dataclasses.dataclass
 class LoosePair(FullPair):
-    first: str  # type: ignore[assignment]  # another type than that of the generic class
+    # another type than that of the generic class
+    first: str  # type: ignore[assignment]  # pyright: ignore[reportIncompatibleVariableOverride]
 
 
 ROUND = {"const": 1, "type": "integer", "description": "1 = ROUND"}

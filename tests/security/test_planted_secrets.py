@@ -33,7 +33,7 @@ from toolkit import (
     tool_loop_sync,
 )
 from toolkit.chat import FileBlock, ImageBlock
-from toolkit.events import ArgumentsDelta, LoopEvent, ToolCallRepaired, dump_event
+from toolkit.events import LoopEvent, ToolCallRepaired, dump_event
 from toolkit.run_log import RunLog
 from toolkit.testing import RecordingProvider, ReplayProvider, ScriptedProvider
 from toolkit.tracing import Tracing
@@ -257,7 +257,7 @@ def play(way: str) -> Mapping[str, str]:
         [getattr(each, name) for name in ("arguments", "arguments_json") if hasattr(each, name)] for each in events
     ]
     return {
-        "events as JSON": json.dumps([dump_event(each) for each in events if not isinstance(each, ArgumentsDelta)]),
+        "events as JSON": json.dumps([dump_event(each) for each in events]),
         "the repr of events": repr(events),
         "arguments of events": repr(fields),
         "repairs": repr([each for each in events if isinstance(each, ToolCallRepaired)]),

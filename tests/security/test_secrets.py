@@ -357,6 +357,26 @@ async def test_no_result_nor_log_shows_what_an_api_is_told(
     assert "HTTP Request" in log.text
 
 
+async def test_no_result_of_an_api_shows_a_secret_argument_in_its_url() -> None:
+    parameters = [
+        {"name": "q", "in": "query", "schema": {"type": "string", "format": "password"}},
+        {"name": "n", "in": "query", "schema": {"type": "string"}},
+        {"name": "token", "in": "path", "required": True, "schema": {"type": "string"}},
+    ]
+    get = {**DOCUMENT["paths"]["/x"]["get"], "parameters": parameters}
+    with serving() as server:
+        for answer in (Answer({"a": 1}), Answer(pieces=[], is_cut=True)):
+            server.answers[:] = [answer]
+            async with openapi_tools(
+                {**DOCUMENT, "paths": {"/x/{token}": {"get": get}}}, base_url=server.root
+            ) as tools:
+                call = ToolCall("1", "get_x", '{"q": "query-77", "n": "plain 1", "token": "path-77"}')
+                result = await ToolRegistry(tools).execute(call)
+            assert "/x/***" in result.text
+            assert "-77" not in result.text
+            assert ("?q=***&n=plain%201" in result.text) == (not result.is_error)
+
+
 PROVIDERS: dict[str, Callable[..., Any]] = {
     "chat": partial(OpenAIProvider, "m"),
     "responses": partial(OpenAIResponsesProvider, "m"),

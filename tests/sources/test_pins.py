@@ -100,7 +100,8 @@ async def test_a_person_is_asked_about_each_change(*, is_accepted: bool, is_asyn
     assert names == again == (["add"] if is_accepted else [])
     (change,) = asked
     assert (change.server, change.tool) == ("memory", "add")
-    assert "-  Does add.\n+  Else." in change.diff
+    changed = [line for line in change.diff.splitlines()[2:] if line[0] in "+-"]
+    assert changed == ["-  Does add.", "+  Else."]
 
 
 async def test_tools_that_a_server_changes_while_it_is_used_are_withdrawn(tmp_path: Path) -> None:

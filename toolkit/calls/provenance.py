@@ -519,13 +519,13 @@ class CallTrust:
         if is_undeclared and not self.is_tainted:
             return []
         destinations, texts, unknown = self._sort_leaves()
-        first = destinations[0] if destinations else ("", self._registration.name)
+        path, leaf = destinations[0] if destinations else ("", self._registration.name)
         if is_undeclared and not destinations:  # nobody can have named the call itself
-            return [(*first, None)]
+            return [(path, leaf, None)]
         if unknown or not self.is_tainted:
             return unknown
         spelled = self._trust.find_spelling([leaf for _, leaf in destinations], texts)
-        return [] if spelled is None else [(*first, spelled)]
+        return [] if spelled is None else [(path, leaf, spelled)]
 
     def _sort_leaves(self) -> tuple[list[tuple[str, Any]], list[str], list[tuple[str, Any, TextSource | None]]]:
         """Return the destinations of the call, its other texts, and which destinations and secrets are not known."""

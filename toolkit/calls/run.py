@@ -149,11 +149,6 @@ class CallHost(Generic[Ctx]):
 async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = None) -> ToolResult:
     """Run a call, and return its result; an exception of the tool becomes an error result.
 
-    Args:
-        ready: The call.
-        host: The parts that the calls of the run share.
-        clock: Limits the time of this call; None creates one.
-
     Raises:
         ToolCrashedError: The tool raised something other than a `ToolError`, and the configuration ends the run then.
     """
@@ -172,8 +167,7 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
         left = None if observer is None else _emit_start(ready, observer, policy.observed)
         if left is not None:
             await left
-        # A function that does not see its context gets none, which is a tenth of a call by a registry.
-        if not (is_plain and registration.is_bare):
+        if not is_plain or not registration.is_bare:  # a function that does not see its context gets none
             context = _make_context(ready, host, mark, clock, has_begun=is_plain)
         has_begun = True
         try:
@@ -199,6 +193,11 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
     return limited
 
 
+def _raise_crash(call: ToolCall, crash: BaseException, policy: ExecutionPolicy) -> None:
+    if policy.config.on_tool_exception == "raise":
+        raise ToolCrashedError(call.name, call.id, describe_error(crash)) from crash
+
+
 def _start_running(
     ready: Ready[Ctx],
     context: ToolContext[Ctx] | None,
@@ -217,11 +216,6 @@ def _start_running(
         return _run_in_time(registration, ready.arguments, context, timeout, clock, mark, host.deadlines)
     seen: Any = context
     return registration.execute(ready.arguments, seen)
-
-
-def _raise_crash(call: ToolCall, crash: BaseException, policy: ExecutionPolicy) -> None:
-    if policy.config.on_tool_exception == "raise":
-        raise ToolCrashedError(call.name, call.id, describe_error(crash)) from crash
 
 
 def _make_context(
@@ -639,17 +633,7 @@ async def _run_in_time(
     mark: CancellationMark,
     deadlines: Deadlines | None = None,
 ) -> ToolOutput:
-    """Run once, and for at most `timeout` seconds.
-
-    Args:
-        registration: The tool.
-        arguments: Its arguments.
-        context: Its context; None if it does not see one.
-        timeout: The limit; None for none.
-        clock: Limits the time; None creates one.
-        mark: The count of the task's cancellations when the call began.
-        deadlines: The timer of concurrent calls.
-    """
+    """Run once, and for at most `timeout` seconds; `clock` limits the time, and is created if it is None."""
     seen: Any = context
     if context is not None:
         context.waits_for = None  # unless the function sets it: what waits first says so itself

@@ -159,7 +159,11 @@ def _list_readings(text: str) -> Iterator[str]:
 
 _TAGS = {0xE0000 + code: code for code in range(32, 127)}  # drawn as nothing, and read as ASCII by some models
 _TURNED = str.maketrans("abcdefghijklmnopqrstuvwxyz", "nopqrstuvwxyzabcdefghijklm")  # rot13, of texts in lower case
-_DISGUISES: tuple[Callable[[str], str], ...] = (str, lambda text: text[::-1], lambda text: text.translate(_TURNED))
+_DISGUISES: tuple[Callable[[str], str], ...] = (
+    lambda row: row.replace(" .", " "),
+    lambda row: row[::-1].replace(" .", " "),  # the end of a sentence is its beginning there
+    lambda row: row.translate(_TURNED).replace(" .", " "),
+)
 
 
 def join_pieces(pieces: Iterable[str]) -> str:
@@ -286,7 +290,7 @@ class _OutsideText:
     def joined(self) -> str:
         """The same as rows of pieces."""
         if self._joined is None:
-            self._joined = join_pieces(split_pieces(self.leaves))
+            self._joined = join_pieces(split_pieces(self.leaves)).replace(" .", " ")
         return self._joined
 
     def may_name(self, destination: Ways) -> bool:
@@ -365,8 +369,11 @@ def quote_leaf(source: TextSource, wanted: str) -> tuple[TextSource, str]:
     plain = _read_json(source.text)
     leaves = [("", source.text)] if plain is None else [(path, str(leaf)) for path, leaf in walk_leaves(plain)]
     path, text = next((each for each in leaves if wanted in each[1].lower()), ("", source.text))
-    at = text.lower().find(wanted)
-    around = text[max(0, at - _QUOTED) : at + len(wanted) + _QUOTED] if at >= 0 else text
+    at, around = text.lower().find(wanted), text
+    if at >= 0:
+        end = at + len(wanted)
+        before, after = text[max(0, at - _QUOTED) : at], text[end : end + _QUOTED]
+        around = before.rpartition("\n\n")[2] + text[at:end] + after.partition("\n\n")[0]
     found = TextSource(source.kind, source.tool_name, source.call_id, path, text)
     return found, escape_in_text(shorten_to_line(around, 3 * _QUOTED))
 

@@ -183,12 +183,7 @@ class Approvals(Generic[Ctx]):
         return None if prepared is None else self._describe_prepared([prepared])
 
     async def prepare_turn(self, calls: Sequence[OpenCall], *, is_long: bool = False) -> CallsPrepared:
-        """Prepare all calls of the turn, before any is asked about or runs.
-
-        Args:
-            calls: The calls.
-            is_long: True for a single call for which `prepare_lone` returned None.
-        """
+        """Prepare all calls of the turn; `is_long` is a single call for which `prepare_lone` returned None."""
         policy, scope = self._run.policy, self._run.offer.find_scope()
         if is_long:
             found = [await prepare_beside(calls[0].call, scope, policy)]
@@ -231,12 +226,7 @@ class Approvals(Generic[Ctx]):
         return [prepare(call, scope, policy) for call in calls]
 
     async def prepare_again(self, entry: OpenCall, arguments: str | None) -> Ready[Ctx] | Refused:
-        """Prepare a call that was decided on in another process.
-
-        Args:
-            entry: The call.
-            arguments: The arguments that an approver gave it in place of its own arguments, as canonical JSON.
-        """
+        """Prepare a call that another process decided on; `arguments` are those that an approver gave it, as JSON."""
         [prepared] = await prepare_all([entry.call], self._run.offer.find_scope(), self._run.policy)
         if isinstance(prepared, Ready) and arguments is not None:
             prepared = self._restore_modified(prepared, arguments)

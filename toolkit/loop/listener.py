@@ -485,12 +485,7 @@ class Listener:
         await self._deliver_event(None)
 
     async def _deliver_event(self, event: LoopEvent | None, *, waits: bool = True) -> None:
-        """Deliver an event after those that wait; if cancelled, the rest is delivered with the next event.
-
-        Args:
-            event: The event; None delivers only the waiting ones.
-            waits: True to wait until the reader has room.
-        """
+        """Deliver the waiting events and this one, and wait for the reader; cancelled, it leaves the rest waiting."""
         entries, hook, feed = self._waiting.entries, self._hook, self.feed
         is_delta = isinstance(event, _DELTAS)
         if event is not None:

@@ -268,11 +268,7 @@ class ModelRequests:
             self._show_tools(tools)
 
     async def ask(self, *, is_shortened: bool = False) -> ChatResponse | None:
-        """Ask the model; return None if a limit forbids that, and has ended the loop.
-
-        Args:
-            is_shortened: True if the model refused a longer transcript in this turn.
-        """
+        """Ask the model, once more if the transcript was too long; return None if a limit has ended the loop."""
         run = self._run
         listener, state = run.listener, run.state
         if listener is not None and IterationStart in listener.kinds and not is_shortened:

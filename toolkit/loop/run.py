@@ -510,11 +510,7 @@ class Run(Generic[Ctx, Out]):
                 self._reach = None
 
     async def _finish_run(self, error: Exception | None) -> None:
-        """End the run, once: close the transcript, store the outcome, and notify observers; no cancellation stops that.
-
-        Args:
-            error: The error that the run failed with; None if it ended by itself or was cancelled.
-        """
+        """End the run, once: close the transcript, store the outcome, and notify observers, shielded."""
         if self.is_over:
             return
         self.is_over = True
@@ -689,12 +685,7 @@ class Run(Generic[Ctx, Out]):
             self.feed(RunEnded(Timeout(self.timeout)))
 
     def start_time(self, now: float, left: float | None = None) -> float:
-        """Start the time of the loop; return its end, in the time of `anyio.current_time`.
-
-        Args:
-            now: The time now.
-            left: The seconds that are left, if another process has counted them.
-        """
+        """Start the time of the loop, with `left` seconds if another process has counted them; return its end."""
         if left is not None:
             self.seconds_left, self._deadline = left, None
         if self._deadline is None and self.seconds_left is not None:
@@ -720,15 +711,7 @@ class Run(Generic[Ctx, Out]):
             return self.wish is None
 
     def _begin_part(self, feed: EventFeed | None, clock: CallClock | None = None) -> None:
-        """Set up a part of the run: its place among nested loops, its listener, the host of its calls.
-
-        Args:
-            feed: Receives the events besides the hooks.
-            clock: Ends the run; its timer also serves concurrent calls. None for a run that nothing ends.
-
-        Raises:
-            MaxDepthExceededError: The loop is nested too deep.
-        """
+        """Set up a part of the run: its place among nested loops, its listener, the host of its calls."""
         self.memory.run_clock, self.memory.loop_id = clock, self.loop_id
         if not self._has_begun:
             self._take_place()
@@ -763,8 +746,7 @@ class Run(Generic[Ctx, Out]):
     async def _announce_part(self, *, waits: bool) -> None:
         """Call the function of the system prompt, if it is one, and notify observers that the run begins or goes on.
 
-        Args:
-            waits: True to wait for the reader of the feed; a run that was cancelled already has none.
+        It waits for the reader of the feed, unless the run was cancelled already and so has none.
         """
         if self.prompt_function is not None and self.log is None:
             self.take_system_prompt(await self.find_system_prompt())

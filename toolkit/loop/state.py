@@ -542,15 +542,17 @@ class LoopState:
 
     def _take_prepared(self, feed: CallsPrepared) -> None:
         """Continue after the calls of a reply were prepared: stop, refuse some, or go on to approvals."""
-        response, calls = self.response, feed.calls
-        if calls is None and self.watches_calls:
-            calls = self._list_written()
-        assert response is not None
-        if calls is not None:
+        response = self.response
+        calls: Sequence[ToolCall] = ()
+        if feed.calls is not None:
+            calls = feed.calls
             if len(calls) != self.turn.undecided:
                 raise LoopUsageError("CallsPrepared speaks of other calls than those to prepare")
-            if self._is_stopped(response, calls):
-                return
+        elif self.watches_calls:
+            calls = self._list_written()
+        assert response is not None
+        if calls and self._is_stopped(response, calls):
+            return
         if self.is_last:
             self._end_loop(MaxIterations(self._config.max_iterations))
             return
@@ -559,12 +561,12 @@ class LoopState:
             self.turn.answer_all("the reply was stopped by the provider's content filter")
             self._close_turn()
             return
-        found = None if self._detector is None or calls is None else self._detector.saw_calls(calls)
+        found = None if self._detector is None else self._detector.saw_calls(calls)
         if found is not None:
             self._answer_repetition(found)
         if response.stop_reason == "max_tokens":
             self._refuse_unfinished(response)
-        if calls is not None and self._policies and self.phase == "deciding":
+        if self._policies and self.phase == "deciding":
             self._review_calls(calls, feed.mistakes)
         if feed.is_approved and self.phase == "deciding":
             self.turn.approve_all(feed.alone)

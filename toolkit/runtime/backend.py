@@ -194,7 +194,7 @@ T = TypeVar("T")
 
 
 class LoopLocal(Generic[T]):
-    """A value for each event loop, made at its first use there.
+    """A value for each event loop, created at its first use there.
 
     It is closed and deleted when that loop ends, by `aclose`, and when this is collected: nothing else of the process
     refers to it, so that a loop that is over is collected with all that belonged to it.
@@ -371,10 +371,7 @@ else:
 
 
 class AsyncioGathering:
-    """The work of `toolkit.runtime.backend.gather` on asyncio.
-
-    The standard library's own tasks cost a fraction of a task group's.
-    """
+    """The work of `gather` on asyncio, by tasks of the standard library, which cost a fraction of a task group's."""
 
     __slots__ = ("_all_ended", "_context", "_failures", "_is_stopping", "_limit", "_running", "_waiting")
 

@@ -533,9 +533,11 @@ def find_specialized_hints(cls: type) -> dict[str, Any]:
     waiting: list[tuple[Any, dict[Any, Any]]] = [(cls, {})]
     while waiting:
         owner, given = waiting.pop()
-        for base in vars(owner).get("__orig_bases__", owner.__bases__):
+        is_generic = "__orig_bases__" in vars(owner)
+        bases: tuple[Any, ...] = getattr(owner, "__orig_bases__", ()) if is_generic else owner.__bases__
+        for base in bases:
             origin: Any = get_origin(base) or base
-            if not isinstance(origin, type):
+            if not inspect.isclass(origin):
                 continue
             types_of_base = {
                 parameter: _substitute_types(hint, given)

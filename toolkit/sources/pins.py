@@ -167,6 +167,6 @@ def _write_lines(value: object) -> list[str]:
     if not is_object(value):
         return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False).splitlines()
     lines: list[str] = []
-    for key, member in value.items():
+    for key, member in sorted(value.items()):  # as they stand in the file
         lines += [f"{key}:", *(f"  {line}" for line in _write_lines(member))]
     return lines

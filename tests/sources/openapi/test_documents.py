@@ -4,10 +4,10 @@ import json
 import logging
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 import pytest
@@ -32,6 +32,7 @@ from toolkit.sources.openapi import (
 
 pytestmark = pytest.mark.anyio
 
+dump_yaml: Callable[[Any], str] = cast("Any", yaml).safe_dump  # pyright does not know a type that its stubs name
 PETS = document({"/pets": {"get": operation(operationId="listPets", summary="List pets.")}})
 
 
@@ -47,11 +48,11 @@ async def names_of(source: Mapping[str, Any] | str | Path, **options: Any) -> li
 async def test_a_document_is_taken_as_a_mapping_text_path_or_url(application: Application, tmp_path: Path) -> None:
     as_json, as_yaml = tmp_path / "pets.json", tmp_path / "pets.yaml"
     as_json.write_text(json.dumps(PETS))
-    as_yaml.write_text(yaml.safe_dump(PETS))
+    as_yaml.write_text(dump_yaml(PETS))
     sources: list[Mapping[str, Any] | str | Path] = [
         PETS,
         json.dumps(PETS),
-        yaml.safe_dump(PETS),
+        dump_yaml(PETS),
         as_json,
         str(as_yaml),
     ]
@@ -82,9 +83,7 @@ async def test_references_lead_to_files_beside_the_document(tmp_path: Path) -> N
     (tmp_path / "schemas/pet.yaml").write_text("type: object\nproperties: {owner: {$ref: 'owner.json#/Owner'}}")
     (tmp_path / "schemas/owner.json").write_text('{"Owner": {"type": "string", "maxLength": 9}}')
     (tmp_path / "paths.yaml").write_text(
-        yaml.safe_dump(
-            {"pets": {"post": operation(operationId="addPet", requestBody=body({"$ref": "schemas/pet.yaml"}))}}
-        )
+        dump_yaml({"pets": {"post": operation(operationId="addPet", requestBody=body({"$ref": "schemas/pet.yaml"}))}})
     )
     main = tmp_path / "pets.json"
     main.write_text(json.dumps(document({"/pets": {"$ref": "paths.yaml#/pets"}})))
@@ -421,7 +420,7 @@ async def test_yaml_that_multiplies_without_end_is_refused(tmp_path: Path) -> No
         f"  l{number}: &l{number} {{properties: {{{', '.join(f'p{other}: *l{number - 1}' for other in range(9))}}}}}"
         for number in range(1, 12)
     )
-    bomb = f"x-bomb:\n  l0: &l0 {{type: string}}\n{levels}\n" + yaml.safe_dump(PETS)
+    bomb = f"x-bomb:\n  l0: &l0 {{type: string}}\n{levels}\n" + dump_yaml(PETS)
     file = tmp_path / "bomb.yaml"
     file.write_text(bomb.replace("operationId: listPets", "requestBody: {content: {application/json: {schema: *l11}}}"))
     for source in (file, bomb):

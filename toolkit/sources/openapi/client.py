@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
@@ -39,8 +39,8 @@ from toolkit.http_replies import (
     shared_trust,
 )
 from toolkit.json_text import write_json
-from toolkit.redaction import without_credentials
-from toolkit.schema.nodes import is_array, is_object
+from toolkit.redaction import MASK, without_credentials
+from toolkit.schema.nodes import Nodes, is_array, is_object
 from toolkit.sources.openapi.auth import RequestSignature, Secrets, Signer
 from toolkit.sources.openapi.document import Body, Endpoint, Origin, ValueEncoding
 from toolkit.trace_context import inject_trace_context
@@ -97,8 +97,8 @@ class OperationCaller:
             with anyio.CancelScope(shield=True):
                 await client.aclose()
 
-    async def call(self, endpoint: Endpoint, arguments: Mapping[str, Any]) -> ToolOutput:
-        """Call an operation and return its output.
+    async def call(self, endpoint: Endpoint, arguments: Mapping[str, Any], nodes: Nodes) -> ToolOutput:
+        """Call an operation and return its output; `nodes` mark its secret arguments.
 
         Raises:
             InvalidArgumentsError: An argument can't be serialized in its place.
@@ -108,11 +108,11 @@ class OperationCaller:
         wire = write_request(endpoint, arguments)
         url = _join_url(endpoint.base_url, wire)
         is_read = endpoint.operation.is_read
-        shown = f"{endpoint.operation.method} {without_credentials(url)}"
+        shown = _show_url(endpoint, arguments, nodes)
         try:
             with anyio.fail_after(self._timeout):
                 async with self._borrow_client() as client:
-                    return await self._call_signed(client, endpoint, wire, url)
+                    return await self._call_signed(client, endpoint, wire, url, shown)
         except (TimeoutError, httpx2.TimeoutException):
             raise ToolTimeoutError(
                 endpoint.operation.id, self._timeout, still_running=not is_read, is_harmless=is_read
@@ -120,10 +120,12 @@ class OperationCaller:
         except UNSENT as error:
             reason = self._secrets.without(str(error)) or "no answer"
             after = "" if is_read or isinstance(error, httpx2.ConnectError) else " It may have taken effect."
-            raise ToolFailedError(f"{shown} failed: {type(error).__name__}: {reason}.{after}") from None
+            raise ToolFailedError(
+                f"{endpoint.operation.method} {shown.partition('?')[0]} failed: {type(error).__name__}: {reason}.{after}"
+            ) from None
 
     async def _call_signed(
-        self, client: httpx2.AsyncClient, endpoint: Endpoint, wire: WireRequest, url: str
+        self, client: httpx2.AsyncClient, endpoint: Endpoint, wire: WireRequest, url: str, shown: str
     ) -> ToolOutput:
         signers = self._choose_signers(endpoint)
         response = await self._send_signed(client, endpoint, wire, url, signers)
@@ -134,7 +136,6 @@ class OperationCaller:
                 signer.forget(response.request)
             response = await self._send_signed(client, endpoint, wire, url, signers)
         try:
-            shown = without_credentials(url) + (f"?{wire.query}" if wire.query else "")
             method = endpoint.operation.method
             return await read_response(response, method=method, url=shown, limits=self._limits, secrets=self._secrets)
         finally:
@@ -201,6 +202,21 @@ class OperationCaller:
         )
         protect_client(client)
         return client
+
+
+def _show_url(endpoint: Endpoint, arguments: Mapping[str, Any], nodes: Nodes) -> str:
+    """Return the URL of a call for display, without credentials and secret arguments."""
+    shown = {
+        name: value for name, value in arguments.items() if endpoint.body is None or name != endpoint.body.argument
+    }
+    wire = write_request(endpoint, nodes.replace_secrets(shown, _mask_argument))
+    url = without_credentials(_join_url(endpoint.base_url, replace(wire, query="")))
+    return (f"{url}?{wire.query}" if wire.query else url).replace(quote(MASK), MASK)
+
+
+def _mask_argument(secret: object, path: object, is_marked: bool) -> str:
+    del secret, path, is_marked
+    return MASK
 
 
 def _join_url(base_url: str, wire: WireRequest) -> str:

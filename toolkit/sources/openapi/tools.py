@@ -20,6 +20,7 @@ from toolkit.errors import ConfigurationError, OpenApiError, SchemaError
 from toolkit.foreign_text import escape_in_name
 from toolkit.http_replies import origin_of, split_url
 from toolkit.redaction import secrets_in_headers, without_credentials
+from toolkit.schema.nodes import Nodes
 from toolkit.settings import PositiveInt, check_fields
 from toolkit.sources import ServerLimits
 from toolkit.sources.openapi.auth import Auth, Secrets, make_signers
@@ -334,10 +335,10 @@ def _make_tools(
 
 
 def _make_operation_tool(name: str, endpoint: Endpoint, caller: OperationCaller, limits: ServerLimits) -> OpenApiTool:
-    operation = endpoint.operation
+    operation, nodes = endpoint.operation, Nodes(endpoint.schema)
 
     async def call(arguments: dict[str, Any]) -> ToolOutput:
-        return limits.check_output(await caller.call(endpoint, arguments))
+        return limits.check_output(await caller.call(endpoint, arguments, nodes))
 
     return tool_from_schema(
         name,
