@@ -120,9 +120,8 @@ class OperationCaller:
         except UNSENT as error:
             reason = self._secrets.without(str(error)) or "no answer"
             after = "" if is_read or isinstance(error, httpx2.ConnectError) else " It may have taken effect."
-            raise ToolFailedError(
-                f"{endpoint.operation.method} {shown.partition('?')[0]} failed: {type(error).__name__}: {reason}.{after}"
-            ) from None
+            failed = f"{endpoint.operation.method} {shown.partition('?')[0]} failed"
+            raise ToolFailedError(f"{failed}: {type(error).__name__}: {reason}.{after}") from None
 
     async def _call_signed(
         self, client: httpx2.AsyncClient, endpoint: Endpoint, wire: WireRequest, url: str, shown: str
