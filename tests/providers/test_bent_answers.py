@@ -172,6 +172,9 @@ def stream_texts(vendor: str, *texts: str) -> list[dict[str, Any]]:
         pytest.param((f"Hi {HIGH}", f"{LOW}{HIGH}", f"{LOW}!"), "Hi \U0001f600\U0001f600!", id="twice"),
         pytest.param((f"Hi {HIGH}", "!"), "Hi \ufffd!", id="no other half"),
         pytest.param((f"Hi {HIGH}",), "Hi \ufffd", id="the end"),
+        pytest.param((f"Hi {HIGH}", HIGH, LOW), "Hi \ufffd\U0001f600", id="a first half after another"),
+        pytest.param((f"Hi {HIGH}", "!", f"{LOW}?"), "Hi \ufffd!\ufffd?", id="the other half behind another text"),
+        pytest.param((f"Hi {HIGH}", "", "", "", "", "", f"{LOW}!"), "Hi \U0001f600!", id="empty pieces between"),
         pytest.param((f"Hi {LOW}", f"{HIGH} {HIGH}{LOW} \\ud83d!"), "Hi \ufffd\ufffd \U0001f600 \\ud83d!", id="bent"),
     ],
 )
