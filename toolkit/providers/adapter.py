@@ -808,17 +808,22 @@ class SurrogateMender:
     def _feed_one(self, event: bytes) -> list[bytes]:
         low = _find_low_at_start(event)
         if self._held and low is not None:
-            place = _find_high_at_end(self._held[0])
             first = self._held[0]
+            place = _find_high_at_end(first)
             self._held[0] = first[:place] + event[low : low + 6] + first[place:]
-            event = event[:low] + event[low + 6 :]
-            return [*self.finish(), *self._feed_one(event)]
+            return self._release_first(event[:low] + event[low + 6 :])
         if self._held and _continues_text(self._held[0], event):
-            return [*self.finish(), *self._feed_one(event)]
+            return self._release_first(event)
         self._held.append(event)
         if _find_high_at_end(self._held[0]) is None or len(self._held) > _MOST_HELD:
             return self.finish()
         return []
+
+    def _release_first(self, event: bytes) -> list[bytes]:
+        """Return the first event that is held, and of those behind it and the new one what is ready then."""
+        first, *others = self._held
+        self._held = []
+        return [mend_surrogates(first), *self.feed([*others, event])]
 
 
 def _find_high_at_end(data: bytes) -> int | None:
