@@ -423,7 +423,7 @@ class Approvals(Generic[Ctx]):
         for call_id, answer in decisions.items():
             found, binding = self._find_waiting(call_id), bindings.get(call_id)
             if binding is not None and (found is None or found[1].binding != binding):
-                _logger.warning("the decision on call %s was made on what has changed since: it is not taken", call_id)
+                _logger.warning("the decision on call %s is ignored: the call has changed or ended since", call_id)
                 continue
             self.decide(call_id, answer, binding or "")
 
