@@ -247,7 +247,7 @@ def _make_reporter(ready: Ready[Any], policy: ExecutionPolicy) -> Reporter | Non
         return None
     call, options = ready.call, ready.registration.options
     facts = {"call_id": call.id, "tool_name": call.name, "label": options.label, "tags": options.tags}
-    return Reporter(policy.observer, facts)
+    return Reporter(policy.observer, {**facts, "program": call.program})
 
 
 async def _suspend_call(
@@ -276,6 +276,7 @@ def _emit_start(ready: Ready[Any], observer: Observer, observed: frozenset[type]
         tool_name=call.name,
         label=options.label,
         tags=options.tags,
+        program=call.program,
         arguments=arguments,
         arguments_json=written,
     )
@@ -300,6 +301,7 @@ def _emit_end(
         tool_name=call.name,
         label=options.label,
         tags=options.tags,
+        program=call.program,
         result=result if result.details is None else copy_result(result),
         duration=time.perf_counter() - began,
         is_cached=context is not None and context.is_from_cache,
