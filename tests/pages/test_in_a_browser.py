@@ -101,7 +101,7 @@ from toolkit.testing import FunctionProvider
 
 def answer(request):
     last = request.messages[-1]
-    if last.text.startswith("What was to be decided"):
+    if last.text.startswith("The decision that was"):
         return "It is done."
     if "lamp" in last.text:
         return ToolCall("call_1", "refund", '{"number": "O-1", "reason": "broken"}')
