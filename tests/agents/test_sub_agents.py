@@ -7,6 +7,7 @@ import anyio.lowlevel
 import pytest
 from pydantic import BaseModel
 
+from tests.busy_machine import with_time_enough
 from toolkit import (
     Abort,
     AnswerFormat,
@@ -428,30 +429,36 @@ async def test_it_is_under_the_rules_of_any_tool() -> None:
 
 @pytest.mark.parametrize("end", ["tool_timeout", "timeout", "cancel"])
 async def test_who_watches_is_told_how_a_run_ended_that_its_caller_gave_up(end: str) -> None:
-    has_begun = anyio.Event()
+    async def run(seconds: float) -> tuple[ToolLoopHandle[Any], list[LoopEvent], bool]:
+        has_begun = anyio.Event()
 
-    @tool
-    async def wait() -> str:
-        """Wait."""
-        has_begun.set()
-        await anyio.sleep_forever()
-        return "never"
+        @tool
+        async def wait() -> str:
+            """Wait."""
+            has_begun.set()
+            await anyio.sleep_forever()
+            return "never"
 
-    agent = sub_agent_tool("waiter", "Waits.", ScriptedProvider([ToolCall("w", "wait", "{}")]), ToolRegistry([wait]))
-    told: list[LoopEvent] = []
-    config = ToolLoopConfig(
-        on_event=told.append,
-        timeouts=Timeouts(tool=0.05 if end == "tool_timeout" else None),
-        timeout=0.05 if end == "timeout" else None,
-    )
-    provider = ScriptedProvider([ToolCall("1", "waiter", '{"task": "Wait."}'), "Given up."])
-    handle = ToolLoopHandle(provider, ToolRegistry([agent]), "go", config=config)
-    with anyio.fail_after(120):
+        agent = sub_agent_tool(
+            "waiter", "Waits.", ScriptedProvider([ToolCall("w", "wait", "{}")]), ToolRegistry([wait])
+        )
+        told: list[LoopEvent] = []
+        config = ToolLoopConfig(
+            on_event=told.append,
+            timeouts=Timeouts(tool=seconds if end == "tool_timeout" else None),
+            timeout=seconds if end == "timeout" else None,
+        )
+        provider = ScriptedProvider([ToolCall("1", "waiter", '{"task": "Wait."}'), "Given up."])
+        handle = ToolLoopHandle(provider, ToolRegistry([agent]), "go", config=config)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(handle.run)
-            await has_begun.wait()
             if end == "cancel":
+                await has_begun.wait()
                 tasks.cancel_scope.cancel()
+        return handle, told, has_begun.is_set()
+
+    with anyio.fail_after(120):
+        handle, told, _ = await with_time_enough(run, lambda ran: ran[2])
     updates = [event for event in told if isinstance(event, ToolExecutionUpdate)]
     inner = [event.output.details for event in updates if isinstance(event.output.details, SubAgentEvent)]
     kinds = [type(each.event) for each in inner]

@@ -1,7 +1,11 @@
 """Responses that are made in the background: started once, polled or streamed, cancelled, and found again."""
 
 import json
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -193,3 +197,59 @@ async def test_equal_requests_at_one_time_are_two_responses(server: Server) -> N
         async with closing(provider.stream(REQUEST)) as second:
             assert response_of([event async for event in second]).text == "Hello."
     assert server.paths == ["/v1/responses"] * 2 + ["/v1/responses/resp_1/cancel"]
+
+
+PROGRAM = """
+import asyncio, shelve, sys
+from toolkit import TextDelta, ToolLoopConfig, ToolRegistry, tool_loop
+from toolkit.providers.openai import OpenAIResponsesProvider, background
+
+async def main(url, path, streams):
+    background.POLL_SECONDS = (0.0,)
+    with shelve.open(path) as started:
+        provider = OpenAIResponsesProvider("gpt-5", base_url=url, background=started)
+        config = ToolLoopConfig(stream=streams == "True", on_event=tell)
+        async with provider:
+            print((await tool_loop(provider, ToolRegistry(), "Hi", config=config)).text)
+
+def tell(event):
+    if isinstance(event, TextDelta):
+        print(event.text, flush=True)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@contextmanager
+def asking(server: Server, started: Path, streams: bool) -> Generator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", PROGRAM, server.url, str(started), str(streams)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("streams", [False, True], ids=["generate", "stream"])
+def test_a_program_that_was_killed_goes_on_with_its_response(server: Server, tmp_path: Path, streams: bool) -> None:
+    waiting = Hang(events(*TOLD[:2]) if streams else [])
+    server.answers[:] = [waiting] if streams else [response("queued"), response("in_progress"), waiting]
+    with asking(server, tmp_path / "started", streams) as process:
+        assert process.stdout is not None
+        if streams:
+            assert process.stdout.readline() == "Hel\n"
+        assert waiting.has_come.wait(120)
+        process.kill()
+    assert process.returncode == -9
+    assert waiting.has_left.wait(120)
+    server.paths.clear()
+    server.answers[:] = [Answer(pieces=events(*TOLD)) if streams else response("completed", TEXT)]
+    with asking(server, tmp_path / "started", streams) as process:
+        printed, _ = process.communicate(timeout=120)
+    assert printed.splitlines()[-1] == "Hello."
+    assert server.paths == [f"/v1/responses/resp_1{'?stream=true' if streams else ''}"], "nothing was started anew"
+    server.paths.clear()
+    with asking(server, tmp_path / "started", streams) as process:
+        process.communicate(timeout=120)
+    assert server.paths == ["/v1/responses"], "a response that is done is forgotten"

@@ -172,6 +172,9 @@ def stream_texts(vendor: str, *texts: str) -> list[dict[str, Any]]:
         pytest.param((f"Hi {HIGH}", f"{LOW}{HIGH}", f"{LOW}!"), "Hi \U0001f600\U0001f600!", id="twice"),
         pytest.param((f"Hi {HIGH}", "!"), "Hi \ufffd!", id="no other half"),
         pytest.param((f"Hi {HIGH}",), "Hi \ufffd", id="the end"),
+        pytest.param((f"Hi {HIGH}", HIGH, LOW), "Hi \ufffd\U0001f600", id="a first half after another"),
+        pytest.param((f"Hi {HIGH}", "!", f"{LOW}?"), "Hi \ufffd!\ufffd?", id="the other half behind another text"),
+        pytest.param((f"Hi {HIGH}", "", "", "", "", "", f"{LOW}!"), "Hi \U0001f600!", id="empty pieces between"),
         pytest.param((f"Hi {LOW}", f"{HIGH} {HIGH}{LOW} \\ud83d!"), "Hi \ufffd\ufffd \U0001f600 \\ud83d!", id="bent"),
     ],
 )
@@ -192,7 +195,9 @@ async def test_halves_of_a_character_in_two_pieces_are_joined_and_one_alone_is_r
 async def test_halves_in_the_arguments_of_a_call_are_joined_and_those_of_a_whole_answer_are_replaced() -> None:
     calls = [
         {"tool_calls": [{"index": 0, "id": "1", "function": {"name": "add", "arguments": f'{{"a": "{HIGH}'}}]},
+        {"tool_calls": [{"index": 1, "id": "2", "function": {"name": "add", "arguments": f'{{"a": "{HIGH}'}}]},
         {"tool_calls": [{"index": 0, "function": {"arguments": f'{LOW}"}}'}}]},
+        {"tool_calls": [{"index": 1, "function": {"arguments": f'{LOW}"}}'}}]},
     ]
     pieces = events(*map(chunk, calls), chunk({}, finish_reason="tool_calls"))
     with serving(Answer(pieces=pieces), Answer(completion(f"Hi {HIGH}"))) as server:
@@ -201,5 +206,5 @@ async def test_halves_in_the_arguments_of_a_call_are_joined_and_those_of_a_whole
                 came = [event async for event in received]
             whole = await provider.generate(REQUEST)
     assert isinstance(came[-1], ResponseDone)
-    assert came[-1].response.tool_calls[0].arguments == '{"a": "\U0001f600"}'
+    assert [call.arguments for call in came[-1].response.tool_calls] == ['{"a": "\U0001f600"}'] * 2
     assert whole.text == "Hi \ufffd"

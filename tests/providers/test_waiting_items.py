@@ -14,8 +14,28 @@ from openai.types.responses.response import IncompleteDetails
 
 from tests.providers.loopback import chunk, completion, events
 from tests.providers.vendor_answers import anthropic_message, anthropic_stream, block_events, gemini_answer
-from toolkit import Provider, ToolLoopConfig, ToolLoopResult, ToolRegistry, tool, tool_loop
+from toolkit import (
+    Abort,
+    ApprovalRequest,
+    Approve,
+    Deny,
+    Provider,
+    ToolLoopConfig,
+    ToolLoopResult,
+    ToolRegistry,
+    tool,
+    tool_loop,
+)
+from toolkit.calls.events import TOOL_EVENTS
 from toolkit.endings import Complete
+from toolkit.events import (
+    ApprovalRequested,
+    LoopEvent,
+    ToolCallRefused,
+    ToolCallRepaired,
+    ToolExecutionEnd,
+    ToolExecutionStart,
+)
 from toolkit.providers.anthropic import AnthropicProvider
 from toolkit.providers.google import GoogleProvider
 from toolkit.providers.openai import OpenAIProvider, OpenAIResponsesProvider
@@ -401,14 +421,33 @@ async def test_servers_that_anthropic_calls_are_options_with_their_beta(server: 
 
 
 @pytest.mark.parametrize("format_", ["responses", "anthropic"])
-async def test_a_call_by_code_names_its_program(server: Server, format_: str) -> None:
+@pytest.mark.parametrize("decision", [Approve(), Deny("no"), Abort("no more")], ids=lambda each: type(each).__name__)
+async def test_a_call_by_code_names_its_program_in_each_event(
+    server: Server, format_: str, decision: Approve | Deny | Abort
+) -> None:
+    misspelt = {"name": "deleteFiles"}
     if format_ == "responses":
         program = {"type": "program", "id": "i", "call_id": "p", "code": "", "fingerprint": "f"}
         call = function_call('{"pattern": "a"}', caller={"type": "program", "caller_id": "p"})
-        first = Answer(responses_body(program, call))
+        server.answers[:] = [Answer(responses_body(program, {**call, **misspelt})), END[format_]]
     else:
-        first = Answer(anthropic_message({**use({"pattern": "a"}), "caller": {**CODE, "tool_id": "p"}}))
-    result = await run(format_, server, first)
+        call = {**use({"pattern": "a"}), "caller": {**CODE, "tool_id": "p"}}
+        server.answers[:] = [Answer(anthropic_message({**call, **misspelt})), END[format_]]
+    heard: list[LoopEvent] = []
+    asked: list[str] = []
+
+    async def decide(request: ApprovalRequest) -> Approve | Deny | Abort:
+        asked.append(request.original.program)
+        return decision
+
+    provider: Any = provider_of(format_, server)
+    async with provider:
+        config = ToolLoopConfig(on_tool_call=decide, on_event=heard.append, stream=False)
+        result = await tool_loop(provider, ToolRegistry([delete_files]), "Go", config=config)
     calls = [call for message in result.messages if message.role == "assistant" for call in message.tool_calls]
-    assert [call.program for call in calls] == ["p"]
-    assert RAN == ["a"]
+    assert ([call.program for call in calls], asked) == (["p"], ["p"])
+    of_calls: list[Any] = [event for event in heard if type(event) in TOOL_EVENTS]
+    ends = [ToolExecutionStart, ToolExecutionEnd] if isinstance(decision, Approve) else [ToolCallRefused]
+    assert [type(event) for event in of_calls] == [ToolCallRepaired, ApprovalRequested, *ends]
+    assert [event.program for event in of_calls] == ["p"] * len(of_calls)
+    assert ["a"] * isinstance(decision, Approve) == RAN

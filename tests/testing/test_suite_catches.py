@@ -16,6 +16,7 @@ CAUGHT_BY = {
     "SaysNoCost": "test_usage_tells_of_caches_and_reasoning[generate]",
     "AlwaysEndsItsTurn": "test_the_reason_to_stop_is_told[stream]",
     "LosesWhatWaits": "test_what_only_the_application_can_answer_ends_a_loop_by_its_name[stream]",
+    "LosesItems": "test_each_kind_of_item_is_kept_and_goes_back[stream]",
     "TellsTheEndTwice": "test_many_deltas_are_one_text[stream]",
     "TellsArgumentsTwice": f"{WHOLE}[one call]",
     "LosesSpaces": f"{WHOLE}[text]",

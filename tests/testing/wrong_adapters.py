@@ -8,8 +8,9 @@ import pytest
 
 from tests.testing.peers import ScriptPeer
 from tests.testing.wires.openai_chat import ChatWire
+from tests.testing.wires.openai_responses import ResponsesWire
 from toolkit import AssistantMessage, ChatRequest, Provider, ProviderError, TextDelta, ToolCall, Usage, UserMessage
-from toolkit.chat import ChatResponse, ResponseDone, StreamEvent
+from toolkit.chat import ChatResponse, ReasoningBlock, ResponseDone, StreamEvent
 from toolkit.events import ArgumentsDelta
 from toolkit.testing.conformance import KEY, Peer, ProviderConformance, ServerConformance, Wire
 from toolkit.testing.loopback import Server
@@ -58,6 +59,12 @@ class AlwaysEndsItsTurn(Wrong):
 class LosesWhatWaits(Wrong):
     def bent(self, response: ChatResponse) -> ChatResponse:
         return replace(response, unanswered=())
+
+
+class LosesItems(Wrong):
+    def bent(self, response: ChatResponse) -> ChatResponse:
+        content = [block for block in response.message.content if not isinstance(block, ReasoningBlock)]
+        return replace(response, message=AssistantMessage(content))
 
 
 class TellsTheEndTwice(Wrong):
@@ -179,17 +186,20 @@ def of_scripts(wrong: type[Wrong]) -> type[ProviderConformance]:
     return Suite
 
 
-def of_servers(wrong: type[Wrong]) -> type[ServerConformance]:
-    class WrongWire(ChatWire):
-        def provider(self, server: Server) -> Provider:
-            return wrong(super().provider(server))
-
+def of_servers(wrong: type[Wrong], kind: type[ChatWire | ResponsesWire] = ChatWire) -> type[ServerConformance]:
     class Suite(ServerConformance):
         gone_within = 0.5
 
         @pytest.fixture
-        def wire(self) -> Wire:
-            return WrongWire()
+        def wire(self, monkeypatch: pytest.MonkeyPatch) -> Wire:
+            right = kind()
+            make_right = right.provider
+
+            def make_wrong(server: Server) -> Provider:
+                return wrong(make_right(server))
+
+            monkeypatch.setattr(right, "provider", make_wrong)
+            return right
 
     return Suite
 
@@ -205,6 +215,7 @@ TestChangesTheMessages = of_scripts(ChangesTheMessages)
 TestRepeatsItsFirstRequest = of_scripts(RepeatsItsFirstRequest)
 TestForgetsTheChoice = of_scripts(ForgetsTheChoice)
 TestDoesOneThingAtATime = of_scripts(DoesOneThingAtATime)
+TestLosesItems = of_servers(LosesItems, ResponsesWire)
 TestTriesAgain = of_servers(TriesAgain)
 TestShowsTheKey = of_servers(ShowsTheKey)
 TestForgetsTheStatus = of_servers(ForgetsTheStatus)

@@ -286,6 +286,7 @@ def _open_request(ready: Ready[Any], policy: ExecutionPolicy) -> tuple[ApprovalR
                 tool_name=call.name,
                 label=options.label,
                 tags=options.tags,
+                program=call.program if call.extra else "",
                 arguments=shown,
                 arguments_json=written,
                 reason=reason,

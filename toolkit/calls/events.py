@@ -20,12 +20,14 @@ class CallEvent(Stamped):
         tool_name: Its tool, as the registry names it.
         label: The tool's name for people, where it has one.
         tags: The tool's tags.
+        program: The id of the code at the vendor that made the call, as `ToolCall.program`; empty where the model did.
     """
 
     call_id: str
     tool_name: str
     label: str = ""
     tags: frozenset[str] = frozenset()
+    program: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -256,7 +256,11 @@ def prepare(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready
         name = _repair_name(call, scope, policy)
         if isinstance(name, Refused):
             return name
-        repairs = (ToolCallRepaired(call_id=call.id, tool_name=name, kind="name", before=call.name, after=name),)
+        repairs = (
+            ToolCallRepaired(
+                call_id=call.id, tool_name=name, program=call.program, kind="name", before=call.name, after=name
+            ),
+        )
         registration = scope.registrations[name]
         call = ToolCall(call.id, name, call.arguments, extra=call.extra)
     try:
@@ -418,6 +422,7 @@ def _describe_repairs(
             ToolCallRepaired(
                 call_id=call.id,
                 tool_name=call.name,
+                program=call.program,
                 kind=step.kind,
                 before=MASK if is_secret else before,
                 after=after,

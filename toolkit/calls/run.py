@@ -247,7 +247,7 @@ def _make_reporter(ready: Ready[Any], policy: ExecutionPolicy) -> Reporter | Non
         return None
     call, options = ready.call, ready.registration.options
     facts = {"call_id": call.id, "tool_name": call.name, "label": options.label, "tags": options.tags}
-    return Reporter(policy.observer, facts)
+    return Reporter(policy.observer, {**facts, "program": call.program})
 
 
 async def _suspend_call(
@@ -271,11 +271,12 @@ def _emit_start(ready: Ready[Any], observer: Observer, observed: frozenset[type]
         return None
     call, options = ready.call, ready.registration.options
     arguments, written = ready.show_arguments()  # a copy, as an observer may change it
-    start = _make_start(
+    start = _make_start(  # most calls have no `extra`, and the property costs a function call
         call_id=call.id,
         tool_name=call.name,
         label=options.label,
         tags=options.tags,
+        program=call.program if call.extra else "",
         arguments=arguments,
         arguments_json=written,
     )
@@ -300,6 +301,7 @@ def _emit_end(
         tool_name=call.name,
         label=options.label,
         tags=options.tags,
+        program=call.program if call.extra else "",
         result=result if result.details is None else copy_result(result),
         duration=time.perf_counter() - began,
         is_cached=context is not None and context.is_from_cache,

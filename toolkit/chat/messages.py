@@ -151,8 +151,9 @@ class ToolCall:
     @property
     def program(self) -> str:
         """See the class."""
-        extra: Mapping[str, Any] = self.extra or {}
-        caller: Any = extra.get("caller") or extra.get("anthropic", {}).get("caller")
+        if not self.extra:
+            return ""
+        caller: Any = self.extra.get("caller") or self.extra.get("anthropic", {}).get("caller")
         return str(caller.get("caller_id") or caller.get("tool_id") or "") if isinstance(caller, dict) else ""  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
 
 

@@ -100,6 +100,7 @@ class AttemptEvents:
         self._stored: set[str] = set()
         self._key_heads: dict[str, str] = {}  # of the loops inside of calls that have logs, by their ids
         self._queue: deque[_QueuedItem] = deque()
+        self._programs: dict[tuple[str, str], str] = {}  # of replayed calls that have one, by log and id
         self._turn = 0
         self._since: float | None = None  # when the oldest event that is not written was emitted
         self._read = 0.0
@@ -186,14 +187,18 @@ class AttemptEvents:
         for plain in value.get("feeds", ()):
             feed = load_feed(plain) if plain[0] in _REPLAYED else None
             if isinstance(feed, ModelReplied):
+                calls = feed.response.tool_calls
+                self._programs.update({(log, call.id): call.program for call in calls if call.program})
                 self.put(ResponseReceived(iteration=int(key), response=feed.response, **stamps))
             elif isinstance(feed, (CallReturned, CallSuspended)):
                 result = feed.result if isinstance(feed, CallReturned) else write_waiting(feed.call, feed.child)
-                self.put(replace(describe_call_end(result, registrations), **stamps))
+                program = self._programs.get((log, result.call_id), "")
+                self.put(replace(describe_call_end(result, registrations, program), **stamps))
             elif isinstance(feed, CallDecided) and isinstance(feed.verdict, Deny):
                 call = ToolCall(feed.call_id, feed.tool_name, "{}")
                 denied = write_denied(call, feed.verdict.reason, feed.tool_name)
-                self.put(replace(describe_refusal(denied, registrations), **stamps))
+                program = self._programs.get((log, feed.call_id), "")
+                self.put(replace(describe_refusal(denied, registrations, program), **stamps))
 
     # to the thread that writes
 

@@ -309,7 +309,7 @@ class Approvals(Generic[Ctx]):
     ) -> ToolCallRefused:
         self._run.feed(CallDecided(call.id, Deny(reason), call.name))
         assert entry.result is not None
-        return describe_refusal(entry.result, self._run.registry.registrations, crash)
+        return describe_refusal(entry.result, self._run.registry.registrations, call.program, crash)
 
     # decisions that come later
 
@@ -423,7 +423,7 @@ class Approvals(Generic[Ctx]):
         for call_id, answer in decisions.items():
             found, binding = self._find_waiting(call_id), bindings.get(call_id)
             if binding is not None and (found is None or found[1].binding != binding):
-                _logger.warning("the decision on call %s was made on what has changed since: it is not taken", call_id)
+                _logger.warning("the decision on call %s is ignored: the call has changed or ended since", call_id)
                 continue
             self.decide(call_id, answer, binding or "")
 
@@ -483,16 +483,27 @@ def _list_pending_of(child: WaitingChild) -> list[PendingApproval]:
 
 
 def describe_refusal(
-    result: ToolResult, registrations: Mapping[str, Registration[Any]], crash: BaseException | None = None
+    result: ToolResult,
+    registrations: Mapping[str, Registration[Any]],
+    program: str,
+    crash: BaseException | None = None,
 ) -> ToolCallRefused:
     """Return the event of a refused call."""
-    end = describe_call_end(result, registrations)
+    end = describe_call_end(result, registrations, program)
     return ToolCallRefused(
-        call_id=end.call_id, tool_name=end.tool_name, label=end.label, tags=end.tags, result=result, error=crash
+        call_id=end.call_id,
+        tool_name=end.tool_name,
+        label=end.label,
+        tags=end.tags,
+        program=program,
+        result=result,
+        error=crash,
     )
 
 
-def describe_call_end(result: ToolResult, registrations: Mapping[str, Registration[Any]]) -> ToolExecutionEnd:
+def describe_call_end(
+    result: ToolResult, registrations: Mapping[str, Registration[Any]], program: str
+) -> ToolExecutionEnd:
     """Return the event of a call of which only the result is known, and not the duration."""
     registration = registrations.get(result.tool_name)
     options = None if registration is None else registration.options
@@ -501,6 +512,7 @@ def describe_call_end(result: ToolResult, registrations: Mapping[str, Registrati
         tool_name=result.tool_name,
         label="" if options is None else options.label,
         tags=frozenset() if options is None else options.tags,
+        program=program,
         result=result,
         duration=0.0,
     )

@@ -70,8 +70,8 @@ class Turn:
         unanswered: The number of calls without a result.
         undecided: The number of calls that await their first decision.
         units: The groups of calls that run together, one group after the other; None until they are computed.
-        closed: Results that the loop wrote itself and that no event has reported yet, and whether each call had
-            started.
+        closed: Calls with results that the loop wrote itself and that no event has reported yet, and whether each
+            call had started.
     """
 
     __slots__ = ("_now", "by_id", "closed", "unanswered", "undecided", "units")
@@ -80,7 +80,7 @@ class Turn:
         self._now = now
         self.by_id: dict[str, OpenCall] = {}
         self.unanswered = self.undecided = 0
-        self.closed: list[tuple[ToolResult, bool]] = []
+        self.closed: list[tuple[ToolCall, ToolResult, bool]] = []
         self.units: deque[list[OpenCall]] | None = None
 
     def open(self, calls: dict[str, OpenCall]) -> None:
@@ -146,7 +146,7 @@ class Turn:
         self.store(entry, result)
         entry.is_own = True
         assert entry.result is not None
-        self.closed.append((entry.result, has_started))
+        self.closed.append((entry.call, entry.result, has_started))
 
     def find_unit(self, size: int) -> Sequence[OpenCall]:
         """Return the next group of calls to run together, of at most `size`; empty if none is left.

@@ -379,7 +379,7 @@ class RunJournal(Generic[Ctx]):
                 run.feed(CallStarted(call.id))
                 lost = ToolResult(call.id, LOST, tool_name=call.name, is_error=True)
                 run.feed(CallReturned(call.id, lost))
-                run.state.turn.closed.append((lost, True))
+                run.state.turn.closed.append((call, lost, True))
                 return {}
             if isinstance(ready, Refused):
                 run.feed(CallStarted(call.id))

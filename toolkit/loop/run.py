@@ -26,7 +26,7 @@ from toolkit.calls.prepare import Ready
 from toolkit.calls.provenance import RunTrust, find_trust
 from toolkit.calls.registration import Ctx
 from toolkit.calls.run import CallHost, run
-from toolkit.chat import ChatRequest, Message, Provider, ToolResult, Usage, text_of
+from toolkit.chat import ChatRequest, Message, Provider, ToolCall, ToolResult, Usage, text_of
 from toolkit.chat.output import copy_result
 from toolkit.dataclass import maker_of
 from toolkit.errors import ConfigurationError, ContextTooLongError, LoopError, LoopUsageError, ProviderError
@@ -999,11 +999,12 @@ class Run(Generic[Ctx, Out]):
         if self.listener is not None:
             await self.listener.emit_all(events)
 
-    def _describe_closed(self, result: ToolResult, has_started: bool) -> LoopEvent:
+    def _describe_closed(self, call: ToolCall, result: ToolResult, has_started: bool) -> LoopEvent:
         registrations = self.registry.registrations
         if has_started and self.listener is not None:
             has_started = result.call_id not in self.listener.unemitted_starts
-        return describe_call_end(result, registrations) if has_started else describe_refusal(result, registrations)
+        describe = describe_call_end if has_started else describe_refusal
+        return describe(result, registrations, call.program)
 
     def run_unit(self, step: RunTools) -> Awaitable[None]:
         """Run calls to their results, at most ``step.limit`` at once; a message that was steered meanwhile skips them.

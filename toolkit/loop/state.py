@@ -324,7 +324,7 @@ class LoopState:
 
     def refusal_of(self, tool_names: Collection[str]) -> str | None:
         """Return the text with which the machine itself answered a call of these tools in this turn, or None."""
-        texts = [result.text for result, _ in self.turn.closed if result.tool_name in tool_names]
+        texts = [result.text for _, result, _ in self.turn.closed if result.tool_name in tool_names]
         return texts[0] if texts else None
 
     def is_too_early(self, tool_name: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections.abc import (
@@ -774,14 +775,17 @@ class ServerEventReader:
         return complete
 
 
-_MOST_HELD = 4  # a server may send other events between the halves of a character
+_MOST_HELD = 16  # a server may send other events between the halves of a character
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_EVENT_NUMBER = re.compile(rb'"(?:sequence_number|created)": ?\d+')
 
 
 class SurrogateMender:
     r"""Joins halves of characters that a server has put into two events; a half that stays alone becomes U+FFFD.
 
     Servers that cut text by UTF-16 end one event with ``\ud83d`` and begin the next with ``\ude00``, which is no JSON
-    for a strict parser. An event that ends so is held until the other half is there, which then stands in the first.
+    for a strict parser. An event that ends so is held until the next piece of the same text is there; if that begins
+    with the other half, it is moved into the first.
     """
 
     def __init__(self) -> None:
@@ -804,21 +808,37 @@ class SurrogateMender:
     def _feed_one(self, event: bytes) -> list[bytes]:
         low = _find_low_at_start(event)
         if self._held and low is not None:
-            place = _find_high_at_end(self._held[0])
             first = self._held[0]
+            place = _find_high_at_end(first)
             self._held[0] = first[:place] + event[low : low + 6] + first[place:]
-            event = event[:low] + event[low + 6 :]
-            return [*self.finish(), *self._feed_one(event)]
+            return self._release_first(event[:low] + event[low + 6 :])
+        if self._held and _continues_text(self._held[0], event):
+            return self._release_first(event)
         self._held.append(event)
         if _find_high_at_end(self._held[0]) is None or len(self._held) > _MOST_HELD:
             return self.finish()
         return []
+
+    def _release_first(self, event: bytes) -> list[bytes]:
+        """Return the first event that is held, and of those behind it and the new one what is ready then."""
+        first, *others = self._held
+        self._held = []
+        return [mend_surrogates(first), *self.feed([*others, event])]
 
 
 def _find_high_at_end(data: bytes) -> int | None:
     """Return the place behind the last lone first half that ends a text; None where none does."""
     ends = [start + 6 for start, is_first in find_lone_halves(data) if is_first]
     return next((end for end in reversed(ends) if data[end : end + 1] == b'"'), None)
+
+
+def _continues_text(first: bytes, event: bytes) -> bool:
+    """Return whether an event has more of the text that ends with a first half: the same JSON up to that text."""
+    place = _find_high_at_end(first) or 0
+    text = next(found for found in _STRING.finditer(first) if found.end() > place)
+    opening = _EVENT_NUMBER.sub(b"", first[: text.start() + 1])
+    following = _EVENT_NUMBER.sub(b"", event)
+    return following.startswith(opening) and not following.startswith(opening + b'"')
 
 
 def _find_low_at_start(data: bytes) -> int | None:

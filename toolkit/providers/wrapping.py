@@ -287,11 +287,10 @@ class RateLimitedProvider(ProviderWrapper):
         provider = RateLimitedProvider(OpenAIProvider("gpt-5"), requests=500, tokens=200_000, concurrency=20)
 
     Within any `per` seconds no more than `requests` begin. All tasks, threads and event loops that use this object
-    share its limits (`concurrency` and the order apply within one event loop). A request counts with its estimated
-    tokens until its answer reports its usage; a request that alone exceeds the limit waits until nothing else counts.
-    When the server asks to wait, by a `RateLimitedError` with `retry_after`, all requests wait. A request that is
-    cancelled while it waits uses up nothing. A stream occupies its slot until it is closed. The caller closes the
-    provider.
+    share its limits. A request counts with its estimated tokens until its answer reports its usage; a request that
+    alone exceeds the limit waits until nothing else counts. When the server asks to wait, by a `RateLimitedError` with
+    `retry_after`, all requests wait. A request that is cancelled while it waits uses up nothing. A stream occupies its
+    slot until it is closed. The caller closes the provider.
 
     Args:
         provider: Answers.

@@ -101,6 +101,9 @@ NOTE = ToolDefinition(
     name="write_note", description="Write a note.", parameters=NOTE_PARAMETERS, freeform=Freeform(parameter="text")
 )
 """A freeform tool, for formats that have them."""
+WRITE_NOTE = ToolCall(
+    "call_1", NOTE.name, json.dumps({"text": 'if a < "b":\n\treturn {"\\n": 1}  # 🦉'}, ensure_ascii=False)
+)
 PATIENCE = 30.0
 both_ways: pytest.MarkDecorator = pytest.mark.parametrize("streams", [False, True], ids=["generate", "stream"])
 KEY = "sk-conformance-0123456789abcdef"
@@ -230,6 +233,8 @@ class Features:
         reasoning_back: True if reasoning is sent back with the next request.
         images: True if user messages can contain images.
         waiting: The kinds of items that only the application can answer, which a response has in `unanswered`.
+        settled: Other kinds of items besides texts, reasoning and calls, such as a search by the vendor. The suite also
+            passes them in `unanswered`, for the `Wire` to write into the response.
     """
 
     tool_choices: frozenset[str] = frozenset({"auto", "none", "required", "one"})
@@ -243,6 +248,7 @@ class Features:
     reasoning_back: bool = True
     images: bool = True
     waiting: frozenset[str] = frozenset()
+    settled: frozenset[str] = frozenset()
 
 
 class Peer(Protocol):
@@ -352,12 +358,11 @@ class ProviderConformance:
 
     async def test_the_text_of_a_freeform_tool_is_whole_and_in_pieces(self, peer: Peer) -> None:
         """Its only argument is the unchanged text; the call and its result are sent back."""
-        text = 'if a < "b":\n\treturn {"\\n": 1}  # 🦉'
-        call = ToolCall("call_1", "write_note", json.dumps({"text": text}, ensure_ascii=False))
+        text = json.loads(WRITE_NOTE.arguments)["text"]
         request = request_of(tools=[NOTE, *TOOLS])
         async with closed(peer.provider) as provider:
             for streams in (False, True):
-                peer.say(response_of(call), TEXT, streams=streams)
+                peer.say(response_of(WRITE_NOTE), TEXT, streams=streams)
                 events = await collect_events(provider, request) if streams else []
                 answer = find_response(events) if streams else await request_answer(provider, request, streams=False)
                 assert [(made.name, json.loads(made.arguments)) for made in answer.tool_calls] == [
@@ -672,16 +677,41 @@ class ServerConformance(ProviderConformance):
     async def test_a_stream_that_breaks_off_is_an_error_and_never_a_short_answer(
         self, wire: Wire, server: Server, peer: Peer, is_cut: bool
     ) -> None:
-        """The stream breaks off at each place: in text, in arguments, before the end."""
-        response = response_of(TextBlock("Let me see."), ADD)
-        pieces = wire.pieces(response)
+        """The stream breaks off at each place: in text, in arguments, at each kind of item, before the end."""
+        see = TextBlock("Let me see.")
+        kinds = peer.features.waiting | peer.features.settled
+        responses = [response_of(see, ADD), response_of(see, WRITE_NOTE)]
+        responses += [_add_item(response_of(see), kind) for kind in sorted(kinds)]
         async with closed(peer.provider) as provider:
-            for count in range(len(pieces)):
-                server.answers[:] = [Answer(pieces=pieces[:count], is_cut=is_cut)]
-                answer = await _answer_unless_it_breaks_off(provider)
-                if answer is not None:
-                    assert count > len(pieces) / 2, "so little can't be the whole"
-                    assert list_compared(answer.message) == list_compared(response.message)
+            for response in responses:
+                pieces = wire.pieces(response)
+                item = _find_item(wire.whole(response))
+                for count in range(len(pieces)):
+                    server.answers[:] = [Answer(pieces=pieces[:count], is_cut=is_cut)]
+                    answer = await _answer_unless_it_breaks_off(provider)
+                    if answer is not None:
+                        assert count > len(pieces) / 2, "so little can't be the whole"
+                        assert list_compared(answer.message) == list_compared(response.message)
+                        assert await _send_back(provider, server, wire, answer) == item
+
+    @both_ways
+    async def test_each_kind_of_item_is_kept_and_goes_back(
+        self, wire: Wire, server: Server, peer: Peer, streams: bool
+    ) -> None:
+        """Known or not, it is preserved through the transcript's JSON; only items that wait are unanswered."""
+        kinds = peer.features.waiting | peer.features.settled
+        if not kinds:
+            pytest.skip("this format has texts, thoughts and calls alone")
+        async with closed(peer.provider) as provider:
+            for kind in sorted(kinds):
+                response = _add_item(TEXT, kind)
+                server.answers[:] = [_make_answer(wire, response, streams=streams)]
+                answer = await request_answer(provider, request_of(), streams=streams)
+                assert answer.text == TEXT.text, kind
+                assert [item.kind for item in answer.unanswered] == [kind] * (kind in peer.features.waiting)
+                item = _find_item(wire.whole(response))
+                assert item is not None, f"the wire does not write the item {kind}"
+                assert await _send_back(provider, server, wire, answer) == item, kind
 
     @both_ways
     async def test_no_server_is_an_error_that_may_pass(self, wire: Wire, streams: bool) -> None:
@@ -792,9 +822,36 @@ async def _run_out_of_time(server: Server, peer: Peer, pieces: Sequence[bytes], 
     return hang
 
 
+def _add_item(response: ChatResponse, kind: str) -> ChatResponse:
+    return replace(response, unanswered=(UnansweredItem(kind, "item_1", "click"),))
+
+
+def _find_item(body: Any) -> Any:
+    """Return the object in a body that has the id of the item that `_add_item` adds; None if there is none."""
+    found: list[dict[str, Any]] = []
+
+    def note_item(value: dict[str, Any]) -> dict[str, Any]:
+        if "item_1" in value.values():
+            found.append(value)
+        return value
+
+    json.loads(json.dumps(body), object_hook=note_item)
+    return found[0] if found else None
+
+
+async def _send_back(provider: Provider, server: Server, wire: Wire, heard: ChatResponse) -> Any:
+    """Send an answer back, through the transcript's JSON; return the item in the request."""
+    said = load_messages(dump_messages([UserMessage("Hi"), heard.message]))
+    results = [ToolResult(call.id, "done", tool_name=call.name) for call in heard.tool_calls]
+    server.answers[:] = [Answer(wire.whole(TEXT))]
+    request = ChatRequest(messages=[*said, *results, UserMessage("And?")], tools=[NOTE, *TOOLS])
+    await request_answer(provider, request, streams=False)
+    return _find_item(server.requests[-1])
+
+
 async def _answer_unless_it_breaks_off(provider: Provider) -> ChatResponse | None:
     try:
-        return await request_answer(provider, request_of(tools=TOOLS), streams=True)
+        return await request_answer(provider, request_of(tools=[NOTE, *TOOLS]), streams=True)
     except ProviderError as error:
         if not error.is_retryable:
             raise

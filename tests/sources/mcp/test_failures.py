@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import anyio
 import httpx2
@@ -193,6 +194,22 @@ async def test_a_program_that_never_answers_is_given_up_and_ended() -> None:
     with anyio.fail_after(240), pytest.raises(McpConnectionError, match=r"no answer within 0\.5 s"):
         async with mcp_tools(silent, connect_timeout=0.5):
             raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        ("npx", [["-y", "a-server"]]),
+        (["npx", "-y", "a-server"], []),
+        (Path("server.py"), []),
+        ("node", [Path("server.js")]),
+        ("node", ["server.js", "--port", 80]),
+    ],
+    ids=repr,
+)
+def test_what_is_no_text_is_no_program_and_no_argument(command: Any, arguments: list[Any]) -> None:
+    with pytest.raises(ConfigurationError, match=r"must be texts, as in stdio\('npx', '-y', 'a-server'\), not "):
+        stdio(command, *arguments)
 
 
 def test_a_url_that_is_not_absolute_is_refused_when_it_is_given() -> None:

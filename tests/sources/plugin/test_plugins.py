@@ -267,6 +267,25 @@ async def test_an_answer_that_is_lost_holds_up_no_other_call() -> None:
         assert plugins_running() == [before]
 
 
+async def test_a_call_beside_one_whose_answer_is_lost_waits_for_its_end_alone() -> None:
+    texts: dict[str, str] = {}
+    async with faulty("loses one") as tools:
+        (before,) = plugins_running()
+        assert (await say(tools, "first")).text == "first"
+
+        async def note(said: str) -> None:
+            asked = tools.configured("echo", timeout=0.2) if said == "lose" else tools
+            texts[said] = (await say(asked, said)).text
+
+        with anyio.fail_after(120):
+            async with anyio.create_task_group() as tasks:
+                for said in ("lose", "beside it", "and this"):
+                    tasks.start_soon(note, said)
+        assert plugins_running() == [before]
+    assert "timed out" in texts.pop("lose")
+    assert texts == {"beside it": "beside it", "and this": "and this"}
+
+
 async def test_an_answer_on_several_lines_is_an_error_that_says_so() -> None:
     async with faulty("pretty answers") as tools:
         (before,) = plugins_running()

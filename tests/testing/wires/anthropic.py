@@ -34,6 +34,7 @@ class MessagesWire:
         self.features = Features(
             stop_reasons=frozenset({"end_turn", "tool_use", "max_tokens", "stop_sequence", "refusal"}),
             waiting=frozenset({"toolset_tool_use", "hologram_tool_use"}),
+            settled=frozenset(_SETTLED),
         )
 
     def provider(self, server: Server) -> Provider:
@@ -66,8 +67,7 @@ class MessagesWire:
         for index, block in enumerate(response.message.content):
             told.extend(_events(index, block))
         for index, item in enumerate(response.unanswered, len(response.message.content)):
-            told.append({"type": "content_block_start", "index": index, "content_block": _waiting(item)})
-            told.append({"type": "content_block_stop", "index": index})
+            told.extend(_item_events(index, _waiting(item)))
         told.append(
             {
                 "type": "message_delta",
@@ -112,8 +112,32 @@ def _usage(response: ChatResponse) -> dict[str, Any]:
     }
 
 
+_SETTLED: dict[str, dict[str, Any]] = {
+    "compaction": {"content": "item_1"},
+    "container_upload": {"file_id": "item_1"},
+    "hologram": {"id": "item_1", "light": "green"},
+    "mcp_tool_use": {"id": "item_1", "name": "click", "server_name": "mouse", "input": {}},
+    "server_tool_use": {"id": "item_1", "name": "web_search", "input": {"query": "a"}},
+    "web_search_tool_result": {"tool_use_id": "item_1", "content": []},
+}
+
+
 def _waiting(item: UnansweredItem) -> dict[str, Any]:
-    return {"type": item.kind, "id": item.id, "name": item.name, "input": {}}
+    return {"type": item.kind, **_SETTLED.get(item.kind, {"id": item.id, "name": item.name, "input": {}})}
+
+
+def _item_events(index: int, item: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    begun: dict[str, Any] = item
+    deltas: list[dict[str, Any]] = []
+    if item["type"] == "compaction":
+        begun, deltas = {**item, "content": ""}, [{"type": "compaction_delta", "content": item["content"]}]
+    elif "input" in item:
+        begun, text = dict(item, input={}), json.dumps(item["input"])
+        deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in (text[:5], text[5:])]
+    yield {"type": "content_block_start", "index": index, "content_block": begun}
+    for delta in deltas:
+        yield {"type": "content_block_delta", "index": index, "delta": delta}
+    yield {"type": "content_block_stop", "index": index}
 
 
 def _block(block: AssistantContent) -> dict[str, Any]:

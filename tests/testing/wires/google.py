@@ -37,6 +37,7 @@ class GenerateWire:
             usage=frozenset({"cache_read_tokens", "reasoning_tokens"}),
             parallel_switch=False,
             waiting=frozenset({"hologramCall"}),
+            settled=frozenset({"executableCode", "hologram"}),
         )
 
     def provider(self, server: Server) -> Provider:
@@ -103,6 +104,8 @@ def _piece(response: ChatResponse, parts: list[dict[str, Any]], *, is_last: bool
 
 
 def _waiting(item: UnansweredItem) -> dict[str, Any]:
+    if item.kind == "executableCode":
+        return {item.kind: {"id": item.id, "language": "PYTHON", "code": "1"}}
     return {item.kind: {"id": item.id, "name": item.name}}
 
 

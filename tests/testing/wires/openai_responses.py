@@ -35,6 +35,7 @@ class ResponsesWire:
         self.features = Features(
             stop_reasons=frozenset({"end_turn", "tool_use", "max_tokens", "content_filter", "refusal"}),
             waiting=frozenset(_WAITING),
+            settled=frozenset(_SETTLED),
         )
 
     def provider(self, server: Server) -> Provider:
@@ -42,8 +43,9 @@ class ResponsesWire:
 
     def whole(self, response: ChatResponse) -> dict[str, Any]:
         output = [_item(index, block, response) for index, block in enumerate(response.message.content)]
-        body = _body(response, output + list(map(_waiting_item, response.unanswered)))
-        Response.model_validate(body)
+        body = _body(response, output + list(map(_other_item, response.unanswered)))
+        if not any(item.kind.startswith("hologram") for item in response.unanswered):  # no kind that the SDK knows
+            Response.model_validate(body)
         return body
 
     def pieces(self, response: ChatResponse) -> Sequence[bytes]:
@@ -52,6 +54,9 @@ class ResponsesWire:
         told: list[dict[str, Any]] = [{"type": "response.created", "response": begun}]
         for index, block in enumerate(response.message.content):
             told.extend(_events(index, block, response))
+        for index, item in enumerate(response.unanswered, len(response.message.content)):
+            for event in ("added", "done"):
+                told.append({"type": f"response.output_item.{event}", "output_index": index, "item": _other_item(item)})
         ending = "response.incomplete" if response.stop_reason in _INCOMPLETE else "response.completed"
         told.append({"type": ending, "response": self.whole(response)})
         return [
@@ -88,14 +93,23 @@ _WAITING: dict[str, dict[str, Any]] = {
     "program": {"code": "click()", "fingerprint": "f"},
     "shell_call": {"status": "completed", "action": {"commands": ["ls"]}, "environment": {"type": "local"}},
     "tool_search_call": {"status": "completed", "arguments": {}, "execution": "client"},
+    "hologram_call": {"light": "green"},
+}
+_SETTLED: dict[str, dict[str, Any]] = {
+    "code_interpreter_call": {"status": "completed", "code": "1", "container_id": "c", "outputs": []},
+    "compaction": {"encrypted_content": "c2VhbA=="},
+    "file_search_call": {"status": "completed", "queries": ["a"], "results": None},
+    "hologram": {"light": "green"},
+    "mcp_call": {"name": "click", "arguments": "{}", "server_label": "mouse", "output": "done"},
+    "mcp_list_tools": {"server_label": "mouse", "tools": []},
+    "web_search_call": {"status": "completed", "action": {"type": "search", "query": "a", "queries": ["a"]}},
 }
 
 
-def _waiting_item(item: UnansweredItem) -> dict[str, Any]:
-    wire = {"type": item.kind, "id": item.id, "call_id": item.id, **_WAITING[item.kind]}
-    if item.kind == "mcp_approval_request":
-        del wire["call_id"]
-    return wire
+def _other_item(item: UnansweredItem) -> dict[str, Any]:
+    has_call_id = item.kind in _WAITING and item.kind != "mcp_approval_request"
+    ids = {"id": item.id, "call_id": item.id} if has_call_id else {"id": item.id}
+    return {"type": item.kind, **ids, **(_WAITING | _SETTLED)[item.kind]}
 
 
 def _body(response: ChatResponse, output: list[dict[str, Any]]) -> dict[str, Any]:

@@ -52,6 +52,7 @@ from toolkit.redaction import (
 )
 from toolkit.runtime.processes import LONGEST_LINE, LineProcess, LineTooLongError, SupervisedProcess
 from toolkit.schema.nodes import is_object
+from toolkit.settings import describe_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -491,8 +492,14 @@ def stdio(
             or another that runs programs.
 
     Raises:
-        ConfigurationError: The command is empty.
+        ConfigurationError: The command is empty, or something is no text.
     """
+    for given in cast("tuple[object, ...]", (command, *arguments)):
+        if not isinstance(given, str):
+            raise ConfigurationError(
+                "a server's program and each of its arguments must be texts, as in stdio('npx', '-y', 'a-server'), "
+                f"not {describe_value(given)}"
+            )
     if not command:
         raise ConfigurationError("a server needs a command, such as stdio('npx', '-y', 'a-server')")
     return StdioServer(
