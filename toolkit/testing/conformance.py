@@ -701,7 +701,7 @@ class ServerConformance(ProviderConformance):
         """Known or not, it is preserved through the transcript's JSON; only items that wait are unanswered."""
         kinds = peer.features.waiting | peer.features.settled
         if not kinds:
-            pytest.skip("this format has texts, thoughts and calls alone")
+            pytest.skip("this format has only texts, reasoning and calls")
         async with closed(peer.provider) as provider:
             for kind in sorted(kinds):
                 response = _add_item(TEXT, kind)
@@ -839,12 +839,12 @@ def _find_item(body: Any) -> Any:
     return found[0] if found else None
 
 
-async def _send_back(provider: Provider, server: Server, wire: Wire, heard: ChatResponse) -> Any:
+async def _send_back(provider: Provider, server: Server, wire: Wire, response: ChatResponse) -> Any:
     """Send an answer back, through the transcript's JSON; return the item in the request."""
-    said = load_messages(dump_messages([UserMessage("Hi"), heard.message]))
-    results = [ToolResult(call.id, "done", tool_name=call.name) for call in heard.tool_calls]
+    messages = load_messages(dump_messages([UserMessage("Hi"), response.message]))
+    results = [ToolResult(call.id, "done", tool_name=call.name) for call in response.tool_calls]
     server.answers[:] = [Answer(wire.whole(TEXT))]
-    request = ChatRequest(messages=[*said, *results, UserMessage("And?")], tools=[NOTE, *TOOLS])
+    request = ChatRequest(messages=[*messages, *results, UserMessage("And?")], tools=[NOTE, *TOOLS])
     await request_answer(provider, request, streams=False)
     return _find_item(server.requests[-1])
 
