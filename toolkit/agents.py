@@ -1,9 +1,8 @@
-"""Agents as tools: loops inside tools, and the images and files that a model looks at.
+"""Agents as tools: loops inside tools, delegation to coworkers, and tools for images and input files.
 
 A sub-agent works on a task with its own model, prompt and tools, and returns its answer. It never has more rights than
-its caller: its requests, calls and tokens count towards the limits of the loops around it, its depth is theirs plus
-one, and it is cancelled with them. Its outcome is reported: a failure is an error, and an answer that a limit cut short
-says so. `coworker_tools` delegates tasks and questions to sub-agents.
+its caller: its requests, calls and tokens count towards the limits of the enclosing loops, its depth is theirs plus
+one, and it is cancelled with them. A failure becomes an error result, and an answer that a limit cut short says so.
 """
 
 from __future__ import annotations
@@ -95,14 +94,14 @@ SUB_AGENT_TAG = "sub_agent"
 
 @dataclass(frozen=True, slots=True)
 class SubAgentRun:
-    """The outcome of a sub-agent, in the `details` of its output: no model reads it.
+    """The outcome of a sub-agent, in the `details` of its output, which no model reads.
 
     Args:
         sub_agent: The sub-agent's name.
         loop_id: The id of its run.
         result: Its transcript, usage and reason for ending; None if it failed or was abandoned.
-        error: The exception that made it fail.
-        messages: Its transcript, also where it failed.
+        error: The exception that ended it.
+        messages: Its transcript, even if it failed.
     """
 
     sub_agent: str
@@ -114,19 +113,19 @@ class SubAgentRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubAgent(Generic[Ctx]):
-    """A model with a prompt, tools and limits of its own; each run starts with a fresh transcript.
+    """A model with its own prompt, tools and limits; each run starts with a fresh transcript.
 
     Args:
         name: Its name in events and errors.
         provider: Its model.
         registry: The tools that it may call.
-        system_prompt: Its system prompt, or a function of the context that returns it; empty gives it none.
-        config: Its limits and hooks; None takes the defaults, under which calls that need approval are denied.
+        system_prompt: Its system prompt, or a function of the context that returns it; empty for none.
+        config: Its limits and hooks; None takes the defaults, which deny calls that need approval.
         request: Settings of its requests, such as ``reasoning_effort``; messages in it come after the system prompt.
         allow_sub_agents: True if it may run sub-agents itself.
-        approvals: The guards that decide on its calls. ``caller`` asks its own guards and then those of the loop whose
-            call runs it: permissions, `Middleware.guard_call` and `on_tool_call`, which gets its name and
-            ``loop_id``; so it has no more rights than its caller. ``own`` asks only its own guards.
+        approvals: The guards that decide on its calls. ``caller`` asks its own guards and then those of the calling
+            loop: permissions, `Middleware.guard_call` and `on_tool_call`, which receives its name and ``loop_id``; so
+            it has no more rights than its caller. ``own`` asks only its own guards.
     """
 
     name: str
@@ -149,9 +148,9 @@ class SubAgent(Generic[Ctx]):
             )
 
     async def run(self, context: ToolContext[Ctx], task: str) -> ToolOutput:
-        """Work on a task and return the answer, or an error with the reason why there is none.
+        """Work on a task, and return the answer or an error with the reason why there is none.
 
-        Its usage counts towards the loop around it, and each of its events is emitted as an update of the call.
+        The usage counts towards the enclosing loop, and each event is emitted as an update of the call.
         """
         if not task.strip():
             return ToolOutput.error("The task is empty: say what is to be done, with all that has to be known for it.")
@@ -160,7 +159,7 @@ class SubAgent(Generic[Ctx]):
             handle = await self._make_handle(context, task, can_wait=can_wait)
         except LoopUsageError as error:
             _logger.exception("sub-agent %s can't go on", self.name)
-            return ToolOutput.error(f"Sub-agent '{self.name}' can't go on: {_words_for_model(error)}")
+            return ToolOutput.error(f"Sub-agent '{self.name}' can't go on: {_describe_for_model(error)}")
         try:
             if context.is_observed:
                 await self._relay_events(context, handle)
@@ -168,21 +167,21 @@ class SubAgent(Generic[Ctx]):
         except Exception as error:
             _logger.exception("sub-agent %s failed", self.name)
             return ToolOutput(
-                f"Sub-agent '{self.name}' failed: {_words_for_model(error)}",
+                f"Sub-agent '{self.name}' failed: {_describe_for_model(error)}",
                 is_error=True,
                 details=SubAgentRun(self.name, handle.loop_id, None, error=error, messages=tuple(handle.messages)),
                 child_loop_id=handle.loop_id,
             )
         finally:
-            # Told where no output comes of it, because the caller gave it up.
+            # Emitted here because a cancelled call returns no output.
             left = SubAgentRun(self.name, handle.loop_id, None, messages=tuple(handle.messages))
             context.left_by_child = (handle.loop_id, left)
 
     async def _make_handle(self, context: ToolContext[Ctx], task: str, *, can_wait: bool) -> ToolLoopHandle[Ctx, Any]:
-        """Return a new loop, or that which awaited decisions in this call, with what was decided.
+        """Return a new loop, or the restored loop that awaited decisions in this call, with the decisions.
 
         Raises:
-            LoopUsageError: That can't be restored.
+            LoopUsageError: The loop can't be restored.
         """
         config, scope, handle = self.config or DEFAULT_CONFIG, self._make_scope(), None
         children = None if context.memory is None else context.memory.children
@@ -206,7 +205,7 @@ class SubAgent(Generic[Ctx]):
         return handle
 
     async def _relay_events(self, context: ToolContext[Ctx], handle: ToolLoopHandle[Ctx, Any]) -> None:
-        """Run to the end, and forward each event before the next."""
+        """Run the loop, forwarding each event before the next."""
         has_ended = False
         async with handle.stream() as events:
             try:
@@ -219,12 +218,12 @@ class SubAgent(Generic[Ctx]):
                     has_ended = isinstance(event, (Done, Failed))
             finally:
                 if not has_ended:
-                    await self._tell_end(context, handle, events)
+                    await self._emit_end(context, handle, events)
 
-    async def _tell_end(
+    async def _emit_end(
         self, context: ToolContext[Ctx], handle: ToolLoopHandle[Ctx, Any], events: EventStream[Any]
     ) -> None:
-        """End a run whose caller was cancelled, and emit its end without waiting for the reader."""
+        """End a run whose caller was cancelled, and emit its last event without waiting for the reader."""
         handle.cancel()
         with anyio.CancelScope(shield=True):
             try:
@@ -253,10 +252,10 @@ class SubAgent(Generic[Ctx]):
         return replace(request, messages=[*prompt, *request.messages, UserMessage(task)])
 
     def _make_output(self, result: ToolLoopResult[Any], loop_id: str, *, can_wait: bool) -> ToolOutput:
-        """Return the output of a run that has ended.
+        """Return the output of a finished run.
 
         Raises:
-            ChildWaitsError: It awaits decisions, and may.
+            ChildWaitsError: The run awaits decisions, and `can_wait` is True.
         """
         if can_wait and isinstance(result.reason, AwaitingApproval) and result.snapshot is not None:
             raise ChildWaitsError(
@@ -289,29 +288,29 @@ def sub_agent_tool(
     approvals: Literal["caller", "own"] = "caller",
     **options: Unpack[ToolOptionKeywords],
 ) -> FunctionTool[Ctx, [ToolContext[Ctx], str], Any]:
-    """Return a tool that passes a task to a separate model, and returns its answer.
+    """Return a tool that passes a task to a separate model and returns the answer.
 
     ::
 
         research = sub_agent_tool("research", "Find facts.", provider, tools.only(["search"]), "You find facts.")
 
-    Each call starts with a fresh transcript: the task must contain everything that it needs to know. While it works,
-    its events come as updates of the call (`SubAgentEvent`), and its output carries its final state (`SubAgentRun`).
+    Each call starts with a fresh transcript, so the task must contain all necessary information. Events are emitted as
+    updates of the call (`SubAgentEvent`), and the output has the final state (`SubAgentRun`) in its `details`.
 
     Args:
         name: The name that the caller's model sees.
-        description: The description that the caller's model sees; empty means a sentence with the name.
-        provider: Its model.
+        description: The description that the caller's model sees; empty for a sentence with the name.
+        provider: The provider of the sub-agent's model.
         registry: The tools that it may call.
         system_prompt: Its system prompt, or a function of the context that returns it.
         config: Its limits and hooks; see `ToolLoopConfig`.
         request: Settings of its requests, such as ``reasoning_effort``.
-        allow_sub_agents: True where it may run sub-agents itself; the depth of all loops is limited all the same.
+        allow_sub_agents: True if it may run sub-agents itself, within the limit of the depth of all loops.
         approvals: The guards that decide on its calls; see `SubAgent`.
-        options: How the tool itself is run; see `ToolOptions`.
+        options: The options of the tool itself; see `ToolOptions`.
 
     Raises:
-        ConfigurationError: Its registry has sub-agents, and they are not allowed.
+        ConfigurationError: The registry has sub-agents, and `allow_sub_agents` is False.
     """
     agent = SubAgent(
         name=name,
@@ -361,16 +360,15 @@ def _show_event(name: str, event: LoopEvent) -> str:
             return ""
 
 
-def _words_for_model(error: Exception) -> str:
+def _describe_for_model(error: Exception) -> str:
     words = error.model_text if isinstance(error, ToolkitError) else words_of(error)
     return words or type(error).__name__
 
 
 def _can_wait(context: ToolContext[Any]) -> bool:
-    """Return whether a sub-agent may await decisions in a call: that is made again when they are there.
+    """Return True if a sub-agent may await decisions in a call, which is repeated once they are made.
 
-    So the call must do nothing but run this sub-agent, or nothing that must not happen twice, in a loop that can be
-    saved with it.
+    So the call must only run this sub-agent, or do nothing that must not happen twice, in a loop that can be saved.
     """
     memory, scope = context.memory, context.scope
     if memory is None or memory.children is None or scope is None or context.left_by_child[0] is not None:
@@ -447,15 +445,15 @@ def coworker_tools(
         clerk = SubAgent(name="clerk", provider=provider, registry=files, system_prompt="You know the files.")
         team = ToolRegistry(coworker_tools([clerk]))
 
-    A model may write a name in another case, with other spaces or in quotes, and the first of a list in brackets
-    counts. A wrong name is answered with the names of all coworkers.
+    Names are matched ignoring case, spaces and quotes, and of a list in brackets the first one counts. The error for
+    an unknown name lists all coworkers.
 
     Args:
-        coworkers: At least one; the name of each is the role under which it is known.
-        options: How both tools are run; see `ToolOptions`.
+        coworkers: At least one coworker; its name is its role.
+        options: The options of both tools; see `ToolOptions`.
 
     Raises:
-        ConfigurationError: There is no coworker, or two have one name.
+        ConfigurationError: There is no coworker, or two have the same name.
     """
     team = list(coworkers)
     for coworker in team:
@@ -512,7 +510,7 @@ async def _ask_coworker(
 
 
 def _normalize_name(name: str) -> str:
-    """Return a coworker's name without the decorations that models add: ``[Writer, "Editor"]`` is ``writer``."""
+    """Return a coworker's name without the decoration that models add: ``[Writer, "Editor"]`` becomes ``writer``."""
     name = name.strip()
     if name.startswith("[") and name.endswith("]"):
         name = name[1:-1].split(",", maxsplit=1)[0]
@@ -523,10 +521,10 @@ _WHAT_TO_DO = "Describe what the image shows, with every detail that matters."
 
 
 def add_image() -> FunctionTool[object, ..., Any]:
-    """Return the tool ``add_image``: its output is the image itself, which the model sees in its next turn.
+    """Return the tool ``add_image``, whose output is an image that the model sees in its next turn.
 
-    The image is given by a URL (``http``, ``https``), which the provider fetches, not this process; or by a ``data:``
-    URL, which is decoded here.
+    The argument is an ``http`` or ``https`` URL, which the provider fetches and not this process, or a ``data:`` URL,
+    which is decoded here.
     """
 
     def add_image(
@@ -565,13 +563,13 @@ _MOST_FILE_BYTES = 20 * 1024 * 1024
 
 
 def read_input_file(files: Mapping[str, bytes | str | Path | FileBlock]) -> FunctionTool[object, ..., Any]:
-    """Return the tool ``read_input_file`` over these files; no other file can be read with it.
+    """Return the tool ``read_input_file``, which reads only these files.
 
-    Text is returned as text, images and audio as such, anything else as a file for the provider to read.
+    Text becomes text, images and audio become blocks of their kind, and anything else a file block.
 
     Args:
-        files: By the name under which the model asks for them: the content, text, where the file is, or a block. The
-            mapping is looked at in each call, so that files can be added later. One may have at most 20 MB.
+        files: Bytes, text, a path or a block for each name that the model may use. The mapping is read in each call, so
+            files can be added later. The limit is 20 MB per file.
     """
 
     def read_input_file(
@@ -616,7 +614,7 @@ def _make_blocks(name: str, file: bytes | str | FileBlock) -> str | list[Content
         try:
             return data.decode("utf-8-sig")
         except UnicodeDecodeError:
-            pass  # not the text that its name promised: it goes as it is
+            pass  # not text, in spite of its name: passed on as a file
     if media_type.startswith("image/"):
         return [ImageBlock(data, media_type=media_type)]
     if media_type.startswith("audio/"):

@@ -84,16 +84,16 @@ class ToolkitError(Exception):
 
     @property
     def model_text(self) -> str:
-        """The facts for a model, if a tool raises this; no advice to a developer."""
+        """The text for a model, if a tool raises this, without advice to a developer."""
         return str(self)
 
 
 class ConfigurationError(ToolkitError):
-    """Your code is wrong: raised at decoration, registration or construction."""
+    """Wrong use in code; raised at decoration, registration or construction."""
 
     @property
     def model_text(self) -> str:
-        """The fact that the tool can't be used; the log has the remedy for its author."""
+        """A general text for a model; the log has the remedy for the author."""
         return "the tool is not set up rightly and can't be used now"
 
 
@@ -102,8 +102,8 @@ class SchemaError(ConfigurationError):
 
     Args:
         subject: The function or tool, as its author would name it.
-        reason: The problem, and how to solve it.
-        parameter: The parameter it is about, where it is about one.
+        reason: The problem and its solution.
+        parameter: The parameter concerned, if any.
     """
 
     def __init__(self, subject: str, reason: str, *, parameter: str | None = None) -> None:
@@ -126,7 +126,7 @@ class DuplicateToolError(ConfigurationError):
 
 
 class UnknownToolNameError(ConfigurationError):
-    """A name that is not in the registry, with the near ones."""
+    """A name that is not in the registry; the message suggests similar ones."""
 
     def __init__(self, name: str, available: Iterable[str]) -> None:
         self.name = name
@@ -149,9 +149,9 @@ class MissingEnvError(ConfigurationError):
 
 
 class ToolError(ToolkitError):
-    """Raise it, or a subclass, in a tool: the model reads the message as an error result and can react.
+    """Raise this, or a subclass, in a tool: the model reads the message as an error result and can react.
 
-    Any other exception becomes an error result too, as ``Type: message``; this one is passed on as written.
+    Any other exception becomes an error result, too, as ``Type: message``; this one becomes its message alone.
     """
 
     def __init__(self, message: str = "") -> None:
@@ -164,10 +164,10 @@ class ToolFailedError(ToolError):
 
 
 class ToolNotFoundError(ToolError):
-    """The model asked for a tool, or a tool looked for something, that is not there.
+    """A tool, or something that a tool looked for, does not exist.
 
     Args:
-        name: The name that was asked for.
+        name: The requested name.
         available: The available tools, the first 20 of which are listed; None if something other than a tool is
             missing.
         near: The names that the model may have meant.
@@ -188,10 +188,10 @@ class ToolNotFoundError(ToolError):
 
 
 class InvalidArgumentsError(ToolError):
-    """The arguments of a call do not fit the tool's parameters: lists all problems, for the model to act on.
+    """The arguments of a call do not match the tool's parameters; the message lists all problems for the model.
 
     Attributes:
-        crash: An exception of the tool's author that was raised in place of a refusal, where the message repeats it.
+        crash: An unexpected exception of the tool's own validation, which the message repeats.
     """
 
     crash: BaseException | None = None
@@ -205,14 +205,14 @@ class ToolDeniedError(ToolError):
 
 
 class ToolTimeoutError(ToolError):
-    """The tool took longer than it may, or waited too long before it could begin.
+    """The tool exceeded its time limit, or waited too long before it could start.
 
     Args:
-        tool: Its name.
-        seconds: How long it ran, or waited.
-        still_running: True where something of it may run on.
-        waited_for: The thing that it waited for where it never began, such as ``a worker thread``; None where it ran.
-        is_harmless: True where it only reads, so that it can't have taken effect.
+        tool: The name of the tool.
+        seconds: The duration of its run or wait.
+        still_running: True if parts of it may still be running.
+        waited_for: The resource that it waited for if it never started, such as ``a worker thread``; else None.
+        is_harmless: True if it only reads, so that it can't have had an effect.
     """
 
     def __init__(
@@ -247,7 +247,7 @@ class ToolCancelledError(ToolError):
 
 
 class ToolUsageLimitExceededError(ToolError):
-    """The tool has been used as often as it may be."""
+    """The tool has reached its usage limit."""
 
     def __init__(self, tool: str, limit: int) -> None:
         self.tool = tool
@@ -263,8 +263,8 @@ class LoopError(ToolkitError):
     """The run can't continue.
 
     Attributes:
-        messages: The transcript as far as it came; valid, each call with its result.
-        usage: The sum over all requests so far; None where no run had begun.
+        messages: The transcript so far; valid, each call with its result.
+        usage: The usage of all requests so far; None if no run had started.
     """
 
     def __init__(self, message: str) -> None:
@@ -274,7 +274,7 @@ class LoopError(ToolkitError):
 
 
 class MaxDepthExceededError(LoopError):
-    """A loop inside a tool has `depth` loops around it; `limit` is the smallest ``max_depth`` of all of them."""
+    """A loop has too many enclosing loops: `depth` of them; `limit` is the smallest ``max_depth`` of all."""
 
     def __init__(self, depth: int, limit: int) -> None:
         self.depth = depth
@@ -288,7 +288,7 @@ class MaxDepthExceededError(LoopError):
 
 
 class TooManyRunsError(LoopError):
-    """A `RunLimit` lets no more runs wait; this one has not begun, and may be tried again later."""
+    """The queue of a `RunLimit` is full; the run has not started, and may be retried later."""
 
     def __init__(self, runs: int, waiting: int) -> None:
         self.runs = runs
@@ -297,11 +297,11 @@ class TooManyRunsError(LoopError):
 
 
 class RunStoppedError(LoopError):
-    """Raised by ``around_request`` of a middleware to end the run with a reason: nothing is raised to its caller.
+    """Raised by ``around_request`` of a middleware to end the run with a reason; the caller gets a result.
 
     Args:
         reason: The reason of the result: `UsageLimit` or `Aborted`.
-        usage: The usage of the request where it was made and its reply is not taken; None where it was not made.
+        usage: The usage of the request if it was made and its reply is discarded; None if it was not made.
     """
 
     def __init__(self, reason: UsageLimit | Aborted, usage: Usage | None = None) -> None:
@@ -311,11 +311,11 @@ class RunStoppedError(LoopError):
 
 
 class BudgetStoreError(LoopError):
-    """A budget can't be reserved from: its store is down, slow, full or of another version. No request was made.
+    """The store of a budget is down, slow, full or of another version; no request was made.
 
     Args:
         store: The store, without a password.
-        reason: The problem, in words.
+        reason: The problem.
     """
 
     def __init__(self, store: str, reason: str) -> None:
@@ -325,16 +325,16 @@ class BudgetStoreError(LoopError):
 
 
 class LoopUsageError(LoopError):
-    """The loop was driven in a way that it can't follow: a feed out of order, a foreign snapshot, a finished handle."""
+    """Wrong use of a loop: a feed out of order, a foreign snapshot, a finished handle."""
 
     @property
     def model_text(self) -> str:
-        """The fact that the tool can't be used; the log has the remedy for its author."""
+        """A general text for a model; the log has the remedy for the author."""
         return "the tool is not set up rightly and can't be used now"
 
 
 class JournalError(LoopUsageError):
-    """The log of a durable run can't be continued: it is of another run, was changed, or can't store a value."""
+    """The log of a durable run can't be continued: it belongs to another run, was changed, or can't store a value."""
 
 
 class LaterReleaseError(JournalError):
@@ -359,7 +359,7 @@ class ToolCrashedError(LoopError):
 
 
 class TranscriptError(ToolkitError, ValueError):
-    """A list of messages that is no valid transcript; `index` is the place in the list where it is not."""
+    """A list of messages is not a valid transcript; `index` is the position of the problem."""
 
     def __init__(self, index: int, reason: str) -> None:
         self.index = index
@@ -371,18 +371,17 @@ class ProviderError(ToolkitError):
     """The model could not be reached, or its answer can't be used.
 
     Args:
-        provider: The provider, as a person would name it.
-        message: The problem, and its solution. Never contains a key.
-        status: The HTTP status, where there was one.
-        retry_after: Seconds that the server asked to wait.
-        is_retryable: True if the same request may work later; None takes the default of the class: a rate limit
-            and a timeout may, the others may not.
-        request_id: The server's name for the request.
+        provider: The display name of the provider.
+        message: The problem and its solution; never contains a key.
+        status: The HTTP status, if there was one.
+        retry_after: The seconds that the server asked to wait.
+        is_retryable: True if the same request may succeed later; None takes the default of the class: True for rate
+            limits and timeouts, False for others.
+        request_id: The server's id of the request.
 
     Attributes:
-        messages: The transcript as far as it came, when a loop was running; valid, each call with its result.
-        usage: The usage so far, as far as the provider reported it: of the failed request, and in a loop of all
-            requests.
+        messages: The transcript so far, if a loop was running; valid, each call with its result.
+        usage: The reported usage so far: of the failed request, and in a loop of all requests.
     """
 
     _usually_retryable = False
@@ -411,17 +410,17 @@ class ProviderError(ToolkitError):
 
 
 class ProviderAuthError(ProviderError):
-    """No key, a wrong key, or one without the right."""
+    """The key is missing or wrong, or lacks a permission."""
 
 
 class RateLimitedError(ProviderError):
-    """Too many requests; `retry_after` is the time to wait, if the server gave it."""
+    """Too many requests; `retry_after` is the delay if the server gave one."""
 
     _usually_retryable = True
 
 
 class ProviderTimeoutError(ProviderError):
-    """No answer in time, or no connection."""
+    """The connection failed, or no response arrived in time."""
 
     _usually_retryable = True
 
@@ -431,11 +430,11 @@ class ContextTooLongError(ProviderError):
 
 
 class ContentFilteredError(ProviderError):
-    """The provider's content filter refused the request before a model read it: the same one is refused again."""
+    """The provider's content filter refused the request before a model read it; a retry is refused as well."""
 
 
 class BadResponseError(ProviderError):
-    """An answer that violates the protocol."""
+    """A response that violates the protocol."""
 
 
 class SourceError(ToolkitError):
@@ -458,7 +457,7 @@ class ConversationError(ToolkitError):
     """A conversation can't be continued.
 
     Attributes:
-        messages: The transcript that could not be stored, where a run was under way; else empty.
+        messages: The transcript that could not be stored, if a run was in progress; else empty.
     """
 
     def __init__(self, message: str) -> None:
@@ -483,7 +482,7 @@ class ConversationChangedError(ConversationError):
 
     Args:
         conversation_id: The conversation.
-        reason: The problem, in words.
+        reason: The problem.
     """
 
     def __init__(self, conversation_id: str, reason: str) -> None:
@@ -507,7 +506,7 @@ class RecordedError(ToolkitError):
 
 @contextmanager
 def naming_extra(extra: str) -> Generator[None]:
-    """Import packages of an extra in the block; the error for one that is not installed names the extra.
+    """Import packages of an extra in the block; the error for a missing one names the extra.
 
     Raises:
         ModuleNotFoundError: A package is not installed.
@@ -527,10 +526,10 @@ class DurableError(ToolkitError):
 
 
 class DurableRunNotFoundError(DurableError):
-    """There is no durable run of this id.
+    """There is no durable run with this id.
 
     Args:
-        run_id: The id that was asked for.
+        run_id: The requested id.
     """
 
     def __init__(self, run_id: str) -> None:
@@ -539,12 +538,12 @@ class DurableRunNotFoundError(DurableError):
 
 
 class DecisionRefusedError(DurableError):
-    """A decision on a call of a durable run was refused: the call is decided already, or is not what was decided on.
+    """A decision on a call of a durable run was refused: the call is decided already, or has changed.
 
     Args:
         run_id: The run.
         call_id: The call.
-        reason: The reason, and what to do.
+        reason: The reason and the remedy.
     """
 
     def __init__(self, run_id: str, call_id: str, reason: str) -> None:
@@ -555,11 +554,11 @@ class DecisionRefusedError(DurableError):
 
 
 class DatabaseUnavailableError(DurableError):
-    """The database of durable runs can't be reached, or is none.
+    """The database of durable runs can't be reached, or is not such a database.
 
     Args:
-        url: Its address without a password.
-        reason: The problem, in words.
+        url: Its URL without a password.
+        reason: The problem.
     """
 
     def __init__(self, url: str, reason: str) -> None:
@@ -569,11 +568,11 @@ class DatabaseUnavailableError(DurableError):
 
 
 class UnstorableValueError(DurableError):
-    """A value can't be stored in a database that is available: it is too large, no JSON, or no Unicode.
+    """An available database can't store a value: it is too large, not JSON, or not Unicode.
 
     Args:
         place: The place of the value, such as ``metadata['since']``.
-        reason: The problem, in words, and what would be right.
+        reason: The problem and the remedy.
     """
 
     def __init__(self, place: str, reason: str) -> None:
@@ -583,12 +582,12 @@ class UnstorableValueError(DurableError):
 
 
 class WorkersLostError(DurableError):
-    """The workers that moved a durable run ended one after the other, without a word; see ``durable_loop(max_lost=)``.
+    """The workers of a durable run died one after the other without an error; see ``durable_loop(max_lost=)``.
 
     Args:
         run_id: The run.
-        count: How many did.
-        under_way: The turn and the calls that it was at, in words.
+        count: The number of lost workers.
+        under_way: A description of the turn and calls in progress.
     """
 
     def __init__(self, run_id: str, count: int, under_way: str) -> None:

@@ -1,8 +1,8 @@
-"""The events of a run, the types of their consumers, and events and results as plain JSON values, and back.
+"""The events of a run, the types of their consumers, and the serialization of events and results.
 
-`LoopEvent` is the union of all. As JSON, an event is one object: ``v``, the version of this form; ``event``, its class
-in snake case; then its fields by their names. Errors are stored as their class and message, without secrets. The
-`details` of results and reports, which are the application's own objects, are left out.
+`LoopEvent` is the union of all. As JSON, an event is an object: ``v``, the version of the format; ``event``, its class
+in snake case; then its fields by name. Errors are stored as class and message, without secrets. The `details` of
+results and reports, which may be any objects of the application, are left out.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ __all__ = [
 
 
 EVENT_VERSION = 1
-"""The version of the form that events and results have as JSON."""
+"""The version of the JSON format of events and results."""
 
 _SCRUBBER = Scrubber(find_schemas=find_schemas)
 
@@ -103,16 +103,16 @@ _EXCLUDED: dict[str, Any] = {
 
 
 def dump_event(event: LoopEvent) -> dict[str, Any]:
-    """Return an event as JSON values; `load_event` gives it back.
+    """Return an event as JSON values; `load_event` restores it.
 
     ::
 
         line = json.dumps(dump_event(event))
 
-    The arguments of a call are those of `arguments_json`, where secrets are digests. Of all else, what the format of a
-    text or the name of a field shows to be secret is ``***``, but for the pieces of texts that are still arriving; the
-    pieces of arguments are, where the tool takes secrets.
-    A value that JSON can't carry is stored as its text, and a lone surrogate is read back as a question mark.
+    The arguments of a call are those of `arguments_json`, where secrets are digests. Elsewhere, secrets that are
+    recognized by the format of a text or the name of a field become ``***``, except in deltas of texts; deltas of
+    arguments are masked if the tool takes secrets. A value that JSON can't represent is stored as text, and a lone
+    surrogate as a question mark.
     """
     plain = write_event(event)
     match event:
@@ -126,7 +126,7 @@ def dump_event(event: LoopEvent) -> dict[str, Any]:
 
 
 def write_event(event: LoopEvent) -> dict[str, Any]:
-    """Return an event as `dump_event` does, its texts with their secrets: for writers that clean all they write."""
+    """Return an event as `dump_event` does, but with secrets, for writers that redact everything themselves."""
     kind: Any = type(event)
     fields = {name: getattr(event, name) for name in _hints_of(kind)}
     if "arguments_json" in fields:
@@ -139,7 +139,7 @@ def load_event(plain: Mapping[str, Any]) -> LoopEvent:
     """Return the event that `dump_event` wrote, with each error as a `ProviderError` or a `RecordedError`.
 
     Raises:
-        ValueError: It is no event, or one of another version; the message says what is wrong.
+        ValueError: It is not an event, or of another version; the message names the problem.
     """
     fields = _strip_version(plain)
     name = fields.pop("event", None)
@@ -154,9 +154,9 @@ def load_event(plain: Mapping[str, Any]) -> LoopEvent:
 
 
 def dump_result(result: ToolLoopResult[Any]) -> dict[str, Any]:
-    """Return a result as JSON values; `load_result` gives it back.
+    """Return a result as JSON values; `load_result` restores it.
 
-    An `output` of a type of the application's own is written as JSON, and read back as JSON values.
+    An `output` of an application's type is restored as JSON values.
     """
     fields = {name: getattr(result, name) for name in _hints_of(ToolLoopResult)}
     fields["output"] = read_plain(fields["output"]).value
@@ -167,7 +167,7 @@ def load_result(plain: Mapping[str, Any]) -> ToolLoopResult[Any]:
     """Return the result that `dump_result` wrote.
 
     Raises:
-        ValueError: It is no result, or one of another version; the message says what is wrong.
+        ValueError: It is not a result, or of another version; the message names the problem.
     """
     result: ToolLoopResult[Any] = _build_object(ToolLoopResult, _load_fields(ToolLoopResult, _strip_version(plain)))
     return result
@@ -180,7 +180,7 @@ def name_event(kind: type) -> str:
 
 
 def list_fields(kind: type) -> dict[str, Any]:
-    """Return the names and types of what an event of a class has as JSON, beside its version and tag."""
+    """Return the names and types of the JSON fields of an event class, without version and tag."""
     return {name: hint for name, hint in _hints_of(kind).items() if name != "arguments_json"}
 
 
@@ -227,7 +227,7 @@ def _hints_of(kind: type) -> dict[str, Any]:
     """Return the types of the stored fields, by their names."""
     hints = get_type_hints(kind, localns={"ToolLoopResult": ToolLoopResult, "Message": Message})
     names = [field.name for field in dataclasses.fields(kind)]
-    # `LoopDetected` has a tag of its own, which `event` repeats.
+    # `LoopDetected` has its own tag, which `event` repeats.
     return {name: hints[name] for name in names if name != "details" and not _is_tag(hints[name])}
 
 
@@ -237,16 +237,16 @@ def _is_tag(hint: object) -> bool:
 
 @cache
 def _adapter_of(kind: type) -> TypeAdapter[dict[str, Any]]:
-    """Return what writes and reads the fields of a class by Pydantic's rules."""
+    """Return the Pydantic adapter for the fields of a class."""
     hints = {name: _saved_type(name, hint) for name, hint in _hints_of(kind).items()}
-    make: Any = TypedDict  # a checker wants the fields to be written here
+    make: Any = TypedDict  # type checkers require literal fields
     fields = make(f"{kind.__name__}Fields", hints, total=False)
     fields.__pydantic_config__ = {"extra": "forbid"}
     return make_adapter(fields)
 
 
 def _saved_type(name: str, hint: Any) -> Any:
-    """Return a field's type as Pydantic should take it: unions by their tags, errors as their words, sets in order."""
+    """Return a field's type for Pydantic, with tagged unions, errors as class and message, and sorted sets."""
     from pydantic import Field, PlainSerializer, PlainValidator  # noqa: PLC0415 - as in `_adapter_of`
 
     match name:

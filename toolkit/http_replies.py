@@ -1,7 +1,7 @@
-"""Replies over HTTP that can't take the process: bounded in bytes, packed in one way, and from where they were asked.
+"""HTTP responses with bounded size and decompression, and safe redirects, for providers, MCP and OpenAPI.
 
-For all code that reads from servers: providers, MCP, OpenAPI. A few bytes can unpack to gigabytes, a reply may have no
-end, and a redirect sends the content of a request to an unknown host.
+A few bytes can decompress to gigabytes, a response may have no end, and a redirect would send the content of a request
+to an unknown host.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from toolkit.errors import ConfigurationError
 from toolkit.redaction import without_credentials
 
 ACCEPTED_ENCODINGS = "gzip, deflate"
-"""The value of ``Accept-Encoding``: the compressions that are unpacked in bounded steps."""
+"""The value of ``Accept-Encoding``: the encodings that are decompressed in bounded steps."""
 
 UNSENT: tuple[type[Exception], ...] = (httpx2.HTTPError, httpx2.InvalidURL, ValueError)
-"""The errors of a client that sends a request: some of the URLs that a server redirects to are no `HTTPError`."""
+"""The errors of sending a request; an invalid URL of a redirect is not an `HTTPError`."""
 
 MOST_REPLY_BYTES = 64 * 2**20
-"""Of a reply, as it was sent and unpacked: more than the largest image that a model draws."""
+"""The limit of a response, compressed and decompressed: more than the largest image that a model generates."""
 
 MOST_ERROR_BYTES = 256 * 2**10
-"""Of the body of a refusal; the rest is not read."""
+"""The limit of the body of an error response; the rest is not read."""
 
-_MOST_JSON_PARTS = 4_000_000  # as objects they take a few hundred megabytes
+_MOST_JSON_PARTS = 4_000_000  # a few hundred megabytes as Python objects
 _LARGE_JSON = 2**20
 _LONGEST_HEADER = 8_000
-_MOST_HEADERS = 1_000  # each is copied several times by the client, and read as a cookie
+_MOST_HEADERS = 1_000  # the client copies each several times, and parses it as a cookie
 _STEP = 2**16
 _WINDOW_BITS = {
     "gzip": (zlib.MAX_WBITS | 16,),
@@ -51,23 +51,23 @@ _SCHEME_PORTS = {"http": 80, "https": 443}
 
 
 class ReplyTooLargeError(ValueError):
-    """A reply that is larger than it may be; it was not read further."""
+    """A response exceeds its limit; the rest was not read."""
 
 
 class BoundedBody:
-    """The unpacked bytes of a response whose body has not been read; iterate it once, within `closed_with`.
+    """The decompressed bytes of a response whose body has not been read; iterate it once, within `closed_with`.
 
     Args:
-        response: From a request that was sent with ``stream=True``.
+        response: The response to a request sent with ``stream=True``.
         most_bytes: The limit, before and after decompression.
 
     Raises:
-        ReplyTooLargeError: While it is iterated: more came.
+        ReplyTooLargeError: During iteration: the body exceeds the limit.
         ValueError: During iteration: its encoding was not requested, or is not the declared one.
     """
 
     def __init__(self, response: httpx2.Response, *, most_bytes: int = MOST_REPLY_BYTES) -> None:
-        is_read = response.is_stream_consumed  # a transport, as in tests, may have read the data already
+        is_read = response.is_stream_consumed  # a custom transport may have read the body
         self.raw: AsyncIterator[bytes] = response.aiter_bytes() if is_read else response.aiter_raw()
         self._most_bytes = most_bytes
         self._received = self._given = 0
@@ -95,7 +95,7 @@ class BoundedBody:
 
 
 class DiscreetUrl(httpx2.URL):
-    """A URL that is used as it is and shown without its secrets: HTTP clients write URLs into logs."""
+    """A URL whose text has no secrets, because HTTP clients log URLs; requests use it unchanged."""
 
     def __str__(self) -> str:
         return without_credentials(super().__str__())
@@ -105,7 +105,7 @@ class DiscreetUrl(httpx2.URL):
 
 
 async def check_head(event: str, facts: Mapping[str, Any]) -> None:
-    """Refuse a reply of too many headers, for the client's extension ``trace``.
+    """Refuse a response with too many headers; for the client's extension ``trace``.
 
     Raises:
         httpx2.RemoteProtocolError: It has more than `_MOST_HEADERS`.
@@ -115,9 +115,9 @@ async def check_head(event: str, facts: Mapping[str, Any]) -> None:
 
 
 def protect_client(client: httpx2.AsyncClient) -> None:
-    """Have a client write its URLs into logs without their secrets, and read no head and no header that is endless.
+    """Make a client log its URLs without secrets, and limit the headers that it reads.
 
-    Only while a request is on its way: signatures and the handling of its response need the whole URL.
+    URLs are hidden only while a request is being sent: signatures and response handling need the full URL.
     """
 
     async def hide(request: httpx2.Request) -> None:
@@ -126,7 +126,7 @@ def protect_client(client: httpx2.AsyncClient) -> None:
 
     async def show(response: httpx2.Response) -> None:
         response.request.url = httpx2.URL(response.request.url)
-        # The client reads some of them letter by letter, several times, or in time that grows with their square.
+        # The client parses some headers character by character, several times, or in quadratic time.
         for name, value in response.headers.raw:
             if len(value) > _LONGEST_HEADER:
                 response.headers.pop(name.decode("latin-1"), None)
@@ -139,7 +139,7 @@ def protect_client(client: httpx2.AsyncClient) -> None:
 
 
 def shared_trust() -> ssl.SSLContext:
-    """Return the certificates that servers are checked against: read once in a process, which takes 20 ms."""
+    """Return the trusted certificates, which are read once per process because that takes 20 ms."""
     return _read_trust(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
 
 
@@ -149,15 +149,15 @@ def _read_trust(*_variables: str | None) -> ssl.SSLContext:
 
 
 Stage: TypeAlias = Literal["queued", "connecting", "sent"]
-"""How far a request has come: it waits for a connection, makes one, or waits for the reply."""
+"""The stage of a request: waiting for a connection, connecting, or waiting for the response."""
 
 
 class RequestProgress:
-    """How far one request has come, noted while it is sent through a `BoundedClient`.
+    """The progress of a request that is sent through a `BoundedClient`.
 
     Attributes:
-        stage: None where another client sends it.
-        deadline: When the client's own timeout for the wait of this stage ends, by `anyio.current_time`.
+        stage: The stage; None if another client sends the request.
+        deadline: The end of the client's own timeout for this stage, by `anyio.current_time`.
     """
 
     __slots__ = ("_timeouts", "deadline", "stage")
@@ -168,13 +168,13 @@ class RequestProgress:
         self._timeouts: Mapping[str, float | None] = {}
 
     def begin(self, request: httpx2.Request) -> None:
-        """Note that a request waits for a connection, and have what follows noted."""
+        """Enter the first stage, and register `note` for the events of the request."""
         self._timeouts = request.extensions.get("timeout", {})
         request.extensions["trace"] = self.note
         self._enter_stage("queued", "pool")
 
     async def note(self, event: str, facts: Mapping[str, Any]) -> None:
-        """Note an event of the HTTP client, by its name; check the head of the reply."""
+        """Handle an event of the HTTP client; check the head of the response."""
         if event.endswith("connect_tcp.started"):
             self._enter_stage("connecting", "connect")
         elif event.endswith("send_request_headers.started"):
@@ -189,14 +189,13 @@ class RequestProgress:
 
 
 request_progress: ContextVar[RequestProgress | None] = ContextVar("toolkit_request_progress", default=None)
-"""Where a `BoundedClient` notes the progress of the request that is sent in this context."""
+"""The progress that a `BoundedClient` updates for the request sent in this context."""
 
 
 class BoundedClient(httpx2.AsyncClient):
-    """A client that follows no redirect and reads no more of a refusal than `MOST_ERROR_BYTES`.
+    """A client that follows no redirects and reads at most `MOST_ERROR_BYTES` of an error response.
 
-    A successful response to a request that was sent with ``stream=True`` is for `BoundedBody` to read. Logs show no
-    secret of its URLs.
+    Read a successful response to a request sent with ``stream=True`` by `BoundedBody`. Logs show no secrets of URLs.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -208,7 +207,7 @@ class BoundedClient(httpx2.AsyncClient):
         """Send a request.
 
         Raises:
-            ReplyTooLargeError: The whole body was asked for, and is larger than `MOST_REPLY_BYTES`.
+            ReplyTooLargeError: Without ``stream``, the body exceeds `MOST_REPLY_BYTES`.
         """
         progress = request_progress.get()
         if progress is not None:
@@ -225,15 +224,15 @@ class BoundedClient(httpx2.AsyncClient):
 
 
 async def read_bounded(response: httpx2.Response, *, most_bytes: int = MOST_REPLY_BYTES, is_cut: bool = False) -> bytes:
-    """Return the unpacked body of a response, and close it.
+    """Return the decompressed body of a response, and close it.
 
     Args:
-        response: From a request that was sent with ``stream=True``.
+        response: The response to a request sent with ``stream=True``.
         most_bytes: The limit.
-        is_cut: True to leave the rest unread, in place of the error.
+        is_cut: True to leave the rest unread in place of an error.
 
     Raises:
-        ReplyTooLargeError: More came.
+        ReplyTooLargeError: The body exceeds the limit.
         ValueError: Its encoding was not requested, or is not the declared one.
     """
     content = bytearray()
@@ -258,16 +257,15 @@ async def closed_with(response: httpx2.Response, *, most_bytes: int = MOST_REPLY
     finally:
         with anyio.CancelScope(shield=True):
             await response.aclose()
-            # Generators of the HTTP client are still suspended inside one another, and nothing but an error from
-            # the closed connection, after what it has received already, ends them all; trio warns of those that are
-            # left to the garbage collector.
+            # Nested generators of the HTTP client are still suspended. Only an error from the closed connection, after
+            # the data received already, ends them all; trio warns of those left to the garbage collector.
             with suppress(Exception):
                 while raw is not None:
                     await anext(raw)
 
 
 def check_json_parts(text: bytes) -> None:
-    """Refuse JSON that is small as text and large as objects, such as a million empty lists, before it is read.
+    """Refuse JSON that is small as text but large as objects, such as a million empty lists, before it is parsed.
 
     Raises:
         ReplyTooLargeError: It has too many parts.
@@ -280,11 +278,11 @@ def split_url(url: str, what: str) -> SplitResult:
     """Return the parts of the URL of a server.
 
     Args:
-        url: The URL; it is not shown, since it may hold a password.
-        what: Names it, for the error.
+        url: The URL; errors do not show it, since it may contain a password.
+        what: The name of the URL in errors.
 
     Raises:
-        ConfigurationError: It is none: its scheme is another one, it names no host, or its port is none.
+        ConfigurationError: The URL has another scheme, no host, or an invalid port.
     """
     try:
         parts = urlsplit(url)
@@ -298,10 +296,10 @@ def split_url(url: str, what: str) -> SplitResult:
 
 
 def origin_of(url: str | httpx2.URL) -> tuple[str, str, int | None]:
-    """Return scheme, host and port of a URL, as two of them are compared; of a client's URL, those that it connects to.
+    """Return scheme, host and port of a URL, for comparison; of a client's URL, those that it connects to.
 
     Raises:
-        ValueError: It is no URL.
+        ValueError: It is not a URL.
     """
     parts = urlsplit(url) if isinstance(url, str) else url
     host = parts.host if isinstance(parts, httpx2.URL) else parts.hostname
@@ -310,7 +308,7 @@ def origin_of(url: str | httpx2.URL) -> tuple[str, str, int | None]:
 
 
 def is_inner_host(host: str) -> bool:
-    """Return whether a host is, by its name alone, this machine or one of its network, such as a cloud's metadata."""
+    """Return True if a host's name denotes this machine or its network, such as a cloud's metadata server."""
     name = host.strip("[]").rstrip(".").lower()
     try:
         address: IPv4Address | IPv6Address = ip_address(name.partition("%")[0])
@@ -318,7 +316,7 @@ def is_inner_host(host: str) -> bool:
         if "." not in name or name.endswith((".localhost", ".local", ".internal", ".home.arpa")):
             return True
         try:
-            address = IPv4Address(socket.inet_aton(name))  # 127.1 and 0x7f.0.0.1, as resolvers read them
+            address = IPv4Address(socket.inet_aton(name))  # also 127.1 and 0x7f.0.0.1, as resolvers do
         except (OSError, UnicodeError):
             return False
     mapped = address.ipv4_mapped or address.sixtofour if isinstance(address, IPv6Address) else None
@@ -326,12 +324,12 @@ def is_inner_host(host: str) -> bool:
 
 
 def may_redirect(start: httpx2.URL, url: httpx2.URL) -> bool:
-    """Return whether a redirect is followed: to a port that there can be, and to no inner host from an outer one."""
+    """Return True if a redirect may be followed: to a valid port, and not from an outer host to an inner one."""
     return (url.port or 0) < 65_536 and (is_inner_host(start.host) or not is_inner_host(url.host))
 
 
 def _replace_body(response: httpx2.Response, content: bytes) -> httpx2.Response:
-    """Return a response that has been read: the same, with a body that is unpacked."""
+    """Return a copy of a response with a decompressed body."""
     headers = response.headers.copy()
     for name in ("content-encoding", "content-length", "transfer-encoding"):
         headers.pop(name, None)
@@ -353,7 +351,7 @@ def _keep_as_is(packed: bytes) -> Iterator[bytes]:
 
 
 class _Inflater:
-    """Unpacks in steps of 64 kB."""
+    """Decompresses in steps of 64 kB."""
 
     def __init__(self, coding: str) -> None:
         self._coding = coding

@@ -1,4 +1,4 @@
-"""Values as JSON text: for sending, in canonical form for comparison, and a digest of that."""
+"""JSON text of values: for sending, canonical for comparison, and digests of that."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 def without_addresses(text: str) -> str:
-    """Return a text without addresses in memory, which Python shows of objects that have no text of their own."""
+    """Return a text without the memory addresses of Python's default `repr`."""
     return _ADDRESS.sub("", text)
 
 
@@ -31,17 +31,17 @@ def write_json(
     allow_nan: bool = True,
     default: Callable[[Any], Any] | None = None,
 ) -> str:
-    """Return JSON for sending or storing: letters unescaped, and lone surrogates as question marks.
+    """Return JSON for sending or storing, with letters unescaped and lone surrogates as question marks.
 
     Args:
-        value: Made of JSON's own types.
+        value: A value of JSON types.
         indent: The number of spaces per level, with line breaks; None writes no whitespace.
-        sort_keys: Write the members of objects in the order of their names.
-        allow_nan: Write numbers that are none or infinite, which JSON has not, as ``NaN`` and ``Infinity``.
-        default: Makes a value of JSON's types of one that is not.
+        sort_keys: True to sort the members of objects by name.
+        allow_nan: True to write ``NaN`` and ``Infinity``, which are not JSON.
+        default: Converts values of other types.
 
     Raises:
-        TypeError: A part is of no type of JSON.
+        TypeError: A part is not of a JSON type.
         ValueError: The value contains itself, or has a number that is not allowed.
     """
     text = json.dumps(
@@ -59,8 +59,8 @@ def write_json(
 def canonical_json(value: object, *, reveal_secrets: bool = False) -> str:
     """Return the one JSON text of a value, the same in each process: compact ASCII with sorted keys and sorted sets.
 
-    Any value has one, without memory addresses. Secrets are replaced by digests that only this process can
-    make, unless they are revealed.
+    Every value has one, without memory addresses. Secrets are replaced by digests with a key of this process, unless
+    they are revealed.
 
         >>> canonical_json({"b": {2, 1}, "a": None})
         '{"a":null,"b":[1,2]}'
@@ -68,7 +68,7 @@ def canonical_json(value: object, *, reveal_secrets: bool = False) -> str:
     encode = _REVEALING if reveal_secrets else _HIDING
     try:
         return "".join(encode(value, 0))
-    except TypeError:  # of keys that are no text, or can't be put in order
+    except TypeError:  # keys that are not text, or can't be sorted
         return "".join(encode(_make_plain(value, reveal_secrets), 0))
 
 
@@ -80,14 +80,14 @@ def digest_json(value: object) -> str:
 
 
 def sign_json(value: object, key: bytes) -> str:
-    """Return the HMAC-SHA-256 of the canonical JSON of a value, in hexadecimal; it can't be made without the key."""
+    """Return the HMAC-SHA-256 of the canonical JSON of a value, in hexadecimal."""
     import hmac  # noqa: PLC0415 - slow to import, and many programs need none
 
     return hmac.digest(key, canonical_json(value).encode(), "sha256").hex()
 
 
 def _make_plain(value: Any, reveal: bool) -> Any:
-    """Return a value made of JSON's own types, the names in its objects as text."""
+    """Return a value of JSON types, with text as the keys of its objects."""
     while not isinstance(value, (str, int, float, dict, list, tuple)) and value is not None:
         value = _simplify_value(value, reveal)
     if isinstance(value, dict):
@@ -104,7 +104,7 @@ def _write_key(key: Any, reveal: bool) -> str:
 
 
 def _simplify_value(value: Any, reveal: bool) -> Any:
-    """Convert a value of a type that JSON lacks to one of JSON or nearer to it; its members are not converted."""
+    """Convert a value of another type one step towards JSON types; its members are not converted."""
     # Slow to import, and most values are JSON already.
     from pydantic import BaseModel, Secret, SecretBytes, SecretStr  # noqa: PLC0415
     from pydantic_core import PydanticSerializationError, to_jsonable_python  # noqa: PLC0415
@@ -135,12 +135,12 @@ def _simplify_value(value: Any, reveal: bool) -> Any:
 
 
 def _make_encoder(*, reveal: bool) -> Callable[[object, int], Iterable[str]]:
-    """Return a writer of values that takes a value and its depth, and gives pieces of text."""
-    # Values of JSON types, which most are, are written directly; `default` converts the others.
+    """Return a function that takes a value and its depth, and yields pieces of text."""
+    # Values of JSON types, the common case, are written directly; `default` converts the others.
     simplify: Callable[[Any], Any] = partial(_simplify_value, reveal=reveal)
     encoder = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=simplify)
-    # `JSONEncoder` makes a compiled encoder for each text. One is enough, without the check for cycles:
-    # a cycle is then a RecursionError. Without a compiled encoder, the slow one of Python is used.
+    # `JSONEncoder` creates a compiled encoder for each text. One is enough, without the check for cycles: a cycle then
+    # raises RecursionError. If there is no compiled encoder, Python's slow one is used.
     compile_encoder: Any = getattr(json.encoder, "c_make_encoder", None)
     if compile_encoder is None:
         return lambda value, _: encoder.iterencode(value)
@@ -155,9 +155,9 @@ _HIDING, _REVEALING = _make_encoder(reveal=False), _make_encoder(reveal=True)
 
 
 def make_adapter(kind: Any) -> TypeAdapter[Any]:
-    """Return a reader and writer of a type, which stops reading a list at the first item that is wrong.
+    """Return a Pydantic adapter of a type that stops reading a list at the first invalid item.
 
-    A list of many wrong items would have as many errors, which take a second and more to collect and to write.
+    A long list of invalid items would otherwise take seconds to collect and format its errors.
     """
     from pydantic import TypeAdapter  # noqa: PLC0415 - slow to import, and few programs read what was stored
     from pydantic_core import SchemaValidator  # noqa: PLC0415

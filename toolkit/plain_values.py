@@ -1,6 +1,6 @@
-"""Converts any Python value to JSON types: one part that JSON can't carry does not lose the rest.
+"""Converts any Python value to JSON types; a part that JSON can't represent does not affect the rest.
 
-Values of numpy, pandas, attrs and msgspec are known by their classes; none of these libraries is imported.
+Values of numpy, pandas, attrs and msgspec are recognized by class, without importing these libraries.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _MASKED = f"What looks like a secret by its name is shown as {MASK}."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainValue:
-    """A value made of JSON's own types.
+    """A value converted to JSON types.
 
     Args:
-        value: It.
-        notes: Notes for its reader, in sentences.
-        unserializable: The values that became text because JSON can't carry them: a path and a type each.
+        value: The converted value.
+        notes: Notes for the reader, in sentences.
+        unserializable: The path and type of each value that became text because JSON can't represent it.
     """
 
     value: Any
@@ -52,15 +52,15 @@ class PlainValue:
 
 
 def read_plain(value: object) -> PlainValue:
-    """Return a value as JSON's own types; never raises, and changes with no live object later."""
+    """Convert a value to JSON types; never raises. The result shares nothing with live objects."""
     reader = _PlainReader()
     plain = reader.read(value, "")
     return PlainValue(value=plain, notes=tuple(reader.notes), unserializable=tuple(reader.unserializable))
 
 
-@lru_cache(maxsize=256)  # of classes that are made while a program runs, only those in use
+@lru_cache(maxsize=256)  # bounded, since classes may be created dynamically
 def serializer_of(kind: type) -> TypeAdapter[Any]:
-    """Return a writer of a class's values by Pydantic's rules; created once."""
+    """Return the cached Pydantic adapter that serializes values of a class."""
     from pydantic import TypeAdapter  # noqa: PLC0415 - half of the import time, and rarely needed
 
     return TypeAdapter(kind)
@@ -151,7 +151,7 @@ class _PlainReader:
         return found
 
     def read_members(self, members: Mapping[Any, Any], path: str) -> dict[str, Any]:
-        """Return an object; two keys with the same text stay distinct."""
+        """Return an object; keys with the same text remain distinct."""
         found: dict[str, Any] = {}
         for key, item in members.items():
             name = _write_member_name(key)
@@ -161,7 +161,7 @@ class _PlainReader:
         return found
 
     def note_cut(self, shown: int, size: int | None, what: str) -> None:
-        """Note that not all of something is here."""
+        """Add a note that something was truncated."""
         of = f" of {size:,}" if size is not None else ""
         self.notes[f"The first {shown:,}{of} {what} are shown."] = None
 
@@ -171,7 +171,7 @@ class _PlainReader:
 
 
 def _write_text(value: Any) -> str:
-    """Return the text of a value, without an address and not too long."""
+    """Return the text of a value, truncated and without memory addresses."""
     if isinstance(value, types.ModuleType):
         return f"<module {value.__name__}>"
     try:
@@ -193,14 +193,14 @@ def _write_member_name(key: Any) -> str:
 
 
 def _make_sort_key(item: object) -> tuple[bool, Any, str]:
-    # Numbers by size, before everything else by its JSON text.
+    # Numbers first, by size; then everything else, by JSON text.
     if isinstance(item, (int, float)):
         return (False, item, "")
     return (True, 0, canonical_json(item))
 
 
 def _read_each_field(value: Any) -> dict[str, Any]:
-    """Return the fields of a model or dataclass; one that can't be read is an error in its place."""
+    """Return the fields of a model or dataclass, with an error in place of one that can't be read."""
     kind = cast("Any", type(value))
     if dataclasses.is_dataclass(kind):
         names = {field.name: field.name for field in dataclasses.fields(kind)}
@@ -211,7 +211,7 @@ def _read_each_field(value: Any) -> dict[str, Any]:
 
 
 class _Attribute:
-    """An attribute, or the error that reading it gave."""
+    """An attribute, or the error that reading it raised."""
 
     def __init__(self, owner: Any, name: str) -> None:
         self.owner = owner
@@ -239,7 +239,7 @@ def _read_public_attributes(value: Any) -> dict[str, Any] | None:
 
 
 def _mask_secret(name: str, value: Any) -> Any:
-    # Whether there is a secret is none.
+    # None and booleans are not masked: whether a secret exists is not itself secret.
     return MASK if is_secret_name(name) and value is not None and not isinstance(value, bool) else value
 
 
@@ -308,7 +308,7 @@ def _read_frame(reader: _PlainReader, value: Any, path: str) -> Any:
 
 
 def _choose_index_names(frame: Any) -> list[Any]:
-    """Return the names of an index's levels, or new ones for those that have none or that of a column."""
+    """Return the names of an index's levels, with new ones for unnamed levels and names of columns."""
     taken = {str(name) for name in frame.columns}
     names = list(frame.index.names)
     made = ["index"] if len(names) == 1 else [f"level_{level}" for level in range(len(names))]
@@ -317,7 +317,7 @@ def _choose_index_names(frame: Any) -> list[Any]:
 
 
 class _Pairs(Mapping[Any, Any]):
-    """Pairs of which two may have one key, as columns do."""
+    """Pairs with possibly equal keys, as columns may have."""
 
     def __init__(self, pairs: Iterable[tuple[Any, Any]]) -> None:
         self.pairs = list(pairs)
@@ -336,7 +336,7 @@ class _Pairs(Mapping[Any, Any]):
 
 
 def _is_counted(index: Any) -> bool:
-    """Return whether an index is only the number of each row."""
+    """Return True if an index is only the row number."""
     return type(index).__name__ == "RangeIndex" and index.start == 0 and index.step == 1 and index.name is None
 
 

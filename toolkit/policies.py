@@ -1,7 +1,6 @@
 """The rules and settings of a run: approval, permissions, limits, stop conditions, caches, compaction, middleware.
 
-Here is the middleware that decides on a model's replies: the order of tools, and retries that can't repeat a mistake.
-It is pure: it sees calls and results, and counts.
+Defined here is the middleware that decides on a model's replies: `ToolOrder` and `SteeredRetries`. It performs no I/O.
 """
 
 from __future__ import annotations
@@ -199,28 +198,26 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolOrder(Settings, Middleware[Any]):
-    """The tools that come before others, and before the answer.
+    """Requires tools to be called before others, or before the answer.
 
     ::
 
         order = ToolOrder(required_steps=("search",), after={"refund": "lookup"})
         config = ToolLoopConfig(middleware=(order,))
 
-    A tool has been used once a call of it in this run gave a result that is no error: a call that failed or was refused
-    does not count, nor does one of the same reply, whose result the model has not read.
+    A tool counts as used after a successful call in this run. A failed or refused call does not count, nor does a call
+    in the same reply, because the model has not read its result yet.
 
-    A call that comes too early is not run; its result says what comes first. An answer before all required steps is
-    sent back with the same words: one in text, one by the answer's tool, and the output of a tool that is the answer.
+    A premature call is not run; its result names the tools to call first. A premature answer is sent back with the same
+    text, whether it is text, a call of the answer's tool, or the output of a tool with ``result_as_answer``.
 
     Args:
-        required_steps: Tools that must have been used before the answer.
-        after: For a tool, the one or the several that must have been used before it is called.
-        max_retries: How often an answer is sent back; the next one that comes too early ends the run as
-            `MissingSteps`.
+        required_steps: Tools that must be used before the answer.
+        after: For each tool, the tools that must be used before it.
+        max_retries: How often a premature answer is sent back; the next one ends the run with `MissingSteps`.
 
     Raises:
-        ConfigurationError: A tool comes after itself, by a detour too. That a name is unknown is raised when a run is
-            made.
+        ConfigurationError: The order has a cycle. An unknown name is reported when a run is created.
     """
 
     name = "tool_order"
@@ -239,10 +236,10 @@ class ToolOrder(Settings, Middleware[Any]):
                 raise ConfigurationError(f"order.after has '{name}' come after itself: neither could ever be called")
 
     def reply_policy(self, tool_names: Collection[str]) -> ReplyPolicy:
-        """Return the progress of one run in this order.
+        """Return the progress of a run in this order.
 
         Raises:
-            ConfigurationError: A tool that is named is not there; says which are near.
+            ConfigurationError: A tool does not exist; the message suggests similar names.
         """
         named = {"required_steps": list(self.required_steps), "after": list(self.after)}
         for name in self.after:
@@ -255,12 +252,12 @@ class ToolOrder(Settings, Middleware[Any]):
         return _OrderProgress(self)
 
     def list_needs(self, name: str) -> tuple[str, ...]:
-        """Return the tools that come right before a tool."""
+        """Return the tools that must come directly before a tool."""
         before = self.after.get(name, ())
         return (before,) if isinstance(before, str) else tuple(before)
 
     def _list_before(self, name: str) -> list[str]:
-        """Return all tools that come before a tool, by a detour too; the first to be called stands first."""
+        """Return all direct and indirect predecessors of a tool, in call order."""
         found: dict[str, None] = {}
         waiting = list(self.list_needs(name))
         while waiting:
@@ -277,7 +274,7 @@ def _describe_unknown_tool(name: str, names: Collection[str]) -> str:
 
 
 class _OrderProgress(ReplyPolicy):
-    """How far a run has come in its order."""
+    """The progress of a run in its order."""
 
     __slots__ = ("_order", "_retries_left", "_used")
 
@@ -322,13 +319,13 @@ class _OrderProgress(ReplyPolicy):
         return bool(self._find_missing(tool_name, is_answer=is_answer))
 
     def _find_missing(self, name: str, *, is_answer: bool) -> tuple[str, ...]:
-        """Return the tools that must be used before one may be called; the one to begin with stands first."""
+        """Return the unused tools that must come before a tool, in call order."""
         if is_answer:
             return self._sort_missing(self._order.required_steps)
         return self._sort_missing(self._order.list_needs(name)) if name in self._order.after else ()
 
     def _sort_missing(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return those of `names` that were not used, each after what must come before it."""
+        """Return the unused tools of `names` and their predecessors, in call order."""
         sorted_names: dict[str, None] = {}
 
         def add(name: str) -> None:
@@ -355,34 +352,32 @@ class _OrderProgress(ReplyPolicy):
 
 
 def _join_steps(names: Sequence[str]) -> str:
-    """Return tools as they are to be called: ``a``, ``a, then b``."""
+    """Return tools in call order, as in ``a, then b``."""
     return ", then ".join(names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteeredRetries(Settings, Middleware[Any]):
-    """Has a model that made a mistake try again in a way that can't repeat it, instead of asking it in words alone.
+    """Constrains the retry after a model's mistake so that the mistake can't be repeated.
 
     ::
 
         config = ToolLoopConfig(middleware=(SteeredRetries(),))
 
-    The request that follows is held: the model must reply with a call. It is one of the tool whose arguments were
-    wrong, or of the tool that comes first where a `ToolOrder` was not kept; after a tool that does not exist, and after
-    an answer in words where an `AnswerFormat` wants a call, it is one of any tool. The reply is held by the provider,
-    as one that offers a single tool with ``tool_choice="required"``: a vendor or server obeys that, and a provider that
-    guides a model holds the reply to the schema of that tool.
+    The next request forces a call: of the tool whose arguments were wrong, or of the tool that a `ToolOrder` requires
+    first; of any tool after an unknown tool, or after a text answer where an `AnswerFormat` requires a call. To force
+    it, the request offers that single tool with ``tool_choice="required"``, which vendors and servers enforce; a
+    provider that guides a model constrains the reply by the schema of the tool.
 
-    It helps models that don't recover from an error they read. It is off by default, since it takes from a strong model
-    the choice to do something else about its mistake.
+    This helps models that don't recover from reading an error. It is off by default, because it prevents a strong model
+    from reacting to its mistake in another way.
 
     Args:
-        max_held: How many requests in a row are held; after those the model is asked in words again, until a call
-            succeeds. 0 holds none.
-        max_failures: How often the same call, with the same arguments, may fail or be refused: after that it is
-            answered at once, without running, and the model reads that it was tried already. A call that succeeds lets
-            all be tried again, since it may have changed what they depend on. None lets calls fail as often as they are
-            made.
+        max_held: The maximum number of forced requests in a row; further ones are free until a call succeeds. 0 forces
+            none.
+        max_failures: How often the same call, with the same arguments, may fail or be refused. After that it is not
+            run again, and its result tells the model so. A successful call resets the count, because it may have
+            changed the conditions. None sets no limit.
     """
 
     name = "steered_retries"
@@ -402,16 +397,16 @@ _LONGEST_FAILURE = 300
 
 
 class _CallHistory(ReplyPolicy):
-    """Remembers the calls that failed, and to what the next request is held."""
+    """Records the failed calls of a run, and the tool that the next request forces."""
 
-    __slots__ = ("_config", "_failed", "_held", "_next", "_signatures")
+    __slots__ = ("_config", "_failed", "_forced", "_next", "_signatures")
 
     def __init__(self, config: SteeredRetries) -> None:
         self._config = config
         self._failed: dict[str, tuple[int, str]] = {}
         self._signatures: dict[str, str] = {}
         self._next: dict[str, None] = {}
-        self._held: int = 0
+        self._forced: int = 0
 
     def take_calls(self, calls: Sequence[ToolCall], mistakes: Mapping[str, Literal["name", "arguments"]]) -> None:
         self._signatures = {call.id: f"{call.name} {call.arguments}" for call in calls}
@@ -436,7 +431,7 @@ class _CallHistory(ReplyPolicy):
         given = list(results)
         if any(not result.is_error for result in given):
             self._failed.clear()
-            self._held = 0
+            self._forced = 0
         for result in given:
             signature = self._signatures.get(result.call_id)
             if result.is_error and signature is not None:
@@ -449,16 +444,16 @@ class _CallHistory(ReplyPolicy):
 
     def take_hold(self) -> str:
         wishes, self._next = self._next, {}
-        if not wishes or self._held >= self._config.max_held:
+        if not wishes or self._forced >= self._config.max_held:
             return ""
-        self._held += 1
+        self._forced += 1
         return next(iter(wishes)) if len(wishes) == 1 else ANY_TOOL
 
     def save(self) -> dict[str, Any]:
         failed = {signature: list(failure) for signature, failure in self._failed.items()}
-        return {"failed": failed, "signatures": self._signatures, "next": list(self._next), "held": self._held}
+        return {"failed": failed, "signatures": self._signatures, "next": list(self._next), "held": self._forced}
 
     def load(self, state: Mapping[str, Any]) -> None:
         self._failed = {signature: (count, text) for signature, (count, text) in state["failed"].items()}
         self._signatures = dict(state["signatures"])
-        self._next, self._held = dict.fromkeys(state["next"]), state["held"]
+        self._next, self._forced = dict.fromkeys(state["next"]), state["held"]

@@ -1,4 +1,4 @@
-"""Files that are for their owner alone, as those that hold conversations are, and databases in such files."""
+"""Files that only their owner can read, such as those with conversations, and databases in such files."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("toolkit.private_files")
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
-_BUSY = 5  # SQLite's code, with others of the kind in the higher bits
+_BUSY = 5  # SQLite's code; its variants differ in the higher bits
 
 
 def make_private(path: Path, *beside: str) -> None:
     """Create a file, or restrict an existing one to its owner.
 
-    On Windows, where folders decide, it is only made.
+    On Windows, where folders determine access, it is only created.
 
     Args:
-        path: Its folder must be there.
-        beside: The endings of the names of files that belong to it, such as ``-wal``; none of them is created.
+        path: The file; its folder must exist.
+        beside: The suffixes of files that belong to it, such as ``-wal``, to restrict if they exist.
 
     Raises:
-        OSError: It can't be made.
+        OSError: It can't be created.
     """
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         return
-    # By its name: closing a descriptor would end the locks that a database of this process has on it.
+    # By name, because closing a descriptor would release the locks of a database in this process.
     for file in (path, *(path.with_name(path.name + ending) for ending in beside)) if os.name == "posix" else ():
         with suppress(FileNotFoundError):
             _narrow_mode(file)
 
 
 def replace_private(path: Path, text: str) -> None:
-    """Write a file for its owner alone in one step, so that no half of it is ever there.
+    """Write a file that only its owner can read, atomically.
 
     Raises:
-        OSError: It can't be written; a file that was there is as it was.
+        OSError: It can't be written; an existing file is unchanged.
     """
     fresh = path.with_name(f".{path.name}.new")
     make_private(fresh)
@@ -52,16 +52,16 @@ def replace_private(path: Path, text: str) -> None:
 
 
 def write_ahead(connection: Connection, busy_seconds: float) -> None:
-    """Switch a database of SQLite to a write-ahead log, as soon as no other process writes to it.
+    """Switch a SQLite database to a write-ahead log, as soon as no other process writes to it.
 
-    SQLite itself waits for others at every statement but this one.
+    SQLite itself waits for other processes at every statement except this one.
 
     Args:
-        connection: To the database; in no transaction.
-        busy_seconds: The longest time to wait.
+        connection: A connection to the database, outside of a transaction.
+        busy_seconds: The maximum time to wait.
 
     Raises:
-        OperationalError: Of SQLite's; others have written to it all the time.
+        OperationalError: Other processes have written to it all the time.
     """
     deadline = time.monotonic() + busy_seconds
     while True:

@@ -1,4 +1,4 @@
-"""Checks of settings, so that mistakes are reported where they are made and not during a run."""
+"""Validation of settings, so that mistakes are reported where they are made and not during a run."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Duration: TypeAlias = float | timedelta
 """Seconds, or a `timedelta`."""
 
 Kind: TypeAlias = type | str | bool | None
-"""A type, a value that may be chosen (a word, True or False), or None."""
+"""A type, an allowed value (a word, True or False), or None."""
 
 FUNCTION = cast("type", Callable)
 
 
 class Bounds:
-    """The smallest and the largest number that a field takes, for the ``Annotated`` of its hint."""
+    """The minimum and maximum of a numeric field, for the ``Annotated`` of its hint."""
 
     __slots__ = ("least", "most")
 
@@ -41,7 +41,7 @@ NonNegativeInt: TypeAlias = Annotated[int, Bounds(0)]
 NonNegativeFloat: TypeAlias = Annotated[float, Bounds(0)]
 ZeroToOne: TypeAlias = Annotated[float, Bounds(0, 1)]
 Seconds: TypeAlias = Annotated[float, timedelta]
-"""Seconds above zero. `check_fields` takes a `timedelta` too, and stores its seconds."""
+"""Positive seconds. `check_fields` also accepts a `timedelta`, and stores its seconds."""
 
 _WORDS: dict[Kind, str] = {
     None: "None",
@@ -64,7 +64,7 @@ _WORDS: dict[Kind, str] = {
 def check_setting(
     name: str, value: object, *kinds: Kind, least: float | None = None, most: float | None = None
 ) -> None:
-    """Refuse a value of none of these kinds; booleans are no numbers, and whole numbers are `float`, too.
+    """Refuse a value of other kinds; a boolean is not a number, and an integer is also a `float`.
 
     Args:
         name: The name of the setting, for errors.
@@ -74,7 +74,7 @@ def check_setting(
         most: The largest accepted number.
 
     Raises:
-        ConfigurationError: It is not accepted; the message says what is.
+        ConfigurationError: The value is not accepted; the message says which ones are.
     """
     if type(value) not in kinds and not any(_has_kind(value, kind) for kind in kinds):
         words = [_write_kind(kind) for kind in kinds]
@@ -96,7 +96,7 @@ class _InitSignature:
 
 
 class Settings:
-    """The base of dataclasses of settings: an unknown keyword is refused with the one that was probably meant.
+    """The base of settings dataclasses; the error for an unknown keyword suggests the one that was probably meant.
 
     A static method ``__explain_keyword__`` of the class may return a replacement for a keyword, or an empty text.
     """
@@ -105,7 +105,7 @@ class Settings:
     __signature__ = _InitSignature()
 
     def __new__(cls, *values: object, **keywords: object) -> Self:
-        """Refuse keywords that `__init__` does not take."""
+        """Refuse keywords that `__init__` does not accept."""
         if values or not keywords.keys() <= _find_keywords(cast("Any", cls)):
             _refuse_arguments(cls, len(values), keywords)
         return super().__new__(cls)
@@ -127,7 +127,7 @@ def _refuse_arguments(cls: Any, count: int, keywords: Iterable[str]) -> None:
 
 
 def _explain_keyword(cls: Any, name: str, fields: Sequence[dataclasses.Field[Any]]) -> str:
-    """Return a replacement for a keyword: the one the class names, one in its groups, or a similar one."""
+    """Return a replacement for a keyword: from the class, from a group of settings, or a similar one."""
     explain: Callable[[str], str] | None = getattr(cls, "__explain_keyword__", None)
     advice = "" if explain is None else explain(name)
     if advice:
@@ -155,16 +155,16 @@ def check_fields(settings: Any, naming: str = "{}") -> None:
             def __post_init__(self) -> None:
                 check_fields(self)
 
-    Defaults are not checked, and a hint is evaluated when its field is first set to another value, so that they cost
-    nothing at import. Any iterable is converted to a `tuple` or `frozenset`, a `timedelta` to `Seconds`. The names in a
+    Defaults are not checked, and a hint is evaluated when its field is first set to another value, so neither costs
+    time at import. Iterables are converted to a `tuple` or `frozenset`, and a `timedelta` to seconds. The names in a
     hint must exist in the module of its class at run time.
 
     Args:
         settings: The dataclass.
-        naming: How errors name a field, such as ``the {} of a cache``.
+        naming: The name of a field in errors, such as ``the {} of a cache``.
 
     Raises:
-        ConfigurationError: A field is wrong; the message names it, and says what would fit.
+        ConfigurationError: A field is invalid; the message names it and the accepted values.
     """
     cls = settings.__class__
     for name, default, factory in _read_defaults(cls):
@@ -181,10 +181,10 @@ def to_seconds(duration: Duration, name: str) -> float: ...
 @overload
 def to_seconds(duration: Duration | None, name: str) -> float | None: ...
 def to_seconds(duration: Duration | None, name: str) -> float | None:
-    """Return seconds.
+    """Return a duration in seconds.
 
     Raises:
-        ConfigurationError: It is not above zero, or no time; `name` names the setting.
+        ConfigurationError: It is not positive, or not a duration; `name` names the setting.
     """
     if duration is None:
         return None
@@ -196,7 +196,7 @@ def to_seconds(duration: Duration | None, name: str) -> float | None:
 
 
 def describe_value(value: object) -> str:
-    """Return how an error names a value: plain ones as they are, of others no more than their type."""
+    """Return the text of a value in an error: plain values themselves, others only by type."""
     if value is None or isinstance(value, (str, int, float)):
         text = repr(value)
         return text if len(text) <= 80 else f"{text[:80]}..."
@@ -217,7 +217,7 @@ class _FieldCheck:
         self.parts: _FieldCheck | None = None
 
     def add(self, hint: Any) -> _FieldCheck:
-        """Accept values of a hint, too."""
+        """Accept values of another hint as well."""
         origin = get_origin(hint)
         if origin is Union or origin is UnionType:
             for member in get_args(hint):
@@ -287,7 +287,7 @@ def _read_defaults(cls: Any) -> list[tuple[str, object, object]]:
 @cache
 def _read_check(cls: Any, name: str) -> _FieldCheck:
     field = cls.__dataclass_fields__[name]
-    # The class that defines the field, whose module has the names of the hint.
+    # The module of the class that defines the field has the names of the hint.
     bases = [base for base in reversed(cls.__mro__) if dataclasses.is_dataclass(base)]
     owner = next(base for base in bases if base.__dataclass_fields__.get(name) is field)
     hint: Any = field.type
@@ -301,7 +301,7 @@ def _has_items(value: object) -> bool:
 
 
 def _has_kind(value: object, kind: Kind) -> bool:
-    if not isinstance(kind, type):  # a value that may be chosen
+    if not isinstance(kind, type):  # an allowed value
         return value is kind or (isinstance(value, str) and value == kind)
     if isinstance(value, bool):
         return kind is bool or kind is object

@@ -1,4 +1,4 @@
-"""The rule for names of tools, the conversion of other names, and the repair of misspelled names."""
+"""Names of tools: validation, conversion of other names, and repair of misspelled ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toolkit.settings import check_setting
 from toolkit.suggestions import bound_similarity, find_similar
 
 LONGEST_TOOL_NAME = 64
-"""How many characters the name of a tool may have, as all providers have it."""
+"""The maximum length of a tool name that all providers accept."""
 _LEGAL_TOOL_NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{LONGEST_TOOL_NAME}}}")
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_-]+")
 _HASH_DIGITS = 8
@@ -26,12 +26,12 @@ _NAMESPACE = re.compile(r"[.:/]+|__+")
 
 
 def is_legal_name(name: str) -> bool:
-    """Return whether providers accept a name: whether it matches ``^[A-Za-z0-9_-]{1,64}$``."""
+    """Return True if providers accept a name, which must match ``^[A-Za-z0-9_-]{1,64}$``."""
     return _LEGAL_TOOL_NAME.fullmatch(name) is not None
 
 
 def check_name(name: str) -> str:
-    """Return `name` when providers accept it.
+    """Return `name` if providers accept it.
 
     Raises:
         ConfigurationError: It does not match ``^[A-Za-z0-9_-]{1,64}$``.
@@ -50,8 +50,8 @@ def check_known_names(names: Iterable[str], known: Mapping[str, object], *, miss
     """Return the names of the selected tools.
 
     Raises:
-        UnknownToolNameError: One is not among the known, unless `missing_ok`.
-        ConfigurationError: They are no names.
+        UnknownToolNameError: A name is unknown, and `missing_ok` is False.
+        ConfigurationError: They are not names.
     """
     if isinstance(names, str):
         raise ConfigurationError(f"give several names, such as [{names!r}], not one string")
@@ -71,12 +71,12 @@ def replace_illegal(name: str) -> str:
 
 
 def hash_name(readable: str, source: str, longest: int = LONGEST_TOOL_NAME) -> str:
-    """Return the readable beginning of a name, and a hash that distinguishes it from others.
+    """Return the start of a readable name followed by a hash that makes it unique.
 
     Args:
-        readable: A name without anything that is not allowed, of any length.
-        source: The text that it is made from; the same text gives the same name in each process.
-        longest: How many characters the name may have.
+        readable: A name of legal characters, of any length.
+        source: The text to hash; the same text gives the same name in each process.
+        longest: The maximum length of the name.
     """
     from hashlib import sha256  # noqa: PLC0415 - slow to import, and few names need a hash
 
@@ -85,11 +85,10 @@ def hash_name(readable: str, source: str, longest: int = LONGEST_TOOL_NAME) -> s
 
 
 def legal_names(names: Sequence[str]) -> list[str]:
-    """Return the names that foreign tools get here, by their original names.
+    """Return legal names for tools from elsewhere, in the order of their original names.
 
-    A name that is allowed stays. In others each illegal character becomes ``_``; where that makes a name too long,
-    empty or the same as another one, it ends in a hash of the original, so that it does not depend on its neighbours'
-    order.
+    A legal name is unchanged. In others, each illegal character becomes ``_``; if the result is too long, empty or not
+    unique, it ends in a hash of the original, so that it does not depend on the order of the names.
     """
     mapped = [name if is_legal_name(name) else replace_illegal(name) for name in names]
     taken = Counter(mapped)
@@ -100,7 +99,7 @@ def legal_names(names: Sequence[str]) -> list[str]:
 
 
 def sort_by_letters(names: Iterable[str]) -> Mapping[str, Sequence[str]]:
-    """Return names by their letters, as `repair_name` compares them."""
+    """Return names grouped by their letters, as `repair_name` compares them."""
     by_letters: dict[str, list[str]] = {}
     for name in names:
         by_letters.setdefault(_read_letters_once(name), []).append(name)
@@ -119,15 +118,15 @@ def repair_name(
 
     That is the name itself, or else the only one with the same letters. Case, separators and camelCase may differ; it
     may be enclosed in quotes or brackets, follow a namespace or ``functions.``, or be repeated. As little as possible
-    is removed, and if two names fit equally well it is neither.
+    is removed, and a tie between two names gives None.
 
     Args:
-        name: As a model wrote it.
+        name: The name that a model wrote.
         available: The available names.
         similar: True to accept the single most similar name with a `difflib.SequenceMatcher` ratio above 0.85; none if
             there are too many candidates to compare.
         hidden: Names outside of the scope. A name that is one of them, or fits one equally well, is not repaired.
-        by_letters: All these names, sorted by `sort_by_letters` where many are repaired.
+        by_letters: The result of `sort_by_letters` for all these names, if many are repaired.
     """
     if name in available:
         return name
@@ -151,7 +150,7 @@ def repair_name(
 
 
 def _list_readings(name: str) -> Iterator[str]:
-    """Yield the letters that a name may mean, those of which the least is taken away first."""
+    """Yield the possible readings of a name as letters, starting with the one that removes least."""
     name = name.strip(_AROUND)
     starts = [0, *(match.end() for match in _NAMESPACE.finditer(name))]
     for start in starts:
@@ -164,9 +163,9 @@ def _list_readings(name: str) -> Iterator[str]:
 
 
 def _read_letters(name: str) -> str:
-    """Return a name without its case and separators, "" where it has other signs; digits stay as far apart as they are.
+    """Return a name without case and separators, or "" if it has other characters.
 
-    ``read_v1_2`` is not ``read_v12``.
+    Separators between digits are preserved: ``read_v1_2`` is not ``read_v12``.
     """
     parts = [part for part in _SEPARATORS.split(name.casefold()) if part]
     if not all(part.isalnum() for part in parts):
@@ -177,14 +176,14 @@ def _read_letters(name: str) -> str:
     return joined
 
 
-# For the names of tools, which are looked at for each name that is none; not for what models write.
+# Cached for the names of tools, which are compared with each unknown name; not for text of models.
 _read_letters_once = lru_cache(maxsize=4096)(_read_letters)
 
 
 def nearest_names(name: str, available: Collection[str], n: int = 3) -> tuple[str, ...]:
-    """Return up to `n` names of `available` to offer for one that is unknown.
+    """Return up to `n` names of `available` to suggest for an unknown one.
 
-    The most similar come first, then those that have a word in common with it.
+    The most similar ones come first, then those that share a word with it.
     """
     found = [*find_similar(name, available, most=n)]
     words = _split_words(name[:_LONGEST_NAME_REPAIRED])

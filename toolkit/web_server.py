@@ -1,4 +1,4 @@
-"""A web application on uvicorn, in a task: reports when it can be reached, and shuts down cleanly when cancelled."""
+"""Serves a web application with uvicorn, reports when it is reachable, and shuts down cleanly when cancelled."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import anyio
 from toolkit.errors import ConfigurationError
 
 _CLOSE_SECONDS = 5.0
-_KEEP_ALIVE_SECONDS = 15  # longer than clients do, which otherwise send on connections that are being closed
+_KEEP_ALIVE_SECONDS = 15  # longer than clients, which would otherwise send on connections that are closing
 
 
 async def serve_app(
     app: Any, host: str, port: int, is_reached: Callable[[int], None], end_streams: Callable[[], None] | None = None
 ) -> None:
-    """Serve an ASGI application until this is cancelled or the process is interrupted.
+    """Serve an ASGI application until cancelled, or until the process is interrupted.
 
     Args:
         app: The application.
-        host: Where to listen.
+        host: The address to listen on.
         port: The port to listen on; 0 takes a free one.
-        is_reached: Called with the port once the server can be reached.
-        end_streams: Called before the server waits for open answers: those that have no end of their own should end.
+        is_reached: Called with the port once the server is reachable.
+        end_streams: Called before the server waits for open responses, to end endless streams.
 
     Raises:
         ConfigurationError: uvicorn is not installed.

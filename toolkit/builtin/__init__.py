@@ -1,4 +1,4 @@
-"""Tools that come with the library: for work on files, and for reading the cache."""
+"""Built-in tools: for work on files, and for reading the cache."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ __all__ = [
 
 
 CodingPreset: TypeAlias = Literal["coding", "readonly", "all", "none"]
-"""The tools that `coding_tools` returns: those that change files, those that only read, all, or none."""
+"""The selection of `coding_tools`: tools that change files, tools that only read, all, or none."""
 
 _PRESETS: Mapping[str, tuple[str, ...]] = {
     "coding": ("bash", "read_file", "write_file", "edit_file"),
@@ -63,13 +63,14 @@ def coding_tools(
         registry = ToolRegistry(coding_tools("my_project", "all", bash=BashOptions(timeout=60)))
 
     Args:
-        root: The folder. The file tools never leave it; ``bash`` does, where it has no sandbox.
+        root: The folder. The file tools never leave it; ``bash`` can, unless it has a sandbox.
         preset: ``coding`` is bash, read_file, write_file and edit_file; ``readonly`` is read_file, list_files and
-            search, and can change nothing; ``all`` is both; ``none`` is an empty list.
-        bash: Rules and limits for bash; None takes the defaults.
+            search, and can't change anything; ``all`` is both; ``none`` is an empty list.
+        bash: The rules and limits of bash; None takes the defaults.
 
     Raises:
-        ConfigurationError: There is no such folder or preset, a package is missing, or the sandbox doesn't work here.
+        ConfigurationError: The folder or preset does not exist, a package is missing, or the sandbox does not work
+            here.
     """
     if preset not in _PRESETS:
         raise ConfigurationError(f"there is no preset {preset!r}: give one of {', '.join(map(repr, _PRESETS))}")

@@ -1,4 +1,4 @@
-"""`bash`: one command in a shell, with a time limit, rules on commands, a sandbox, and nothing left running."""
+"""The tool `bash`: runs a shell command with a time limit, command rules and a sandbox, and ends all its processes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _ALWAYS_INHERITED = ("PATH", "HOME", "PWD")
 _UPDATE_SECONDS = 0.1
 _UPDATE_BYTES = 4_000
 _LONGEST_COMMAND = 100_000
-# Characters that move the cursor or change the direction of text: a person must see what the shell reads.
+# Characters that move the cursor or change the direction of text, so that a person would not see what the shell reads.
 _HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _CHUNK_BYTES = 65_536
 _PIPE_SECONDS = 1.0
@@ -67,14 +67,13 @@ _PIPE_SECONDS = 1.0
 class Bubblewrap:
     """A sandbox for commands by `bubblewrap <https://github.com/containers/bubblewrap>`_, on Linux.
 
-    A command in it has namespaces of its own: it sees the system's programs read-only, the root folder, an empty
-    ``/tmp`` and no other process; it has no network, and ends with its parent. Unlike a deny list this
-    works for any command.
+    A command runs in its own namespaces: it sees the system's programs read-only, the root folder, an empty ``/tmp``
+    and no other process; it has no network, and ends with its parent. Unlike a deny list, this contains any command.
 
     Args:
-        network: True where the network may be used.
-        read: More folders that may be read, such as the virtual environment of the tests.
-        write: More folders that may be written.
+        network: True to allow the network.
+        read: More readable folders, such as the virtual environment of the tests.
+        write: More writable folders.
     """
 
     network: bool = False
@@ -82,10 +81,10 @@ class Bubblewrap:
     write: Sequence[str | os.PathLike[str]] = ()
 
     def check(self, root: Path) -> None:
-        """Make sure that it works here, by running a command in it.
+        """Check that it works here by running a command in it.
 
         Raises:
-            ConfigurationError: It is not installed, or the system doesn't let it work; the message has the remedy.
+            ConfigurationError: It is not installed, or the system prevents it; the message has the remedy.
         """
         if not sys.platform.startswith("linux"):
             raise ConfigurationError("the sandbox is bubblewrap, which is for Linux only")
@@ -132,26 +131,26 @@ class Bubblewrap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BashOptions:
-    """How commands run.
+    """The rules, environment and limits of commands.
 
-    Without a `sandbox`, `allow` or `confirm`, a command that may do more than read needs approval, and is refused where
-    nobody is there to approve: a deny list is no sandbox.
+    Without a `sandbox`, `allow` or `confirm`, a command that may do more than read needs approval, and is refused if
+    there is no approver: a deny list is not a sandbox.
 
     Args:
-        timeout: Seconds for one command; a call may ask for less. None sets no limit.
-        deny: Commands that are refused where they can be seen: a guard against mistakes. What means harm is held by
-            `sandbox` or by `allow`, never by a list of what is denied.
-        allow: Where it is not None, what may run without a question: only text that is proved plain, each command of
-            which begins with the words of one of these patterns; see `toolkit.builtin.runs_only`. `confirm` is asked
-            about everything else; without it that is refused.
-        confirm: Asked about a command that `deny` let pass and `allow` does not name.
-        env_allowlist: The only variables that commands inherit, besides PATH, HOME and PWD; None lets them inherit
-            all, so also what keys are in the environment. A command of the same user can read the environment of this
-            process all the same, by ``/proc``: only a sandbox hides it.
+        timeout: The seconds for one command; a call may request less. None sets no limit.
+        deny: Commands to refuse where they can be detected: a guard against mistakes. Only `sandbox` and `allow`
+            protect against intent.
+        allow: If not None, the commands that run without confirmation: only plain text, each command of which begins
+            with the words of one of these patterns; see `toolkit.builtin.runs_only`. Others need `confirm`, and are
+            refused without it.
+        confirm: Decides on commands that `deny` does not match and `allow` does not list.
+        env_allowlist: The only variables that commands inherit, besides PATH, HOME and PWD; None lets them inherit all,
+            including keys. A command of the same user can still read the environment of this process by ``/proc``:
+            only a sandbox hides it.
         working_folder: The folder in which commands start, relative to the root. They can leave it: only a sandbox
             confines them.
-        sandbox: Runs every command in bubblewrap, with no network and nothing writable but the root folder unless it
-            says otherwise; None runs it with all rights of this process.
+        sandbox: Runs every command in bubblewrap, by default without network and with only the root folder writable;
+            None runs it with all rights of this process.
         max_output_bytes: The size of the stored end of each stream; earlier output is dropped and counted.
     """
 
@@ -171,21 +170,21 @@ class BashOptions:
 def bash_tool(
     root: RootFolder | str | os.PathLike[str], options: BashOptions | None = None
 ) -> FunctionTool[object, ..., Any]:
-    """Return the tool ``bash``: it runs a command and returns its output and any exit code.
+    """Return the tool ``bash``, which runs a command and returns its output and any exit code.
 
-    The output streams as updates, its last lines each time. The model reads the end of a long output; with a
-    `ResultStore` in the loop's configuration it can read the rest by ``read_result``. When the command ends, when its
-    time is over, or when the call is cancelled, all processes that it has started are ended, and killed a second later:
-    also those that ignore signals, hold its pipes, or on Linux have made sessions of their own. Determined processes
-    can escape: from another session it kills its supervisor first, or has a service start it. Only a sandbox prevents
-    that. Needs the extra ``coding``, and a POSIX system.
+    The last lines of the output are emitted as updates. The model reads the end of a long output; with a `ResultStore`
+    in the loop's configuration it can read the rest by ``read_result``. When the command ends, times out or is
+    cancelled, all processes that it started are terminated, and killed a second later, including those that ignore
+    signals, hold its pipes, or (on Linux) have their own session. A determined process can escape: in another session
+    it can kill its supervisor first, or have a service start it. Only a sandbox prevents that. Needs the extra
+    ``coding`` and a POSIX system.
 
     Args:
         root: The folder in which commands start; without a sandbox they are not confined to it.
-        options: Rules and limits; None takes the defaults of `BashOptions`.
+        options: The rules and limits; None takes the defaults of `BashOptions`.
 
     Raises:
-        ConfigurationError: There is no such folder, a package is missing, or the sandbox does not work here.
+        ConfigurationError: The folder does not exist, a package is missing, or the sandbox does not work here.
     """
     require_extra("bash", "tree_sitter", "tree_sitter_bash")
     shell = _Shell(root if isinstance(root, RootFolder) else RootFolder(root), options or BashOptions())
@@ -204,7 +203,7 @@ def bash_tool(
         tags={"execute"},
         cache=False,
         requires_approval=shell.find_approval_need,
-        trust="untrusted",  # it may read what is outside of the folder
+        trust="untrusted",  # it may read anything outside of the folder
         effects={"run"},
         destinations=("command",),
     )
@@ -215,7 +214,7 @@ class _Shell:
     """A shell in a working folder, with the rules for commands.
 
     Raises:
-        ConfigurationError: There is no shell or no such folder, or the sandbox does not work here.
+        ConfigurationError: The shell or the folder does not exist, or the sandbox does not work here.
     """
 
     def __init__(self, folder: RootFolder, options: BashOptions) -> None:
@@ -235,7 +234,7 @@ class _Shell:
             options.sandbox.check(folder.path)
 
     def find_approval_need(self, arguments: Mapping[str, Any]) -> str:
-        """Return why a command needs approval where no sandbox, list or `confirm` holds it; nothing if it reads."""
+        """Return why a command needs approval, without sandbox, `allow` or `confirm`; empty if it only reads."""
         options = self._options
         is_held = options.sandbox is not None or options.allow is not None or options.confirm is not None
         if is_held or reads_only(str(arguments.get("command", ""))):
@@ -243,11 +242,11 @@ class _Shell:
         return "The command may do more than read, and neither a sandbox nor a list of allowed commands is set."
 
     async def authorize(self, command: str) -> None:
-        """Let a command pass, or ask about it.
+        """Apply the rules to a command, asking for confirmation where required.
 
         Raises:
             ToolDeniedError: It may not run.
-            ToolFailedError: It can't be read.
+            ToolFailedError: It can't be parsed.
         """
         _check_text(command)
         confirm = self._options.confirm
@@ -354,21 +353,19 @@ async def run_command(
     errors: Tail,
     on_output: Callable[[], None],
 ) -> int | None:
-    """Return the exit code of a command, 128 and more for a signal, when it and all its children have ended.
+    """Return the exit code of a command once it and all its children have ended; None if it timed out.
 
-    None means that its time was over.
-
-    Processes that it left in the background are terminated, and killed after a second, when it ends, when its time is
-    over or when this is cancelled: also those that ignore signals, hold the pipes or, on Linux, have a session of their
-    own.
+    The code is 128 and more for a signal. When the command ends, times out or is cancelled, its background processes
+    are terminated, and killed after a second, including those that ignore signals, hold the pipes or (on Linux) have
+    their own session.
 
     Args:
         command: The program's path and its arguments.
-        working_folder: Where it runs.
-        environment: All of its environment.
-        timeout: Seconds; None sets no limit.
-        output: Takes the standard output.
-        errors: Takes the standard error.
+        working_folder: The folder in which it runs.
+        environment: Its complete environment.
+        timeout: The limit in seconds; None sets no limit.
+        output: Collects the standard output.
+        errors: Collects the standard error.
         on_output: Called after each piece of either.
 
     Raises:
@@ -383,7 +380,7 @@ async def run_command(
                 for stream, tail in ((process.output, output), (process.errors, errors)):
                     tasks.start_soon(_read_to_tail, stream, tail, on_output)
                 await process.wait()
-                # All processes that could hold the pipes are dead, unless the command has killed its supervisor.
+                # All processes that could hold the pipes have ended, unless the command killed its supervisor.
                 tasks.cancel_scope.deadline = anyio.current_time() + _PIPE_SECONDS
             is_in_time = True
     finally:

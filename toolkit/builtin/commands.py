@@ -1,14 +1,14 @@
-"""The rules on commands: allowed are those proved plain, and denied ones are found as far as can be seen.
+"""The rules on shell commands: only provably plain text is allowed, and denied commands are detected where possible.
 
-Denying prevents a model's mistakes, but not intent: a program can do anything that a denied command
-does, and a shell has more ways to write a command than any list knows. Allowing is as safe as the allowed programs
-do. `toolkit.builtin.Bubblewrap` contains any program.
+Denying prevents mistakes, but not intent: a program can do anything that a denied command does, and a shell has more
+ways to write a command than any list covers. Allowing is as safe as the allowed programs are.
+`toolkit.builtin.Bubblewrap` contains any program.
 
-The two read a text for opposite reasons, and so by two readers over one table of programs. A proof may be wrong in no
-case: its grammar is a short list of harmless syntax, and everything else is not plain. The search for denied commands
-should miss little: tree-sitter's grammar of bash sees through quotes, escapes, braces, constants in variables,
-substitutions, functions, wrappers such as ``sudo`` and ``xargs``, and scripts inside ``sh -c``, ``eval`` and
-here-documents, and where it misreads, nothing more runs than without it.
+The two rules use different parsers and one table of programs. The proof must never be wrong: its grammar is a short
+list of harmless syntax, and everything else is not plain. The search for denied commands should miss little:
+tree-sitter's bash grammar handles quotes, escapes, braces, constants in variables, substitutions, functions, wrappers
+such as ``sudo`` and ``xargs``, and scripts inside ``sh -c``, ``eval`` and here-documents. Where it misreads a command,
+no more runs than without it.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
 Words: TypeAlias = tuple[str | None, ...]
-"""The words of a simple command; None means a word that is only known when it runs."""
+"""The words of a simple command; None is a word that is known only at run time."""
 
 PlainWords: TypeAlias = tuple[str, ...]
-"""The words of one command, the program first, their quotes gone."""
+"""The unquoted words of one command, the program first."""
 
 CommandPattern: TypeAlias = str | Callable[[Words], bool]
-"""Words such as ``git push``, each an `fnmatch` pattern; or a function that is asked about the words of a command."""
+"""Words such as ``git push``, each an `fnmatch` pattern; or a predicate on the words of a command."""
 
 PlainCommandPattern: TypeAlias = str | Callable[[PlainWords], bool]
-"""The same for commands that are proved plain, all of whose words are known."""
+"""A `CommandPattern` for plain commands, whose words are all known."""
 
 _OPERATORS = re.compile(r"[;|&(){}<>]")
 _EVERYTHING = re.compile(r"//?|~\w*")
@@ -63,7 +63,7 @@ _SHELL_WORDS = frozenset({
     "time", "until", "while",
 })  # fmt: skip
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "rbash", "fish"})
-# Programs that run commands from their words or their input, so that a command may contain another.
+# Programs that run commands from their arguments or their input.
 _RUNNERS = frozenset({
     ".", "at", "batch", "builtin", "busybox", "busybox.static", "bwrap", "capsh", "catchsegv", "chpst", "chronic",
     "chroot", "chrt", "command", "coproc", "cpulimit", "dbus-launch", "dbus-run-session", "doas", "eatmydata", "entr",
@@ -74,7 +74,7 @@ _RUNNERS = frozenset({
     "taskset", "time", "timeout", "tmux", "torsocks", "toybox", "trap", "unbuffer", "unshare", "valgrind", "watch",
     "xargs", "xvfb-run",
 })  # fmt: skip
-# Builtins that evaluate words as arithmetic, or change what later words mean.
+# Builtins that evaluate words as arithmetic, or change the meaning of later words.
 _BUILTINS = frozenset({
     "[", "[[", "alias", "bind", "caller", "compgen", "complete", "compopt", "declare", "enable", "export", "fc",
     "getopts", "hash", "history", "jobs", "let", "local", "mapfile", "printf", "read", "readarray", "readonly", "set",
@@ -89,7 +89,7 @@ _INTERPRETERS = re.compile(
     r"sqlite|psql|mysql|make|gmake|ninja|rake|just|bc|dc|m4|jshell|jrunscript|groovy|scala|kotlin|swift|gdb|lldb|"
     r"execlineb|ld-linux\S*|npx|bunx|uvx)(?:[-_.]?\d[\w.-]*|\.exe|\.static)?"
 )
-# Programs that change nothing, whatever they are given, but for the options below.
+# Programs that change nothing with any arguments, except the options below.
 _READING = (
     "basename cat cksum cmp comm cut df diff dirname du echo egrep false fgrep file grep head id join ls md5sum nl od "
     "paste pwd readlink realpath rg seq sha1sum sha256sum sort stat strings tac tail tr true uname wc which whoami"
@@ -98,7 +98,7 @@ _READING_GIT = (
     "git blame", "git cat-file", "git describe", "git diff", "git grep", "git log", "git ls-files", "git ls-tree",
     "git rev-list", "git rev-parse", "git shortlog", "git show", "git status",
 )  # fmt: skip
-# The long options and the letters with which programs that read write files or run others.
+# The options with which reading programs write files or run other programs.
 _OPTIONS_THAT_WRITE: Mapping[str, tuple[tuple[str, ...], str]] = {
     "git": (
         ("--output", "--ext-diff", "--textconv", "--open-files-in-pager", "--filters", "--upload-pack"),
@@ -120,15 +120,15 @@ _BRACED = re.compile(r"(?<![^\s;|&()<>{}])[^\s;|&()<>{}]*+(?<!\$)\{[^{}\s]*,[^{}
 _BARE = re.compile(r"\$([A-Za-z_]\w*|[0-9@*])")
 _SPLIT = "\0"
 _DEFAULT = re.compile(r"\$\{\w+:?[-=]([^{}$`]*)\}", re.DOTALL)
-_LONGEST_HERE = 4_000  # for which the parser takes a fraction of a second and of the stack, whatever it reads
+_LONGEST_HERE = 4_000  # up to this length the parser needs little time and stack for any text
 _READING_SECONDS = 3.0
-_STARTING_SECONDS = 60  # of the process that reads, on a busy machine
+_STARTING_SECONDS = 60  # for the start of the parser process on a busy machine
 _ANSI_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|u[0-9a-fA-F]{1,4}|U[0-9a-fA-F]{1,8}|[0-7]{1,3}|c.|.)", re.DOTALL)
 _ANSI_LETTERS = {"a": "\a", "b": "\b", "e": "\033", "E": "\033", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
 def removes_everything(words: Words) -> bool:
-    """Return whether a command is ``rm``, recursive, on the root of the file system or on the home folder."""
+    """Return True for a recursive ``rm`` of the root of the file system or of a home folder."""
     if not words or words[0] is None or not _is_program(words[0], "rm"):
         return False
     options = [word for word in words[1:] if word is not None and word.startswith("-")]
@@ -140,7 +140,7 @@ def removes_everything(words: Words) -> bool:
 
 
 def _is_everything(word: str) -> bool:
-    """Return whether a path, whose globs stand for any name, is the root, a home folder, or all that is in one."""
+    """Return True if a path, with globs for any name, is the root, a home folder, or the whole content of one."""
     return _EVERYTHING.fullmatch(posixpath.normpath(re.sub(r"[*?]+", ".", word))) is not None
 
 
@@ -166,16 +166,16 @@ DEFAULT_DENY: tuple[CommandPattern, ...] = (
 
 
 class CommandRules:
-    """The rules of `BashOptions.deny` and `BashOptions.allow`, ready to be applied.
+    """The compiled rules of `BashOptions.deny` and `BashOptions.allow`.
 
     Args:
-        deny: A guard against mistakes, not against intent: of the ways to disguise a command this sees some and no list
-            sees all. A command is refused that matches one, as far as its quotes and wrappers can be read. The
-            first word is the program, with any path; the others must be among its arguments in this order, whatever
-            stands between. The words one after the other anywhere in the text are refused, too: inside a
-            string for Python, say. A pattern with an operator of the shell is looked for in the text, without blanks.
-        allow: Where it is not None, what runs without a question: text that is proved plain, each command of which
-            begins with the words of a pattern (see `toolkit.builtin.runs_only`).
+        deny: Patterns of commands to refuse: a guard against mistakes, not against intent, since no list covers all
+            ways to disguise a command. Quotes and wrappers are resolved where possible. The first word is the program,
+            with any path; the others must be among its arguments in this order. Consecutive words anywhere in the text
+            are refused, too, such as inside a Python string. A pattern with a shell operator is searched in the text
+            without blanks.
+        allow: If not None, the commands that run without confirmation: plain text, each command of which begins with
+            the words of a pattern (see `toolkit.builtin.runs_only`).
 
     Raises:
         ConfigurationError: A pattern is empty.
@@ -191,14 +191,14 @@ class CommandRules:
         self._offer = ", ".join(_name_pattern(pattern) for pattern in allow or ()) or "nothing"
 
     def check_denied(self, text: str, script: ShellScript) -> None:
-        """Refuse a script in which a denied command can be seen.
+        """Refuse a script in which a denied command is detected.
 
         Args:
             text: The script.
-            script: The same, as it was read.
+            script: The parsed script.
 
         Raises:
-            ToolDeniedError: Names the pattern.
+            ToolDeniedError: A command is denied; the message names the pattern.
         """
         for words in (*script.commands, *script.hidden):
             for shown, is_denied in self._denied:
@@ -209,7 +209,7 @@ class CommandRules:
                 raise _deny_pattern(shown)
 
     def find_objection(self, text: str) -> str:
-        """Return why a script may not run without a question; nothing where it may."""
+        """Return why a script may not run without confirmation; empty if it may."""
         if self._allowed is None:
             return ""
         commands = read_plain_commands(text)
@@ -234,7 +234,7 @@ def _name_pattern(pattern: CommandPattern | PlainCommandPattern) -> str:
 
 
 def _is_program(word: str, pattern: str) -> bool:
-    """Return whether a word names a program, by any path, or is a glob that the shell may fill in with its name."""
+    """Return True if a word names a program, with any path, or is a glob that may expand to its name."""
     name = PurePosixPath(word).name.casefold()
     is_glob = re.search(r"[*?\[]", name) is not None
     return fnmatchcase(name, pattern.casefold()) or (is_glob and fnmatchcase(pattern, name))
@@ -263,19 +263,16 @@ def _compile_text_search(pattern: str) -> Callable[[str], bool]:
     bodies = [translate(word).removeprefix("(?s:").rpartition(")")[0] for word in pattern.split()]
     words = [body.replace(".*", r"[^\s;|&'\"]*") for body in bodies]
     if len(words) == 1:
-        return lambda _: False  # one word can't distinguish a command from a mention
+        return lambda _: False  # a single word may be a mention and not a command
     found = re.compile(r"(?<![\w.-])" + r"\s+".join(words) + r"(?![^\s;|&)'\"`])", re.IGNORECASE)
     return lambda text: found.search(text) is not None
 
 
 def read_plain_commands(text: str) -> list[PlainWords] | None:
-    """Return the commands of a text that is plain, in order; None for every other text.
-
-    The time is in proportion to the text.
-    """
+    """Return the commands of a plain text, in order; None for any other text. It takes linear time."""
     commands: list[PlainWords] = []
     words: list[str] = []
-    position, is_open = 0, False  # whether a separator wants a command behind it
+    position, is_open = 0, False  # True while a separator needs a command after it
     while position < len(text):
         token = _PLAIN_TOKEN.match(text, position)
         if token is None:
@@ -309,24 +306,24 @@ def _strip_folder(program: str) -> str:
 
 
 def runs_only(*patterns: PlainCommandPattern) -> Callable[[object], bool]:
-    """Return a test that is True if a command line runs only commands that these patterns name.
+    """Return a predicate that is True if a command line runs only commands that match these patterns.
 
     ::
 
         rules = [allow("bash", args={"command": runs_only("git status", "git diff")}), ask("bash")]
 
-    It is True only for text that is proved plain, each command of which begins with the words of a pattern; further
-    words are let pass. Text with a variable, a glob, a substitution, a redirection, an assignment and the like never
-    is, nor a command that runs others (``env``, ``find``, ``xargs``, ``sudo``); an interpreter (``python``, ``sh``,
-    ``make``) only by a pattern that names what it runs, such as ``python -m pytest``. What a program does with its own
-    options is its own affair, but for those with which git, sort and the like write files or run other programs:
-    ``git diff --output=x`` needs a pattern that names the option.
+    It is True only for provably plain text, each command of which begins with the words of a pattern; more words may
+    follow. Text with a variable, glob, substitution, redirection or assignment is not plain, nor is a command that runs
+    others (``env``, ``find``, ``xargs``, ``sudo``). An interpreter (``python``, ``sh``, ``make``) needs a pattern that
+    names what it runs, such as ``python -m pytest``. Other options of a program are not checked, except those with
+    which git, sort and the like write files or run other programs: ``git diff --output=x`` needs a pattern that names
+    the option.
 
     Args:
-        patterns: Each is the first words of a command, as `fnmatch` patterns; or a function of all words.
+        patterns: The first words of a command, as `fnmatch` patterns; or a predicate on all words.
 
     Raises:
-        ConfigurationError: There is no pattern; or one is empty, names an interpreter alone, or its program by a glob.
+        ConfigurationError: There is no pattern; or one is empty, is only an interpreter, or has a glob as its program.
     """
     are_allowed = compile_patterns(patterns, "a pattern of runs_only")
     if not patterns:
@@ -340,10 +337,10 @@ def runs_only(*patterns: PlainCommandPattern) -> Callable[[object], bool]:
 
 
 def compile_patterns(patterns: Iterable[PlainCommandPattern], what: str) -> Callable[[Sequence[PlainWords]], bool]:
-    """Return a test that is True if a pattern names each command.
+    """Return a predicate that is True if each command matches a pattern.
 
     Raises:
-        ConfigurationError: A pattern is empty, or names an interpreter alone; `what` says which patterns these are.
+        ConfigurationError: A pattern is empty, or is only an interpreter; `what` names the patterns in the message.
     """
     compiled = [_compile_plain_pattern(pattern, what) for pattern in patterns]
     return lambda commands: all(any(names(words) for names in compiled) for words in commands)
@@ -380,22 +377,22 @@ def _compile_plain_pattern(pattern: PlainCommandPattern, what: str) -> Callable[
 
 
 def _writes_or_runs(program: str, word: str) -> bool:
-    """Return whether a word is an option with which a program that reads writes a file, or runs another program."""
+    """Return True if a word is an option with which a reading program writes a file or runs another program."""
     long, short = _OPTIONS_THAT_WRITE.get(_strip_folder(program), ((), ""))
     if word.startswith("--"):
-        name = word.partition("=")[0]  # which may be abbreviated
+        name = word.partition("=")[0]  # possibly abbreviated
         return len(name) > len("--") and name not in _HARMLESS_OPTIONS and any(each.startswith(name) for each in long)
     return word.startswith("-") and any(letter in word[1:] for letter in short)
 
 
 def reads_only(text: str) -> bool:
-    """Return whether a command line is plain, and only reads: what it runs changes no file and runs nothing else."""
+    """Return True if a command line is plain, and its commands change no files and run no other programs."""
     commands = read_plain_commands(text)
     return commands is not None and _READS(commands)
 
 
 def _names_code(words: Sequence[str]) -> bool:
-    """Return whether the words after an interpreter name a file, a module or a target, and no code."""
+    """Return True if the words after an interpreter name a file, a module or a target, and not inline code."""
     if not words:
         return False
     first = words[1:2] if words[0] == "-m" else words[:1]
@@ -403,7 +400,7 @@ def _names_code(words: Sequence[str]) -> bool:
 
 
 def _is_uniq_without_output(words: PlainWords) -> bool:
-    """Return whether this is ``uniq`` without a second file, which it would write."""
+    """Return True for ``uniq`` without a second file, which it would write."""
     files = [word for word in words[1:] if word == "-" or not word.startswith("-")]
     return words[0] == "uniq" and "--" not in words and len(files) <= 1
 
@@ -413,11 +410,11 @@ _READS = compile_patterns([*_READING.split(), *_READING_GIT, _is_uniq_without_ou
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShellScript:
-    """A script that was read.
+    """A parsed script.
 
     Args:
-        commands: Its commands as they are written, in order.
-        hidden: The commands that those would start: inside wrappers, shells and their input.
+        commands: Its commands as written, in order.
+        hidden: The commands inside wrappers, shells and their input.
     """
 
     commands: tuple[Words, ...]
@@ -425,7 +422,7 @@ class ShellScript:
 
 
 def read_script(text: str) -> ShellScript:
-    """Read a script of bash, whatever it is.
+    """Parse any text as a bash script.
 
     Raises:
         ToolFailedError: It would take too long.
@@ -444,16 +441,16 @@ def read_script(text: str) -> ShellScript:
 
 
 def dump_script(text: str) -> str:
-    """Return the result of `read_script` as JSON, for a process that may end in the middle."""
+    """Return the result of `read_script` as JSON, for a process that may be killed."""
     script = read_script(text)
     return json.dumps([script.commands, script.hidden])
 
 
 async def read_script_apart(text: str) -> ShellScript:
-    """Do the same as `read_script`, off the event loop; a long text in another process, which can be stopped.
+    """Run `read_script` off the event loop; for a long text in another process, which can be killed.
 
     Raises:
-        ToolFailedError: It can't be read, or takes more than 3 seconds.
+        ToolFailedError: It can't be parsed, or takes more than 3 seconds.
     """
     if len(text) <= _LONGEST_HERE:
         return await to_thread.run_sync(read_script, text, abandon_on_cancel=True)
@@ -473,7 +470,7 @@ async def read_script_apart(text: str) -> ShellScript:
 
 
 class _Effort:
-    """The remaining budget for nested commands, which can be many times longer than the text."""
+    """The budget for nested commands, which can be many times longer than the text."""
 
     def __init__(self) -> None:
         self._left = _MOST_WORDS
@@ -491,7 +488,7 @@ def _refuse_length() -> ToolFailedError:
 
 
 def _find_hidden(reading: _Reading, effort: _Effort, depth: int) -> Iterator[Words]:
-    """Yield the commands inside others: after a wrapper, in a script that is a word, in the input of a shell."""
+    """Yield the commands inside others: after a wrapper, in a script argument, in the input of a shell."""
     scripts: list[str] = []
     for words in reading.commands:
         name = _get_program_name(words)
@@ -514,7 +511,7 @@ def _find_hidden(reading: _Reading, effort: _Effort, depth: int) -> Iterator[Wor
 
 
 def _list_inner_scripts(commands: Sequence[Words]) -> list[str]:
-    """Return the scripts among the words of commands, or in the input of a shell."""
+    """Return the scripts in the arguments of commands, or in the input of a shell."""
     return [
         word
         for words in commands
@@ -541,7 +538,7 @@ class _Reading:
 
     Args:
         text: The script.
-        is_unset: True where variables that it does not set are taken to be empty; else they are unknown.
+        is_unset: True to treat variables that it does not set as empty; otherwise they are unknown.
     """
 
     def __init__(self, text: str, *, is_unset: bool = False) -> None:
@@ -590,7 +587,7 @@ class _Reading:
         return tuple(words)
 
     def _read_value(self, node: Node) -> str | None:
-        """Return a word without its quotes, with NUL where it splits into several; None if unknown."""
+        """Return an unquoted word, with NUL where it splits into several; None if unknown."""
         text = _get_node_text(node)
         match node.type:
             case "raw_string":
@@ -636,7 +633,7 @@ class _Reading:
 
 
 def _find_constants(root: Node) -> Mapping[str, str | None]:
-    """Return the variables that are set once, to a known value."""
+    """Return the variables that are set exactly once, to a known value."""
     found: dict[str, str | None] = {}
     waiting = [root]
     while waiting:

@@ -1,14 +1,14 @@
-"""`list_files` and `search`: the files below a folder, without those that ``.gitignore`` names, and lines in them.
+"""The tools `list_files` and `search`: the files below a folder that ``.gitignore`` does not ignore, and their lines.
 
 Files are found in a stable order, by a walk from descriptor to descriptor. For a pattern, ripgrep may narrow down the
-files: in the same order, and the files it names are judged again by the rules here and opened from the root folder.
+files; those it names are in the same order, checked again by the rules here, and opened from the root folder.
 
-Globs come from models and from repositories. Python's own regular expressions, which `pathspec` makes of them, can take
-time that grows without bound with the path: so `re2` matches the expressions that `pathspec` parsed.
+Globs come from models and repositories. Python's `re` can take exponential time to match the expressions to which
+`pathspec` converts them, so `re2` does.
 
-The dialects of Python and ripgrep differ in corners (which letters are alike, what a space is, what invalid bytes
-match). So ripgrep only selects the files of a search, by a pattern that matches whenever Python's does; a pattern
-without a safe equivalent is not passed to it.
+The dialects of Python and ripgrep differ in details (case folding, white space, invalid bytes). So ripgrep only selects
+the files of a search, by a pattern that matches whenever Python's does; a pattern without a safe equivalent is not
+passed to it.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 _SKIPPED = frozenset({".git", "node_modules", "target"})
 _LARGEST_RULES = 1_000_000
 _RIPGREP_FAILED = 2
-_RIPGREP_EXIT_SECONDS = 5.0  # from the end of its output to its own
-_GLOB_FREE_NAME = re.compile(r"[A-Za-z0-9._+-]+")  # that no glob reads otherwise
+_RIPGREP_EXIT_SECONDS = 5.0  # from the end of its output to its exit
+_GLOB_FREE_NAME = re.compile(r"[A-Za-z0-9._+-]+")  # without special characters of globs
 _CLASSES = {
     "alpha": "A-Za-z",
     "digit": "0-9",
@@ -62,9 +62,9 @@ _WALKED_FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os,
 _FILE_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _LONGEST_GLOB = 1_000
 _MOST_RULE_LINES = 2_000
-_RULES_A_SET = 200  # one automaton for too many rules would outgrow its memory
+_RULES_A_SET = 200  # a single automaton for too many rules would exceed its memory limit
 _SET_BYTES = 32_000_000
-_FOLDER_MARK = "(?P<ps_d>/)"  # with which pathspec marks the contents of a matching folder
+_FOLDER_MARK = "(?P<ps_d>/)"  # pathspec's mark for the contents of a matching folder
 _LONGEST_NAME_GLOB = 1_000
 _MOST_ALTERNATIVES = 1_000
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
@@ -87,15 +87,15 @@ class Deadline:
 
     @property
     def is_over(self) -> bool:
-        """True where it has passed."""
+        """True if it has passed."""
         return time.monotonic() >= self._end
 
 
 def require_extra(tool: str, *modules: str) -> None:
-    """Make sure that the packages are there that a tool uses.
+    """Check that the packages of a tool are installed.
 
     Raises:
-        ConfigurationError: One is not; names the extra.
+        ConfigurationError: A package is missing; the message names the extra.
     """
     if not all(find_spec(module) for module in modules):
         raise ConfigurationError(
@@ -105,18 +105,17 @@ def require_extra(tool: str, *modules: str) -> None:
 
 @cache
 def has_ripgrep() -> bool:
-    """Return whether ripgrep is installed, on a platform where it can be started in a folder that is open already."""
+    """Return True if ripgrep is installed and the platform can start it in a folder that is already open."""
     return Path("/proc/self/fd").is_dir() and shutil.which("rg") is not None
 
 
 @dataclass(frozen=True, slots=True)
 class TreeFile:
-    """A file that was found.
+    """A file in the tree.
 
     Args:
-        path: From the folder on.
-        folder: The descriptor of the folder that it is in, as long as the iterator stands at it; None where it has to
-            be walked to.
+        path: The path relative to the folder.
+        folder: The descriptor of its parent folder, valid until the iterator advances; None if the parent is not open.
     """
 
     path: str
@@ -125,22 +124,22 @@ class TreeFile:
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """The rules of one ``.gitignore``, and how many folders deep in the root it is."""
+    """The rules of one ``.gitignore``, and its depth below the root."""
 
     depth: int
     rules: PathRules
 
 
 class FileTree:
-    """The files below one folder, to be gone through once.
+    """The files below one folder, for a single iteration.
 
     Args:
         root: The root folder.
         path: The folder in it.
-        deadline: When to stop.
+        deadline: The time to stop.
 
     Attributes:
-        is_cut: True where time ran out before all files were seen.
+        is_cut: True if the time ran out before all files were visited.
     """
 
     def __init__(self, root: RootFolder, path: str, deadline: Deadline) -> None:
@@ -152,16 +151,16 @@ class FileTree:
         self.is_cut: bool = False
 
     def files(self, max_depth: int | None = None) -> Generator[TreeFile]:
-        """Yield the regular files; depth 1 are the entries of the folder itself."""
+        """Yield the regular files; depth 1 means the entries of the folder itself."""
         with self._open_start() as folder:
             yield from self._walk_folder(folder, (), min(max_depth or DEEPEST, self._deepest_level))
 
     def candidates(self, pattern: str, largest: int) -> Generator[TreeFile]:
-        """Yield the files in which ripgrep finds a pattern; all of them where it can't read it.
+        """Yield the files in which ripgrep finds a pattern; all files if it can't parse the pattern.
 
         Args:
-            pattern: In ripgrep's own dialect.
-            largest: Files with more bytes than that may be left out.
+            pattern: A pattern in ripgrep's dialect.
+            largest: Files with more bytes may be left out.
         """
         with self._open_start() as folder:
             is_understood = yield from self._ask_ripgrep(folder, pattern, largest)
@@ -169,7 +168,7 @@ class FileTree:
                 yield from self._walk_folder(folder, (), self._deepest_level)
 
     def content(self, file: TreeFile, largest: int) -> bytes | None:
-        """Return the content of a file; None if it is too large, can't be opened, or is gone."""
+        """Return the content of a file; None if it is too large or can't be opened."""
         with suppress(OSError, ToolFailedError):
             if file.folder is None:
                 with self._root.open_file(self.path_in_root(file)) as (descriptor, _):
@@ -182,7 +181,7 @@ class FileTree:
         return None
 
     def path_in_root(self, file: TreeFile) -> str:
-        """Return the path from the root on."""
+        """Return the path relative to the root."""
         return "/".join((*self._start, file.path))
 
     @property
@@ -216,7 +215,7 @@ class FileTree:
             if not is_folder:
                 yield TreeFile("/".join((*parts, name)), folder)
                 continue
-            with suppress(OSError):  # it may not be read, or is none any more
+            with suppress(OSError):  # not readable, or no longer a folder
                 inner = os.open(name, _WALKED_FOLDER_FLAGS, dir_fd=folder)
                 try:
                     yield from self._walk_folder(inner, (*parts, name), max_depth)
@@ -224,16 +223,16 @@ class FileTree:
                     os.close(inner)
 
     def _ask_ripgrep(self, folder: int, pattern: str, largest: int) -> Generator[TreeFile, None, bool]:
-        """Yield the files that ripgrep names and the rules allow; return whether it could read the pattern."""
+        """Yield the files that ripgrep names and the rules allow; return False if it can't parse the pattern."""
         command = [
-            # Its own reading of .gitignore knows alternatives in braces, which git does not.
+            # Its own handling of .gitignore expands braces, which git does not.
             *("rg", "--no-config", "--no-ignore", "--hidden", "--null", "--sort=path", "--no-messages"),
             *(f"--glob=!**/{name}/" for name in sorted(_SKIPPED)),
             *(f"--glob=!/{name}/" for name in self._list_ignored_folders(folder)),
             f"--max-depth={self._deepest_level}",
             *("--files-with-matches", "--text", f"--max-filesize={largest}", "--regexp", pattern, "./"),
         ]
-        # No shell, and the pattern is the value of an option.
+        # Without a shell, and with the pattern as the value of an option.
         process = BlockingProcess(command, cwd=f"/proc/self/fd/{folder}", has_input=False, patience=NO_PATIENCE)
         timer = Timer(self._deadline.left, process.kill)
         timer.start()
@@ -252,7 +251,7 @@ class FileTree:
             process.end()
 
     def _list_ignored_folders(self, folder: int) -> list[str]:
-        """Return the folders right here that are left out, as are the large ones, such as virtual environments."""
+        """Return the ignored folders directly below, which are often the large ones, such as virtual environments."""
         with os.scandir(folder) as entries:
             names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
         plain = [name for name in names if _GLOB_FREE_NAME.fullmatch(name)]
@@ -267,14 +266,14 @@ class FileTree:
         return False
 
     def _find_rules_in(self, parts: tuple[str, ...], *, has_file: bool = True) -> tuple[_Rules, ...]:
-        """Return the rules for the entries of a folder; those of its parent must have been read."""
+        """Return the rules for the entries of a folder; those of its parent must be loaded already."""
         if parts not in self._rules:
             way = (*self._start, *parts)
             self._rules[parts] = self._rules[parts[:-1]] + (self._load_rules(way) if has_file else ())
         return self._rules[parts]
 
     def _find_rules_above(self, start: tuple[str, ...]) -> tuple[_Rules, ...]:
-        """Return the rules of the folder and of those above it, less those by which it would be ignored itself."""
+        """Return the rules of the folder and its parents, without those that would ignore the folder itself."""
         rules: tuple[_Rules, ...] = ()
         for depth in range(len(start) + 1):
             rules += self._load_rules(start[:depth])
@@ -294,15 +293,15 @@ class FileTree:
 def _read_rules(text: str) -> PathRules:
     """Return the rules of a file.
 
-    They speak of a path itself, and not of all that is in a folder that they name: whether what is above is left out
-    has been decided on the way, and a folder that a rule lets in again does not let in what another leaves out in it.
+    They apply to a path itself and not to the contents of a matching folder: the walk has decided on its parents, and
+    re-including a folder does not re-include contents that other rules ignore.
     """
     lines = (_CLASS.sub(lambda match: _CLASSES[match[1]], line.removesuffix("\r")) for line in text.split("\n"))
     return PathRules(lines, for_contents=False)
 
 
 def _is_left_out(rules: Sequence[_Rules], way: Sequence[str], name: str, *, is_folder: bool) -> bool:
-    """Return whether the nearest rules that speak of a name, in the folder at `way`, leave it out."""
+    """Return True if the nearest matching rules for a name in the folder at `way` ignore it."""
     for one in reversed(rules):
         path = "/".join((*way[one.depth :], f"{name}/" if is_folder else name))
         leaves_out = one.rules.decide(path)
@@ -331,11 +330,11 @@ def _read_tree_file(descriptor: int, largest: int) -> bytes | None:
 
 
 class UnreadableGlobError(ValueError):
-    """A line is no glob."""
+    """A line is not a valid glob."""
 
 
 class _RuleSet(Protocol):
-    """A ``re2.Set``, which has no types of its own."""
+    """A ``re2.Set``, which has no type annotations."""
 
     def Add(self, pattern: str) -> int: ...  # noqa: N802 - named by re2
     def Compile(self) -> None: ...  # noqa: N802
@@ -344,23 +343,22 @@ class _RuleSet(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """Rules that are matched together, each with its meaning."""
+    """Rules that are matched together, each with its verdict."""
 
     leaves_out: tuple[bool, ...]
     rules: _RuleSet
 
 
 class PathRules:
-    """The lines of a ``.gitignore``: of those that match a path the last one decides.
+    """The lines of a ``.gitignore``, of which the last match decides.
 
     Args:
-        lines: The lines as they are written. A line of more than 1,000 characters is none, and lines after the first
-            2,000 are not read.
-        for_contents: True if a line that names a folder also means its contents.
-        is_strict: True where a line that is no glob raises; else it is passed over, as git does.
+        lines: The lines. Those of more than 1,000 characters are invalid, and those after the first 2,000 are ignored.
+        for_contents: True if a line that matches a folder also matches its contents.
+        is_strict: True to raise for an invalid line; otherwise it is ignored, as git does.
 
     Raises:
-        UnreadableGlobError: A line is no glob, and `is_strict`.
+        UnreadableGlobError: A line is not a valid glob, and `is_strict` is True.
     """
 
     __slots__ = ("_batches",)
@@ -397,7 +395,7 @@ def _read_line(line: str, *, for_contents: bool) -> list[tuple[bool, str]]:
         raise UnreadableGlobError(line)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # of classes in brackets, which re reads in another way
+            warnings.simplefilter("ignore", FutureWarning)  # of nested sets, whose meaning may change in Python
             patterns = GitIgnoreSpec.from_lines([line], backend="simple").patterns
     except (ValueError, re.error) as error:
         raise UnreadableGlobError(line) from error
@@ -415,7 +413,7 @@ def _read_line(line: str, *, for_contents: bool) -> list[tuple[bool, str]]:
 
 
 def _check_source(source: str, line: str) -> None:
-    """Make sure that `re2` reads a pattern alone: in a set it does not report which one is wrong."""
+    """Check that `re2` accepts a pattern; for a set it does not report which one is invalid."""
     re2 = _load_re2()
     try:
         re2.compile(source, _make_options())
@@ -445,12 +443,12 @@ def _make_options() -> Any:
 
 
 def name_pattern(glob: str, parameter: str) -> Callable[[str], bool]:
-    """Return a test that is True if a glob matches a path.
+    """Return a predicate that is True if a glob matches a path.
 
-    Without a slash it is a name at any depth, else a path from the folder on; a ``!`` in front negates it.
+    A glob without a slash matches names at any depth, others match relative paths; a leading ``!`` negates it.
 
     Raises:
-        ToolFailedError: It is no glob, or has more than 1,000 characters; names the parameter.
+        ToolFailedError: It is not a valid glob, or has more than 1,000 characters; the message names the parameter.
     """
     if len(glob) > _LONGEST_NAME_GLOB:
         raise ToolFailedError(
@@ -498,15 +496,15 @@ def list_files_tool(
 ) -> FunctionTool[object, ..., Any]:
     """Return the tool ``list_files``: the regular files below a folder, sorted by path, at most 200 by default.
 
-    Files that ``.gitignore`` names are left out, and so are ``.git``, ``node_modules`` and ``target``; a folder that is
-    named itself is always listed. Links are not followed. Needs the extra ``coding``.
+    Files that ``.gitignore`` ignores are left out, and so are ``.git``, ``node_modules`` and ``target``; an ignored
+    folder is listed if the call names it. Links are not followed. Needs the extra ``coding``.
 
     Args:
         root: The folder whose files may be listed.
-        time_limit: Seconds; then the results so far are returned with a note.
+        time_limit: The seconds after which the results so far are returned with a note.
 
     Raises:
-        ConfigurationError: There is no such folder, or a package is missing.
+        ConfigurationError: The folder does not exist, or a package is missing.
     """
     require_extra("list_files", "pathspec", "re2")
     folder = root if isinstance(root, RootFolder) else RootFolder(root)
@@ -539,7 +537,7 @@ def list_files_tool(
 
 _LARGEST_SEARCHED = 10_000_000
 _HIT_LINE_CHARS = 500
-_ANY_OTHER = r"(?-u:[\x80-\xff]{1,4})"  # a character of more than one byte, or bytes that are none
+_ANY_OTHER = r"(?-u:[\x80-\xff]{1,4})"  # a character of more than one byte, or invalid bytes
 _PATTERN_TOKEN = re.compile(
     r"""
       (?P<group>\(\?:|\((?!\?)|[)|])
@@ -562,7 +560,7 @@ _WIDE_KINDS = {r"\s": r"[\s\x1c-\x1f]", r"\S": r"[\S\x1c-\x1f]"}
 
 @dataclass(frozen=True, slots=True)
 class _Hit:
-    """A file, its lines, and the numbers of those that match, from 0."""
+    """A file, its lines, and the numbers of the matching ones, from 0."""
 
     path: str
     lines: list[str]
@@ -575,16 +573,16 @@ def search_tool(
     """Return the tool ``search``: the lines that match a regular expression, sorted by path, 50 in all by default.
 
     The expressions are those of Python (of the package ``regex``), matched line by line. Left out are files above
-    10 MB, binary files (with a NUL in the first 8 kB), what is more than 256 folders deep, and what `list_files_tool`
-    leaves out. Bytes that are no UTF-8 are shown as question marks in a diamond. Needs the extra ``coding``.
+    10 MB, binary files (with a NUL in the first 8 kB), files more than 256 folders deep, and those that
+    `list_files_tool` leaves out. Invalid UTF-8 is shown as replacement characters. Needs the extra ``coding``.
 
     Args:
         root: The folder whose files may be searched.
-        time_limit: Seconds, within one slow expression too; then the results so far are returned with a note.
-        with_ripgrep: True where ripgrep, if it is installed, finds the files in which to look; the lines are the same.
+        time_limit: The seconds after which, even within a slow expression, the results so far are returned with a note.
+        with_ripgrep: True to let ripgrep, if installed, select the files; the results are the same.
 
     Raises:
-        ConfigurationError: There is no such folder, or a package is missing.
+        ConfigurationError: The folder does not exist, or a package is missing.
     """
     require_extra("search", "pathspec", "re2", "regex")
     folder = root if isinstance(root, RootFolder) else RootFolder(root)
@@ -617,7 +615,7 @@ def _find_hits(
     *,
     with_ripgrep: bool,
 ) -> Iterator[_Hit]:
-    """Yield the files with matches; raises `TimeoutError` when the time is over."""
+    """Yield the files with matches; raise `TimeoutError` when the time is over."""
     for name, data in _read_contents(folder, path, wanted, is_meant, deadline, with_ripgrep=with_ripgrep):
         text = searchable(data)
         numbers = [] if text is None else wanted.matches(text, deadline)
@@ -710,9 +708,9 @@ class LinePattern:
     """A pattern for single lines.
 
     Args:
-        lines: For one line.
-        text: For a whole text: finds something in each text in which a line matches; None where that can't be had.
-        for_ripgrep: For the whole file, in ripgrep's dialect, likewise.
+        lines: The pattern for one line.
+        text: A pattern that matches every text with a matching line; None if there is none.
+        for_ripgrep: The same for files, in ripgrep's dialect.
     """
 
     lines: regex.Pattern[str]
@@ -720,7 +718,7 @@ class LinePattern:
     for_ripgrep: str | None
 
     def matches(self, text: str, deadline: Deadline) -> list[int]:
-        """Return the numbers, from 0, of the lines that match, none where time runs out: that raises `TimeoutError`."""
+        """Return the numbers of the matching lines, from 0; raise `TimeoutError` when the time is over."""
         if self.text is not None and self.text.search(text, timeout=deadline.left, concurrent=True) is None:
             return []
         lines = text.split("\n")
@@ -738,7 +736,7 @@ def line_pattern(pattern: str, *, is_literal: bool, is_case_sensitive: bool) -> 
     """Return the compiled pattern.
 
     Raises:
-        ToolFailedError: It is not a regular expression, or a very large one; the message gives the place of the fault.
+        ToolFailedError: It is not a regular expression, or too large; the message gives the position of the fault.
     """
     import regex  # noqa: PLC0415 - an extra
 
@@ -767,7 +765,7 @@ def line_pattern(pattern: str, *, is_literal: bool, is_case_sensitive: bool) -> 
 
 
 def _measure_pattern(pattern: str) -> int:
-    """Return about how many parts a pattern has once its counted repetitions are written out, as they are compiled."""
+    """Return the approximate size of a pattern with its counted repetitions expanded, as they are compiled."""
     sizes, last = [0], 0
     for part in _PART.finditer(pattern):
         if part[0] == "(":
@@ -788,7 +786,7 @@ def _measure_pattern(pattern: str) -> int:
 
 
 def _widen_pattern(pattern: str, *, is_case_sensitive: bool) -> str | None:
-    """Return the pattern for ripgrep; None where it has something that is not known to mean the same or more there."""
+    """Return a pattern for ripgrep that matches at least as much; None if there is no safe equivalent."""
     parts: list[str] = [] if is_case_sensitive else ["(?i)"]
     position = 0
     while position < len(pattern):

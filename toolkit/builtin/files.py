@@ -1,7 +1,7 @@
-"""`read_file`, `write_file` and `edit_file`: text in pages with line numbers, images as images, whole files or none.
+"""The tools `read_file`, `write_file` and `edit_file`: pages of text with line numbers, images, and atomic writes.
 
-An edit replaces passages that are there exactly once, all or none, and leaves every other byte alone. Some files are
-executed later automatically: writing one means running its text, and so needs approval.
+An edit replaces passages that occur exactly once, all or none, and leaves every other byte unchanged. Some files are
+executed automatically later: writing one amounts to running its text, and so needs approval.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LARGEST_IMAGE = 20_000_000
 Encoding = Annotated[
     str | None, Field(description="Only for files that are not UTF-8: their encoding, such as latin-1.")
 ]
-# Programs read instructions from hidden files and folders; nothing in these makes one run code.
+# Programs read instructions from hidden files and folders; nothing in the following ones runs code.
 _INERT = frozenset({
     ".github", ".gitignore", ".gitkeep", ".keep", ".mailmap", ".git-blame-ignore-revs", ".dockerignore", ".npmignore",
     ".eslintignore", ".prettierignore", ".stylelintignore", ".ignore", ".rgignore", ".helmignore", ".gcloudignore",
@@ -50,10 +50,10 @@ _INERT = frozenset({
     ".node-version", ".nvmrc", ".ruby-version", ".markdownlint.json", ".markdownlint.yaml", ".yamllint",
     ".yamllint.yaml", ".yamllint.yml", ".clang-format", ".nojekyll",
 })  # fmt: skip
-# What is run, or obeyed, without being asked for and has no hidden name, by the page that says so; in lower case. A
-# pattern that ends in a slash is a folder with all in it.
+# Files without a hidden name that are executed or obeyed automatically, by the page that documents it; in lower case. A
+# pattern that ends in a slash is a folder with its contents.
 _RUN_LATER: Mapping[str, tuple[str, ...]] = {
-    # With `objects` and `refs` beside it a folder of files is a repository, whose `config` and `hooks` git runs.
+    # With `objects` and `refs` beside it, a folder is a repository, whose `config` and `hooks` git runs.
     "https://git-scm.com/docs/gitrepository-layout": ("head", "gitdir", "commondir"),
     "https://docs.python.org/3/library/site.html": ("*.pth", "sitecustomize.py", "usercustomize.py", "pyvenv.cfg"),
     "https://pip.pypa.io/en/stable/topics/configuration/": ("pip.conf", "pip.ini"),
@@ -106,7 +106,7 @@ _SHORT_NAME = re.compile(r"[^.~]{1,6}~\d+(\.[^.]*)?")
 _SEEMING_DOTS = str.maketrans({"\u2024": ".", "\uff0e": ".", "\ufe52": "."})
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark it begins with
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark is a prefix of it
     (codecs.BOM_UTF32_BE, "utf-32-be"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
@@ -115,17 +115,17 @@ _LOOKED_AT = 8192
 
 
 def read_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[object, ..., Any]:
-    """Return the tool ``read_file``: a page of a text with line numbers, or an image.
+    """Return the tool ``read_file``: a page of text with line numbers, or an image.
 
-    A page has at most 500 lines and 50,000 characters, a line at most 2,000; a file above 1 MB has to be asked for in
-    pages, files above 20 MB and binary files are refused. JPEG, PNG, GIF, WebP and BMP, by content and not by name,
-    are returned as image blocks.
+    A page has at most 500 lines and 50,000 characters, a line at most 2,000. A file above 1 MB must be requested in
+    pages; files above 20 MB and binary files are refused. JPEG, PNG, GIF, WebP and BMP, recognized by content, are
+    returned as image blocks.
 
     Args:
         root: The folder whose files may be read.
 
     Raises:
-        ConfigurationError: There is no such folder.
+        ConfigurationError: The folder does not exist.
     """
     folder = root if isinstance(root, RootFolder) else RootFolder(root)
 
@@ -147,23 +147,23 @@ def read_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[ob
         file = decoded(data, path, encoding)
         return ToolOutput(_format_page(file, offset or 1, limit or _PAGE_LINES), details={"path": found.path})
 
-    # A page is a part already, and must not be cut again.
+    # A page must not be truncated again.
     return tool_from_function(read_file, tags={"read"}, cache=False, max_output_chars=_PAGE_CHARS * 2)
 
 
 def write_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[object, ..., Any]:
-    r"""Return the tool ``write_file``: it makes a file, or replaces all of it, in one step.
+    r"""Return the tool ``write_file``, which creates or replaces a file atomically.
 
-    A reader sees the old file or the new one, never a part, also when this process is killed; a hidden
-    file whose name ends in ``.tmp`` may then be left beside it. A file that
-    is there keeps its mode without setuid and setgid, and its line ends where they are ``\r\n``; its folders are made.
-    Files that something runs by itself later need approval: see `is_executed_later`.
+    A reader sees the old file or the new one, never a part, even if this process is killed; then a hidden file with the
+    suffix ``.tmp`` may remain beside it. An existing file retains its mode (without setuid and setgid) and its ``\r\n``
+    line ends; missing folders are created. Files that are executed automatically later need approval: see
+    `is_executed_later`.
 
     Args:
         root: The folder whose files may be written.
 
     Raises:
-        ConfigurationError: There is no such folder.
+        ConfigurationError: The folder does not exist.
     """
     folder = root if isinstance(root, RootFolder) else RootFolder(root)
 
@@ -196,7 +196,7 @@ def write_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[o
 
 
 def _check_file_size(path: str, size: int, head: bytes, *, is_image: bool, is_page: bool) -> None:
-    """Refuse a file before it is read, by its status."""
+    """Refuse a file by its size before it is read."""
     if is_image:
         if size > _LARGEST_IMAGE:
             raise ToolFailedError(
@@ -213,7 +213,7 @@ def _check_file_size(path: str, size: int, head: bytes, *, is_image: bool, is_pa
 
 
 def _read_whole_file(descriptor: int, path: str) -> bytes:
-    """Return the whole file, unless it has become too large while it was read."""
+    """Return the whole file, unless it grew too large while it was read."""
     with os.fdopen(os.dup(descriptor), "rb") as file:
         data = file.read(_LARGEST_TEXT + 1)
     if len(data) > _LARGEST_TEXT:
@@ -258,17 +258,17 @@ def _has_windows_line_ends(folder: RootFolder, path: str) -> bool:
 
 
 def is_executed_later(path: str) -> bool:
-    """Return whether another program may execute the content of a file, or obey it, automatically.
+    """Return True if another program may execute or obey the content of a file automatically.
 
-    Programs look for such files under hidden names: ``.git`` (hooks, configuration), direnv, editors, hook managers, CI
-    services, shells, debuggers, interpreters. So every path with a hidden name in it counts, but for the short list of
-    those that are known to run nothing, such as ``.gitignore``. Files that are run without being hidden
-    are named one by one: modules that Python imports by itself, CI files, units of systemd. Build
-    files (``Makefile``, ``package.json``, ``conftest.py``) are not among them: who runs those has asked for it.
+    Most such files have hidden names: ``.git`` (hooks, configuration) and files of direnv, editors, hook managers, CI
+    services, shells, debuggers and interpreters. So every path with a hidden name counts, except a short list of those
+    known to run nothing, such as ``.gitignore``. Others are listed one by one: modules that Python imports
+    automatically, CI files, systemd units. Build files (``Makefile``, ``package.json``, ``conftest.py``) do not count,
+    because they run only on request.
 
     Args:
-        path: From the root folder on, with slashes. Case, characters that are not seen, and what some file systems
-            leave out of names make no difference.
+        path: The path relative to the root folder, with slashes. Case, invisible characters, and characters that some
+            file systems drop from names make no difference.
     """
     parts = [_fold_name(part) for part in path.split("/")]
     hidden = [part for part in parts if part.startswith(".") and part not in {".", ".."} and part not in _INERT]
@@ -281,10 +281,10 @@ def is_executed_later(path: str) -> bool:
 
 
 def _is_read_by_git(root: Path, path: str) -> bool:
-    """Return whether a file is in a repository that was made by hand, or would complete one, or is named in a config.
+    """Return True if a file is in a handmade repository, would complete one, or is named in a git config.
 
-    Git takes any folder for a repository that has ``HEAD``, ``objects`` and ``refs``, and runs what its ``config`` says
-    (``core.fsmonitor``, ``core.hooksPath``, filters, ``include.path``). What a config names may be an ordinary file.
+    Git treats any folder with ``HEAD``, ``objects`` and ``refs`` as a repository, and runs the commands in its
+    ``config`` (``core.fsmonitor``, ``core.hooksPath``, filters, ``include.path``), which may name ordinary files.
     """
     place = root
     written = root.joinpath(*path.split("/"))
@@ -299,14 +299,14 @@ def _is_read_by_git(root: Path, path: str) -> bool:
 
 
 def _list_names(folder: Path) -> Iterator[str]:
-    """Yield those names of a repository that a folder has."""
+    """Yield the names of repository files that a folder has."""
     for name in ("HEAD", "objects", "refs"):
         if os.path.lexists(folder / name):
             yield name.lower()
 
 
 def _names_file(top: Path, written: Path) -> bool:
-    """Return whether the configuration of a repository names a file, or a folder that it is in."""
+    """Return True if the configuration of a repository names a file, or a folder above it."""
     try:
         with (top / ".git" / "config").open("rb") as file:
             text = file.read(_MOST_OF_CONFIG).decode("utf-8", "replace")
@@ -322,14 +322,14 @@ def _names_file(top: Path, written: Path) -> bool:
 
 
 def _fold_name(name: str) -> str:
-    """Return a name as the least exact of file systems takes it."""
+    """Return a name folded as by the most lenient file system."""
     seen = "".join(character for character in name.translate(_SEEMING_DOTS) if not is_hidden(character))
     plain = unicodedata.normalize("NFKC", seen).casefold().partition(":")[0]
     return plain if plain in {".", ".."} else plain.rstrip(". \u3000")
 
 
 def asks_before_writing(folder: RootFolder) -> Callable[[Mapping[str, Any]], str]:
-    """Return a function of a call's arguments that gives the reason why writing a file needs approval; else nothing."""
+    """Return a function of a call's arguments that returns why writing needs approval; empty if it does not."""
 
     def find_reason(arguments: Mapping[str, Any]) -> str:
         try:
@@ -344,7 +344,7 @@ def asks_before_writing(folder: RootFolder) -> Callable[[Mapping[str, Any]], str
 
 
 def guard_link(folder: RootFolder, path: str) -> Callable[[Found], None]:
-    """Return a check that refuses a path that leads through a link to a file that needs approval."""
+    """Return a check that refuses a path that leads through a link to a file which needs approval."""
 
     def check(found: Found) -> None:
         is_run = is_executed_later(found.path) or _is_read_by_git(folder.path, found.path)
@@ -360,12 +360,12 @@ def guard_link(folder: RootFolder, path: str) -> Callable[[Found], None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileText:
-    """The text of a file, its line ends as they are.
+    """The text of a file with its original line ends.
 
     Args:
-        text: Without the byte order mark.
-        encoding: In which it was read, and is to be written.
-        mark: The byte order mark, or nothing.
+        text: The text without the byte order mark.
+        encoding: The encoding for reading and writing.
+        mark: The byte order mark; empty if there is none.
     """
 
     text: str
@@ -374,12 +374,12 @@ class FileText:
 
     @property
     def line_end(self) -> Literal["\n", "\r\n"]:
-        """The line end that most lines have."""
+        """The line end of most lines."""
         windows = self.text.count("\r\n")
         return "\r\n" if windows * 2 > self.text.count("\n") else "\n"
 
     def encoded(self, text: str, path: str) -> bytes:
-        """Return another text encoded like the file: same encoding, same byte order mark.
+        """Return another text with the file's encoding and byte order mark.
 
         Raises:
             ToolFailedError: The encoding can't represent it.
@@ -395,7 +395,7 @@ class FileText:
 
 
 def decoded(data: bytes, path: str, encoding: str | None = None) -> FileText:
-    """Return the text of a file: in the named encoding, that of its byte order mark, or UTF-8.
+    """Return the text of a file in the given encoding, or else that of its byte order mark, or else UTF-8.
 
     Raises:
         ToolFailedError: It is binary, or not in that encoding; the message has the remedy.
@@ -422,12 +422,12 @@ def searchable(data: bytes) -> str | None:
 
 
 def is_binary(data: bytes) -> bool:
-    """Return whether the start of a file contains a NUL, as no text without a byte order mark does."""
+    """Return True if the start of a file contains a NUL, which no text without a byte order mark has."""
     return b"\0" in data[:_LOOKED_AT] and _read_mark(data)[1] is None
 
 
 def image_type(data: bytes) -> str | None:
-    """Return the media type of an image that models can see, by its first bytes."""
+    """Return the media type of an image that models accept, by its first bytes; None for other files."""
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
     if data.startswith(b"\xff\xd8\xff"):
@@ -489,7 +489,7 @@ _MOST_EDITS = 1_000
 _MOST_DIFFED = 1_000_000
 _CONTEXT_LINES = 3
 
-# Characters that models, and the editors that they learned from, write in place of ASCII, one for one.
+# Typographic characters that models and editors write in place of ASCII, one for one.
 _PLAIN_CHARACTERS = str.maketrans({
     **dict.fromkeys("\u2018\u2019\u201a\u201b\u2032", "'"),
     **dict.fromkeys("\u201c\u201d\u201e\u201f\u2033", '"'),
@@ -516,20 +516,19 @@ class _Change:
 
 
 def edit_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[object, ..., Any]:
-    r"""Return the tool ``edit_file``: it replaces passages of a file, each of which must be there exactly once.
+    r"""Return the tool ``edit_file``, which replaces passages of a file, each of which must occur exactly once.
 
-    A passage is looked for as it is written, with ``\n`` for whatever line end the file has; only if that is nowhere,
-    without regard to typographic quotes, dashes and spaces, and to blanks at line ends. Several edits are all looked
-    for in the file as it was, must not overlap, and happen together or not at all. Text that no edit covers is
-    unchanged byte for byte: line ends, byte order mark, encoding. ``details["diff"]`` is a unified diff. A file that
-    changes while it is edited is left as it is then. Files that something runs by itself later need approval, as for
-    `write_file_tool`.
+    A passage must match exactly, with ``\n`` for any line end of the file; if there is no match, typographic quotes,
+    dashes and spaces and blanks at line ends are ignored. Several edits all refer to the original file, must not
+    overlap, and are applied together or not at all. Other text is unchanged byte for byte, including line ends, byte
+    order mark and encoding. ``details["diff"]`` is a unified diff. A file that changes during the edit is not
+    overwritten. Files that are executed automatically later need approval, as for `write_file_tool`.
 
     Args:
         root: The folder whose files may be changed.
 
     Raises:
-        ConfigurationError: There is no such folder.
+        ConfigurationError: The folder does not exist.
     """
     folder = root if isinstance(root, RootFolder) else RootFolder(root)
 
@@ -563,7 +562,7 @@ def edit_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[ob
 
 
 def _preview_edits(arguments: Mapping[str, Any]) -> str:
-    """Return the edits of a call as a diff of their passages; where in the file they are, the file alone says."""
+    """Return the edits of a call as a diff of their passages, without their positions in the file."""
     edits: list[Edit] = list(arguments["edits"] or ())
     if arguments["old_text"] is not None or arguments["new_text"] is not None:
         edits.append(Edit(arguments["old_text"] or "", arguments["new_text"] or ""))
@@ -613,10 +612,10 @@ def _edit_file(folder: RootFolder, path: str, edits: Sequence[Edit], encoding: s
 
 
 def _read_editable(folder: RootFolder, path: str) -> tuple[bytes, Found]:
-    """Return the content of a file, and its place.
+    """Return the content of a file, and its location.
 
     Raises:
-        ToolFailedError: It is too large, or there is none.
+        ToolFailedError: It is too large or does not exist.
     """
     with folder.open_file(path) as (descriptor, found):
         status = os.fstat(descriptor)
@@ -642,10 +641,10 @@ def _collect_edits(old_text: str | None, new_text: str | None, edits: Sequence[E
 
 
 def _find_changes(text: str, edits: Sequence[Edit], path: str, line_end: str) -> list[_Change]:
-    """Return the changes in their order in the text.
+    """Return the changes in the order of the text.
 
     Raises:
-        ToolFailedError: A passage is not there exactly once, or two overlap.
+        ToolFailedError: A passage does not occur exactly once, or two overlap.
     """
     changes: list[_Change] = []
     readings = _Readings(text)
@@ -663,7 +662,7 @@ def _find_changes(text: str, edits: Sequence[Edit], path: str, line_end: str) ->
 
 
 def _find_passage(readings: _Readings, old_text: str, path: str, which: str) -> tuple[int, int]:
-    """Return where a passage is: as it is written, else without regard to typography and to blanks at line ends."""
+    """Return the span of a passage: an exact match, or else one that ignores typography and blanks at line ends."""
     lines = old_text.replace("\r\n", "\n").split("\n")
     places = readings.exact.find("\n".join(lines))
     if not places:
@@ -687,35 +686,35 @@ def _find_passage(readings: _Readings, old_text: str, path: str, which: str) -> 
 
 
 class _Readings:
-    """A text, and the two ways in which passages are looked for in it, each made once."""
+    """A text, and its two folded forms for matching, each computed once."""
 
     def __init__(self, text: str) -> None:
         self.text = text
 
     @cached_property
     def exact(self) -> _Folded:
-        """The text but for its line ends."""
+        """The text with normalized line ends."""
         return _Folded(self.text, strips_blanks=False)
 
     @cached_property
     def loose(self) -> _Folded:
-        """The text in plain characters, without blanks at line ends."""
+        """The text with ASCII typography and without blanks at line ends."""
         return _Folded(self.text.translate(_PLAIN_CHARACTERS), strips_blanks=True)
 
 
 class _Folded:
-    r"""A text whose line ends are all ``\n``, and which knows where each of its characters was.
+    r"""A text with ``\n`` as the only line end, which maps positions back to the original.
 
     Args:
-        text: The text as it is.
-        strips_blanks: True where blanks at line ends are left out, too.
+        text: The original text.
+        strips_blanks: True to remove blanks at line ends, too.
     """
 
     __slots__ = ("_folded_starts", "_starts", "_text")
 
     def __init__(self, text: str, *, strips_blanks: bool) -> None:
         lines = text.split("\n")
-        # The last line has no line end; a carriage return there is a character like any other.
+        # The last line has no line end, so a carriage return there is an ordinary character.
         folded = [line.removesuffix("\r") for line in lines[:-1]]
         if strips_blanks:
             folded = [line.rstrip(" \t") for line in folded]
@@ -725,7 +724,7 @@ class _Folded:
         self._folded_starts = [0, *accumulate(len(line) + 1 for line in folded)]
 
     def find(self, passage: str) -> list[tuple[int, int]]:
-        """Return the places of a passage in the text as it is, those that overlap too; at most one more than 100."""
+        """Return the spans of a passage in the original text, including overlapping ones; at most 101."""
         found: list[tuple[int, int]] = []
         start = self._text.find(passage)
         while start >= 0 and len(found) <= _MOST_PLACES:
@@ -748,7 +747,7 @@ def _apply_changes(text: str, changes: Sequence[_Change]) -> str:
 
 
 def _hint_at_passage(text: str, old_text: str) -> str:
-    """Return the text of the file that is similar to the passage, for the model to copy; empty if there is none."""
+    """Return the text of the file most similar to the passage, for the model to copy; empty if there is none."""
     lines = text.replace("\r\n", "\n").split("\n")
     wanted = old_text.replace("\r\n", "\n").strip("\n").split("\n")
     if len(lines) > _MOST_HINT_LINES:
@@ -767,7 +766,7 @@ def _hint_at_passage(text: str, old_text: str) -> str:
 
 
 def _find_nearest_line(lines: Sequence[str], wanted: Sequence[str]) -> int | None:
-    """Return the first line of the part that is most like the passage, by its longest line."""
+    """Return the first line of the part most similar to the passage, judged by its longest line."""
     index, key = max(enumerate(wanted), key=lambda item: len(item[1].strip()))
     matcher = difflib.SequenceMatcher(b=key.strip()[:_COMPARED_CHARS], autojunk=False)
     near: list[tuple[float, int]] = []
@@ -791,7 +790,7 @@ def _quote_lines(lines: Sequence[str], start: int, count: int) -> str:
 
 
 def _diff_changes(text: str, changes: Sequence[_Change], path: str) -> str:
-    """Return a unified diff, from where the changes are alone: to compare all of a large file can take minutes."""
+    """Return a unified diff made from the changes alone, because comparing a whole large file can take minutes."""
     lines = _split_file_lines(text)
     starts = [0, *accumulate(map(len, lines))]
     parts = [f"--- a/{path}\n+++ b/{path}\n"]
@@ -808,17 +807,17 @@ def _diff_changes(text: str, changes: Sequence[_Change], path: str) -> str:
 
 
 def _split_file_lines(text: str) -> list[str]:
-    return list(StringIO(text))  # unlike splitlines, at line feeds alone
+    return list(StringIO(text))  # unlike splitlines, it splits only at line feeds
 
 
 def _span_lines(changes: Sequence[_Change], starts: Sequence[int]) -> tuple[int, int]:
-    """Return the first line of some changes, and the first after the one that what they leave may be joined to."""
+    """Return the first line of some changes, and the line after the last one that they may affect."""
     last = bisect_left(starts, changes[-1].end) + 1
     return bisect_right(starts, changes[0].start) - 1, min(last, len(starts) - 1)
 
 
 def _group_changes(changes: Sequence[_Change], starts: Sequence[int]) -> list[list[_Change]]:
-    """Return the changes, those together between which a diff shows all lines."""
+    """Return the changes grouped into hunks."""
     groups: list[list[_Change]] = []
     for change in changes:
         if groups and _span_lines([change], starts)[0] - _span_lines(groups[-1], starts)[1] <= 2 * _CONTEXT_LINES:
@@ -829,7 +828,7 @@ def _group_changes(changes: Sequence[_Change], starts: Sequence[int]) -> list[li
 
 
 def _format_hunk(lines: Sequence[str], first: int, last: int, new: list[str], grown: int) -> list[str]:
-    """Return the part of a diff in which some lines become others, the text being longer by `grown` lines already."""
+    """Return a hunk of a diff, after earlier hunks have added `grown` lines."""
     same = 0
     while first + same < last and same < len(new) and lines[first + same] == new[same]:
         same += 1
@@ -853,7 +852,7 @@ def _format_hunk(lines: Sequence[str], first: int, last: int, new: list[str], gr
 
 
 def _compare_lines(old: Sequence[str], new: Sequence[str]) -> list[tuple[str, int, int, int, int]]:
-    """Return the steps from some lines to others: all at once where to compare each with each would take too long."""
+    """Return the edit steps from old lines to new ones; a single replacement if comparing them would take too long."""
     if len(old) * len(new) > _MOST_DIFFED:
         return [("replace", 0, len(old), 0, len(new))]
     return list(difflib.SequenceMatcher(None, old, new).get_opcodes())

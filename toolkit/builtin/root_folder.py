@@ -1,10 +1,10 @@
-"""A root folder: every path is walked from its descriptor, one name at a time, and none leads out of it.
+"""A root folder that no path can leave: paths are walked from its descriptor, one name at a time.
 
-The kernel never follows a link or a ``..`` here. A link is read and its text walked in the same way, ``..`` goes back
-to a folder that is already open, and the file opened in the end is checked again through its descriptor. So nothing
-that is swapped between a check and a use makes a difference. A file with several hard links may be one from outside:
-it is not read, unless `RootFolder` allows it; writing it replaces the name inside and leaves the file outside as it
-was. A file is replaced whole or not at all, and never over a change that another program made meanwhile.
+The kernel never follows a link or a ``..`` here. A link is read and its target walked in the same way, ``..`` goes back
+to a folder that is already open, and the opened file is checked again through its descriptor. So swapping files between
+check and use has no effect. A file with several hard links may come from outside: it is not read unless `RootFolder`
+allows it; writing replaces the name inside and leaves the file outside unchanged. Files are replaced atomically, and
+never over a concurrent change of another program.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from toolkit.suggestions import ask_whether_meant, find_similar
 
 _MOST_LINKS = 40
 DEEPEST = 256
-"""How many folders deep anything is walked: each that is open on the way takes a descriptor of the process."""
+"""The maximum depth of folders; each open folder takes a descriptor of the process."""
 _FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-# Folders on the way need not be readable, if the platform supports that.
+# Intermediate folders need not be readable, if the platform supports that.
 _PASSED = getattr(os, "O_PATH", os.O_RDONLY) | _FOLDER_FLAGS
 
-# One change at a time in this process, so that two edits of one file never lose each other.
+# One change at a time in this process, so that concurrent edits of a file are not lost.
 _changing = Lock()
 _LOCK_SECONDS = 10.0
 _LOCK_PAUSE = 0.01
 OPEN_PLAINLY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
-"""Flags that open a file without following a link, waiting for a pipe, or handing it on to programs."""
+"""Flags for opening a file without following a link, blocking on a pipe, or inheritance by child processes."""
 _EXCHANGE = 2  # RENAME_EXCHANGE on Linux, RENAME_SWAP on macOS
 _NOT_SUPPORTED = frozenset({errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP})
 _FUNCTIONS = {"linux": "renameat2", "darwin": "renameatx_np"}
@@ -50,13 +50,13 @@ _FUNCTIONS = {"linux": "renameat2", "darwin": "renameatx_np"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """Where a path leads.
+    """The target of a path.
 
     Args:
-        folder: The descriptor of the folder that it is in; open as long as the `RootFolder.find` that gave it.
+        folder: The descriptor of its parent folder, open during the block of `RootFolder.find`.
         name: Its name there; ``.`` for the root itself.
-        parts: The way to it from the root, without links.
-        status: The status of the entry; None if there is none.
+        parts: The names from the root, with links resolved.
+        status: The status of the entry; None if it does not exist.
     """
 
     folder: int
@@ -71,20 +71,20 @@ class Found:
 
     @property
     def is_folder(self) -> bool:
-        """True where a folder is there."""
+        """True if it is an existing folder."""
         return self.status is not None and stat.S_ISDIR(self.status.st_mode)
 
 
 class RootFolder:
-    """The one folder that file tools may touch.
+    """The only folder that file tools can access.
 
     Args:
-        path: The folder; links in this path itself are followed, once, here.
-        hard_links: True where files with more than one name may be read. The other names may be outside of the folder,
-            undetectably: so they are not, unless package managers (pnpm, uv) link files into it.
+        path: The folder; links in this path are resolved once, on creation.
+        hard_links: True to allow reading files with several names, as package managers (pnpm, uv) create them. By
+            default they are refused, because the other names may be outside of the folder.
 
     Raises:
-        ConfigurationError: There is no such folder, or the platform has no folder descriptors.
+        ConfigurationError: The folder does not exist, or the platform has no folder descriptors.
     """
 
     __slots__ = ("_given", "hard_links", "path")
@@ -109,7 +109,7 @@ class RootFolder:
 
     @contextmanager
     def find(self, path: str) -> Generator[Found]:
-        """Walk to a path, which need not be there but whose folder must.
+        """Walk to a path, which need not exist, although its parent folder must.
 
         Raises:
             ToolError: The path leads out of the root, or can't be walked; the message has the remedy.
@@ -122,7 +122,7 @@ class RootFolder:
 
     @contextmanager
     def open_file(self, path: str) -> Generator[tuple[int, Found]]:
-        """Open a regular file for reading; nothing else is ever opened, and no pipe or device waited for."""
+        """Open a regular file for reading; pipes and devices are refused without blocking."""
         with self.find(path) as found:
             descriptor = _open_found(found, path, os.O_RDONLY)
             try:
@@ -137,14 +137,14 @@ class RootFolder:
                 os.close(descriptor)
 
     def may_read(self, status: os.stat_result) -> bool:
-        """Return whether an open file may be read, by the number of its names."""
+        """Return True if an open file may be read, by its number of hard links."""
         return self.hard_links or status.st_nlink <= 1
 
     def spell(self, path: str) -> str:
-        """Return a path from the root on as it is spelled, without ``.``, ``..`` and a root in front; no link is read.
+        """Return a lexically normalized path relative to the root, without resolving links.
 
         Raises:
-            ToolError: It is no path, or an absolute one outside.
+            ToolError: It is not a path, or is an absolute path outside of the root.
         """
         return posixpath.normpath("/".join(self._split_path(path)[::-1]))
 
@@ -164,10 +164,10 @@ class RootFolder:
                 os.close(descriptor)
 
     def make_folders(self, path: str) -> None:
-        """Make the folders on the way to a file that are not there.
+        """Create the missing parent folders of a file.
 
         Raises:
-            ToolError: They can't be made, or the path is none of a file.
+            ToolError: They can't be created, or the path is not that of a file.
         """
         parts = self._split_path(path)[::-1]
         if parts[-1] in ("", ".", ".."):
@@ -179,7 +179,7 @@ class RootFolder:
                 continue
             with self.find("./" + "/".join(parts[:end])) as found:
                 if found.status is None:
-                    with suppress(FileExistsError):  # another process was faster
+                    with suppress(FileExistsError):  # another process created it first
                         os.mkdir(found.name, dir_fd=found.folder)
 
     def write(
@@ -190,16 +190,16 @@ class RootFolder:
         expected: bytes | None = None,
         check: Callable[[Found], None] | None = None,
     ) -> Found:
-        """Put `data` in the place of a file, wholly or not at all, with the mode and the owner that the file had.
+        """Replace a file atomically, preserving its mode and owner, but not setuid and setgid.
 
-        Bits that run a program with its owner's rights are cleared. Its folder must exist.
+        Its parent folder must exist.
 
         Args:
             path: The file.
-            data: The whole new content.
-            expected: Its content when it was read: if it is another when `data` is in its place, that is
-                taken back. None writes whatever is there.
-            check: Called with the target of the path before anything is written; its exceptions are passed on.
+            data: The complete new content.
+            expected: The content when it was read; if it has changed meanwhile, the write is undone. None replaces any
+                content.
+            check: Called with the target of the path before writing; its exceptions propagate.
 
         Raises:
             ToolError: It can't be written; nothing has changed.
@@ -216,10 +216,10 @@ class RootFolder:
 
     @contextmanager
     def changing(self, path: str) -> Generator[None]:
-        """Exclude other changes by this library, in any process, from reading a file to writing it.
+        """Exclude other changes by this library, in any process, for the duration of the block.
 
         Raises:
-            ToolError: The folder of the file does not exist; or others were changing files in it for 10 seconds.
+            ToolError: The parent folder does not exist, or could not be locked within 10 seconds.
         """
         with _changing, self.find(path) as found, lock_folder(found.folder, path):
             yield
@@ -254,14 +254,14 @@ class RootFolder:
         return way.here()
 
     def _follow_link(self, way: _Way, name: str, path: str) -> list[str]:
-        """Return the names on the way to where a link leads, the last one first."""
+        """Return the names in the target of a link, in reverse order."""
         target = os.readlink(name, dir_fd=way.folders[-1])
         if target.startswith("/"):
             way.go_back()
         return self._split_path(target, shown=path)
 
     def _open_root(self) -> int:
-        """Return a descriptor of the folder itself, which no link above it leads away from."""
+        """Return a descriptor of the root folder, reached without following links."""
         *above, name = self.path.parts
         with ExitStack() as stack:
             folder: int | None = None
@@ -277,7 +277,7 @@ class RootFolder:
                 ) from error
 
     def _split_path(self, path: str, shown: str | None = None) -> list[str]:
-        """Return the names on the way from the root, the last one first."""
+        """Return the names in a path from the root, in reverse order."""
         if "\0" in path:
             raise ToolFailedError("A path can't contain the character NUL. Write it without.")
         try:
@@ -299,7 +299,7 @@ class RootFolder:
 
 
 class _Way:
-    """The folders that are open on the way to a path, the root first, and their names without the root's."""
+    """The open folders on the way to a path, starting with the root, and their names without the root's."""
 
     def __init__(self, stack: ExitStack, root: int) -> None:
         self.folders = [root]
@@ -328,7 +328,7 @@ class _Way:
         return Found(folder=self.folders[-1], name=name, parts=(*self.names, name), status=status)
 
     def here(self) -> Found:
-        """Return the folder that was reached last."""
+        """Return the current folder."""
         status = os.fstat(self.folders[-1])
         if not self.names:
             return Found(folder=self.folders[-1], name=".", parts=(), status=status)
@@ -336,7 +336,7 @@ class _Way:
 
 
 def explained(error: OSError, path: str) -> ToolError:
-    """Return a file system error as one for the model: what is wrong and what would be right."""
+    """Convert a file system error to one for the model, with the problem and the remedy."""
     match error.errno:
         case errno.ENOENT:
             why = "there is nothing at that path. list_files shows what is there"
@@ -360,7 +360,7 @@ def explained(error: OSError, path: str) -> ToolError:
 
 
 def _stat_name(way: _Way, name: str, rest: Sequence[str]) -> os.stat_result | None:
-    """Return the entry of a name in the last folder of a path; None if there is none, and no more names follow."""
+    """Return the status of a name in the current folder; None if it does not exist and is the last name of the path."""
     try:
         return os.stat(name, dir_fd=way.folders[-1], follow_symlinks=False)
     except FileNotFoundError:
@@ -397,21 +397,21 @@ def _open_found(found: Found, path: str, flags: int) -> int:
     if found.is_folder:
         raise ToolFailedError(f"'{escape_in_name(path)}' is a folder. Give a file in it; list_files shows them.")
     descriptor = os.open(found.name, flags | OPEN_PLAINLY, dir_fd=found.folder)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # it was swapped just now
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # swapped since the check
         os.close(descriptor)
         raise _refuse_irregular(path)
     return descriptor
 
 
 def _require_writable(found: Found, path: str) -> None:
-    """Check what replacing the file would not: whether the file itself may be written."""
+    """Check that the file itself is writable, which replacing it would not check."""
     if found.status is not None:
         os.close(_open_found(found, path, os.O_WRONLY))
 
 
 @contextmanager
 def lock_folder(folder: int, path: str) -> Generator[None]:
-    """Hold the lock that all processes share that change files in a folder; where there are no locks, hold none."""
+    """Hold the lock for changes of files in a folder, which all processes share, if the file system has locks."""
     end = time.monotonic() + _LOCK_SECONDS
     is_locked = False
     while not is_locked:
@@ -426,7 +426,7 @@ def lock_folder(folder: int, path: str) -> Generator[None]:
                 ) from None
             time.sleep(_LOCK_PAUSE)
         except OSError:
-            break  # some network file systems have none; concurrent changes are detected anyway
+            break  # some network file systems have no locks; concurrent changes are detected anyway
     try:
         yield
     finally:
@@ -435,13 +435,13 @@ def lock_folder(folder: int, path: str) -> Generator[None]:
 
 
 def replace_file(folder: int, name: str, data: bytes, *, status: os.stat_result | None, expected: bytes | None) -> bool:
-    """Write a temporary file and rename it to the file when all is on the disk; return whether it did.
+    """Write a temporary file, sync it to disk and rename it; return False if the content was not the expected one.
 
     Args:
-        folder: The descriptor of its folder.
-        name: Its name there.
-        data: The whole new content.
-        status: The file as it is now, whose mode and owner are preserved; None if there is none.
+        folder: The descriptor of the parent folder.
+        name: The name of the file there.
+        data: The complete new content.
+        status: The current status of the file, whose mode and owner are preserved; None if it does not exist.
         expected: The content that it must have, or nothing is changed; None replaces any.
 
     Raises:
@@ -462,16 +462,16 @@ def replace_file(folder: int, name: str, data: bytes, *, status: os.stat_result 
             return True
         return _put_in_place(folder, name, temporary, expected)
     finally:
-        with suppress(FileNotFoundError):  # it has the file's name already
+        with suppress(FileNotFoundError):  # it has been renamed
             os.unlink(temporary, dir_fd=folder)
 
 
 def _put_in_place(folder: int, name: str, temporary: str, expected: bytes) -> bool:
-    """Exchange two files, look at the one that came out, and exchange them again if it differs from the one read.
+    """Exchange two files, check the replaced one, and exchange them again if it is not the expected one.
 
-    So no change of another process is lost, however late. The file left under the temporary name is discarded.
+    So no concurrent change is lost. The file left under the temporary name is discarded.
     """
-    if not exchange_files(folder, temporary, name):  # not on this system: then look before
+    if not exchange_files(folder, temporary, name):  # unsupported: check before renaming
         if not _holds_content(folder, name, expected):
             return False
         os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -483,7 +483,7 @@ def _put_in_place(folder: int, name: str, temporary: str, expected: bytes) -> bo
 
 
 def _holds_content(folder: int, name: str, expected: bytes) -> bool:
-    """Return whether a name is that of a regular file with this content."""
+    """Return True if a name is that of a regular file with this content."""
     try:
         descriptor = os.open(name, os.O_RDONLY | OPEN_PLAINLY, dir_fd=folder)
     except OSError:
@@ -496,13 +496,13 @@ def _holds_content(folder: int, name: str, expected: bytes) -> bool:
 def _keep_owner_and_mode(descriptor: int, status: os.stat_result) -> None:
     made = os.fstat(descriptor)
     if (made.st_uid, made.st_gid) != (status.st_uid, status.st_gid):
-        with suppress(PermissionError):  # only root can change owners; else the writer owns it, as with any editor
+        with suppress(PermissionError):  # only root can change owners; otherwise the writer owns it, as with editors
             os.fchown(descriptor, status.st_uid, status.st_gid)
     os.fchmod(descriptor, stat.S_IMODE(status.st_mode) & 0o777)
 
 
 def exchange_files(folder: int, one: str, other: str) -> bool:
-    """Exchange two entries of a folder, and return whether this system and file system support that.
+    """Exchange two entries of a folder; return False if the system or file system does not support that.
 
     Args:
         folder: The descriptor of the folder.
@@ -510,7 +510,7 @@ def exchange_files(folder: int, one: str, other: str) -> bool:
         other: Another name in it.
 
     Raises:
-        OSError: One of them is not there, or the folder can't be written.
+        OSError: One of them does not exist, or the folder is not writable.
     """
     exchange = _find_function()
     if exchange is None:

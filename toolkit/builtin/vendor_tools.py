@@ -1,8 +1,7 @@
-"""`text_editor`, `apply_patch` and `memory`: the file tools that vendors train their models on, over a root folder.
+"""The tools `text_editor`, `apply_patch` and `memory`, which vendors train their models on, over a root folder.
 
-A provider whose vendor defines such a tool offers that one (`ToolHints.native_as`); to all others these are tools like
-any other. Files are read and written by `read_file`, `write_file` and `edit_file`, with the bounds and the approvals
-of those.
+A provider whose vendor defines such a tool offers the vendor's definition (`ToolHints.native_as`); for all others these
+are ordinary tools. They use `read_file`, `write_file` and `edit_file`, with the same limits and approvals.
 """
 
 from __future__ import annotations
@@ -48,13 +47,13 @@ _InsertText = Annotated[str | None, Field(description="For insert: the text.")]
 
 
 def text_editor_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[object, ..., Any]:
-    """Return the tool ``text_editor``: it views, creates and edits files, by commands; natively Anthropic's.
+    """Return the tool ``text_editor``, which views, creates and edits files by commands; natively Anthropic's.
 
     Args:
         root: The folder whose files may be read and written.
 
     Raises:
-        ConfigurationError: There is no such folder.
+        ConfigurationError: The folder does not exist.
     """
     folder = root if isinstance(root, RootFolder) else RootFolder(root)
     editor, find_reason = _Editor(folder), asks_before_writing(folder)
@@ -85,13 +84,13 @@ def text_editor_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[
 
 
 def memory_tool(root: RootFolder | str | os.PathLike[str], folder: str = "memories") -> FunctionTool[object, ..., Any]:
-    """Return the tool ``memory``: files in which a model keeps notes from one run to the next; natively Anthropic's.
+    """Return the tool ``memory``: files with a model's notes across runs; natively Anthropic's.
 
-    The model writes paths that begin with ``/memories``; it reaches nothing else.
+    The model uses paths that begin with ``/memories``, and can't access anything else.
 
     Args:
-        root: The folder in which that of the notes is.
-        folder: Its name there; made where it is missing.
+        root: The folder that contains the folder of the notes.
+        folder: The name of the folder of the notes, created if missing.
 
     Raises:
         ConfigurationError: It can't be used.
@@ -141,16 +140,16 @@ def memory_tool(root: RootFolder | str | os.PathLike[str], folder: str = "memori
 
 
 def apply_patch_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[object, ..., Any]:
-    """Return the tool ``apply_patch``: it creates, changes and deletes files by diffs; natively OpenAI's.
+    """Return the tool ``apply_patch``, which creates, changes and deletes files by diffs; natively OpenAI's.
 
-    A diff has sections: lines that begin with ``@@`` say where to look, then come the lines of the file, each after a
-    space, or after ``-`` if it goes; new ones begin with ``+``.
+    A diff has sections: lines that begin with ``@@`` give the place, then follow lines of the file after a space,
+    removed lines after ``-``, and new lines after ``+``.
 
     Args:
         root: The folder whose files may be changed.
 
     Raises:
-        ConfigurationError: There is no such folder.
+        ConfigurationError: The folder does not exist.
     """
     folder = root if isinstance(root, RootFolder) else RootFolder(root)
     write = write_file_tool(folder)
@@ -185,7 +184,7 @@ def apply_patch_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[
 
 
 class _Editor:
-    """The commands that the editor and the memory share."""
+    """The commands shared by `text_editor` and `memory`."""
 
     def __init__(self, folder: RootFolder) -> None:
         self._folder = folder
@@ -253,7 +252,7 @@ def _spell_memory(path: str | None) -> str:
 
 
 def _change_file(folder: RootFolder, path: str, change: Callable[[str], str]) -> ToolOutput:
-    """Change the text of a file, in one step; its encoding stays."""
+    """Change the text of a file atomically, preserving its encoding."""
     with folder.changing(path):
         with folder.open_file(path) as (descriptor, found), os.fdopen(os.dup(descriptor), "rb") as source:
             data = source.read(_LARGEST + 1)
@@ -302,7 +301,7 @@ def _rename_path(folder: RootFolder, old_path: str, new_path: str) -> ToolOutput
 
 @dataclass(slots=True)
 class _Section:
-    """A part of a diff: where to look for it, and its lines with their marks."""
+    """A section of a diff: its anchors, and its lines with their marks."""
 
     anchors: list[str] = field(default_factory=list[str])
     lines: list[str] = field(default_factory=list[str])
@@ -323,10 +322,10 @@ def read_new_file(diff: str) -> str:
 
 
 def apply_diff(text: str, diff: str) -> str:
-    """Return a text as a diff changes it; lines that the diff does not name stay byte for byte.
+    """Apply a diff to a text; other lines are unchanged byte for byte.
 
     Raises:
-        ToolFailedError: A section is nowhere in the text, or the diff can't be read.
+        ToolFailedError: A section does not match the text, or the diff is invalid.
     """
     lines = text.split("\n")
     end = "\r" if text.count("\r\n") * 2 > text.count("\n") else ""
@@ -377,7 +376,7 @@ def _list_sections(diff: str) -> Iterator[_Section]:
 
 
 def _find_anchors(lines: Sequence[str], anchors: Sequence[str], start: int) -> int:
-    """Return the place behind the lines that a section names; a single one that is nowhere is ignored."""
+    """Return the place after the anchors of a section; a single anchor without a match is ignored."""
     for anchor in anchors:
         found = next((place for place in range(start, len(lines)) if lines[place].strip() == anchor), None)
         if found is not None:
@@ -388,7 +387,7 @@ def _find_anchors(lines: Sequence[str], anchors: Sequence[str], start: int) -> i
 
 
 def _find_lines(lines: Sequence[str], wanted: Sequence[str], start: int, *, is_at_end: bool) -> int | None:
-    """Return the first place of some lines: as they are, else without regard to blanks at their ends."""
+    """Return the first place of some lines: an exact match, or else one that ignores blanks at their ends."""
     last = len(lines) - 1 if lines[-1] == "" else len(lines)
     if is_at_end:
         start = max(start, last - len(wanted))

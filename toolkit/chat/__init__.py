@@ -1,4 +1,4 @@
-"""The words spoken with a model: pure data, no I/O."""
+"""Messages, requests and responses of a conversation with a model: pure data, no I/O."""
 
 from toolkit.chat.messages import (
     AssistantContent,

@@ -1,4 +1,4 @@
-"""Messages, their blocks, and transcripts: plain values, their JSON, their rules and their repair.
+"""Messages, their blocks, and transcripts: plain values, serialization, validation and repair.
 
 A message is immutable. A transcript is a list of messages: to edit it, replace a message, as in
 ``messages[0] = replace(messages[0], content="...")``.
@@ -43,7 +43,7 @@ class ImageBlock:
     Args:
         data: The encoded image file, or None if `url` locates it.
         media_type: Such as ``image/png``.
-        url: Where the provider can fetch it.
+        url: The URL from which the provider can fetch it.
     """
 
     __pydantic_config__ = _BYTES_AS_BASE64
@@ -69,7 +69,7 @@ class AudioBlock:
 
 @dataclass(frozen=True, slots=True)
 class FileBlock:
-    """A file: its bytes, or a URL where the provider can fetch it."""
+    """A file: its bytes, or a URL from which the provider can fetch it."""
 
     __pydantic_config__ = _BYTES_AS_BASE64
 
@@ -83,13 +83,13 @@ class FileBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReasoningBlock:
-    """The reasoning of the model, as far as its provider shows it.
+    """The model's reasoning, to the extent that the provider shows it.
 
     Args:
         text: The readable part; may be empty.
-        signature: The provider's seal on the text, sent back unchanged.
-        encrypted: The part that the provider hides, sent back unchanged.
-        id: The provider's name for the block, if any.
+        signature: The provider's signature of the text, sent back unchanged.
+        encrypted: The encrypted part, sent back unchanged.
+        id: The provider's id of the block, if any.
     """
 
     text: str = ""
@@ -101,20 +101,20 @@ class ReasoningBlock:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call of a model.
+    """A tool call of a model.
 
     Args:
-        id: The model's name for this call; its result carries the same.
+        id: The model's id of this call; its result has the same id.
         name: The tool, as the model wrote it.
         arguments: JSON text, as the model wrote it: it may be malformed.
-        extra: Data that the provider needs back with the call (a thought signature), unchanged.
+        extra: Data that must be sent back to the provider unchanged, such as a thought signature.
 
     Raises:
         ConfigurationError: The id, the name or the arguments are not strings; a missing id is an empty string.
 
     Attributes:
         unsaid: The arguments that occur nowhere in the conversation, as paths, if the provider checks that.
-        program: The id of the code at the vendor that made the call; empty where the model made it.
+        program: The id of the code at the vendor that made the call; empty if the model made it.
     """
 
     id: str
@@ -158,21 +158,21 @@ class ToolCall:
 
 
 ContentBlock: TypeAlias = TextBlock | ImageBlock | AudioBlock | FileBlock
-"""The blocks that a user or a tool may send."""
+"""The blocks that user messages and results may contain."""
 
 AssistantContent: TypeAlias = TextBlock | ReasoningBlock | ImageBlock | AudioBlock | FileBlock | ToolCall
-"""The blocks that a model may send."""
+"""The blocks that messages of a model may contain."""
 
 
 def text_of(content: str | Sequence[Any]) -> str:
-    """Return the text of a content: a string, or its text blocks joined by line breaks."""
+    """Return the text of message content: a string, or its text blocks joined by line breaks."""
     if isinstance(content, str):
         return content
     return "\n".join([block.text for block in content if isinstance(block, TextBlock)])
 
 
 Trust: TypeAlias = Literal["trusted", "untrusted"]
-"""The label of a text: text from outside, such as a page or a mail, is ``untrusted``, and gives no orders."""
+"""The trust label of a text: text from outside, such as a web page or an email, is ``untrusted``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ class SystemMessage:
 
     Args:
         content: The text.
-        trust: As that of a `UserMessage`.
+        trust: See `UserMessage`.
     """
 
     content: str
@@ -201,7 +201,7 @@ class UserMessage:
 
     Args:
         content: Text, or blocks.
-        trust: ``untrusted`` if these are not the user's own words, but a summary of text from outside.
+        trust: ``untrusted`` if the text is not the user's, but a summary of text from outside.
     """
 
     content: str | tuple[ContentBlock, ...]
@@ -213,7 +213,7 @@ class UserMessage:
 
     def __check_fields__(self) -> None:
         content: Any = self.content
-        if isinstance(content, list):  # which its owner could change later
+        if isinstance(content, list):  # the caller could change it later
             object.__setattr__(self, "content", tuple(content))  # pyright: ignore[reportUnknownArgumentType]
 
     @property
@@ -224,7 +224,7 @@ class UserMessage:
 
 @dataclass(frozen=True, slots=True)
 class AssistantMessage:
-    """A message of the model: text, reasoning and calls, in its order.
+    """A message of the model: text, reasoning and calls, in order.
 
     A plain string becomes one text block.
     """
@@ -252,21 +252,20 @@ class AssistantMessage:
         return tuple([block for block in self.content if isinstance(block, ToolCall)])
 
 
-@dataclass(frozen=True)  # without slots: each call makes one, in a third of the time
+@dataclass(frozen=True)  # without slots, creation takes a third of the time, and every call creates one
 class ToolResult:
-    """The result of a tool, with its call's id: the message that answers the model's call.
+    """The message that answers a model's call with the result of a tool.
 
     Args:
-        call_id: The id of the call that this answers.
+        call_id: The id of the call.
         content: Text, or blocks.
         tool_name: The tool that ran.
         is_error: True if the content describes a failure.
         result_as_answer: True if the loop ends with this result as its answer.
         child_loop_id: The id of the loop that ran inside the tool, for an agent.
-        details: For the application only: it is not sent to a model and not part of the transcript's JSON.
-        time: The time of its arrival, in seconds since 1970; None if unknown. As `details`, for the
-            application alone.
-        trust: ``untrusted`` for content from outside, by the label of its tool; no model reads it.
+        details: Data for the application only: it is not sent to a model, and not part of the transcript's JSON.
+        time: The time of its arrival, in seconds since 1970; None if unknown. For the application only, like `details`.
+        trust: ``untrusted`` for content from outside, by the label of its tool; it is not sent to a model.
     """
 
     call_id: str
@@ -299,31 +298,31 @@ Message: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolResult
 
 
 def is_untrusted(message: Message) -> bool:
-    """Return whether a message has text from outside."""
+    """Return True if a message has text from outside."""
     return not isinstance(message, AssistantMessage) and message.trust == "untrusted"
 
 
 @cache
 def _make_message_adapter() -> TypeAdapter[list[Message]]:
-    # Created on first use: few programs that import this serialize messages.
+    # Created on first use, since few programs serialize messages.
     from pydantic import Field  # noqa: PLC0415
 
     return make_adapter(list[Annotated[Message, Field(discriminator="role")]])
 
 
 def dump_messages(messages: Sequence[Message], *, indent: int | None = None) -> str:
-    """Return the transcript as JSON text; `load_messages` restores it, equal.
+    """Return the transcript as JSON text; `load_messages` restores an equal one.
 
     ::
 
         text = dump_messages(result.messages)
         assert load_messages(text) == result.messages
 
-    The `details` and `time` of results are left out: they are the application's own objects. A lone surrogate, which no
-    encoding of JSON can carry, becomes a question mark.
+    The `details` and `time` of results are left out, since they may be any objects of the application. A lone
+    surrogate, which JSON can't encode, becomes a question mark.
 
     Raises:
-        TranscriptError: Something in it is no message, so that it could not be loaded again.
+        TranscriptError: An item is not a message, so it could not be loaded again.
     """
     for index, message in enumerate(messages):
         if not isinstance(cast("object", message), get_args(Message)):
@@ -336,9 +335,9 @@ def dump_messages(messages: Sequence[Message], *, indent: int | None = None) -> 
 def messages_to_plain(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Return messages as JSON values, as `dump_messages` writes them.
 
-    The label of a trusted message is left out, so that logs without labels stay valid and digests are unchanged.
+    The label of a trusted message is left out, so that logs without labels remain valid and digests are unchanged.
     """
-    # No warnings: a list of blocks in place of a tuple is serialized as well.
+    # Without warnings, because a list of blocks in place of a tuple is fine.
     plain: list[dict[str, Any]] = _make_message_adapter().dump_python(
         list(messages), mode="json", exclude={"__all__": {"details", "time"}}, exclude_defaults=False, warnings="none"
     )
@@ -357,7 +356,7 @@ def load_messages(text: str | bytes) -> list[Message]:
         result = await tool_loop(provider, registry, [*messages, UserMessage("And then?")])
 
     Raises:
-        ValueError: The text is not such JSON; the message says where and why.
+        ValueError: The text is not a valid transcript; the message gives the place and the reason.
     """
     return _make_message_adapter().validate_json(text)
 
@@ -367,7 +366,7 @@ _UNKNOWN = (
     "Check before you call it again."
 )
 
-# Typed by the possible input: a caller's list can contain anything.
+# Typed as object, since a caller's list can contain anything.
 _OTHER_ROLES: tuple[type[object], ...] = (SystemMessage, UserMessage, ToolResult)
 
 
@@ -381,18 +380,18 @@ def call_ids_of(messages: Iterable[Message]) -> set[str]:
 
 
 def validate_transcript(messages: Sequence[Message], *, allow_pending: bool = False) -> None:
-    """Raise at the first thing that is wrong with a transcript; it takes time linear in its length.
+    """Raise for the first problem of a transcript, in linear time.
 
     Args:
-        messages: The transcript; it is only read.
-        allow_pending: Accept as the very last message an assistant message whose calls wait for their results, as a
-            loop leaves it that awaits approval. Such a transcript is never sent to a model.
+        messages: The transcript; it is not changed.
+        allow_pending: True to accept calls without results in the last message, as in a loop that awaits approval. Such
+            a transcript is never sent to a model.
 
     Raises:
         TranscriptError: A `ValueError` that names the message, the problem and the remedy.
     """
     seen: set[str] = set()
-    awaited: list[ToolCall] = []  # the calls that still want their result, the next one last
+    awaited: list[ToolCall] = []  # the calls without a result yet, the next one last
     for index, message in enumerate(messages):
         if isinstance(message, ToolResult):
             _expect_result(index, message, awaited, seen)
@@ -409,7 +408,7 @@ def validate_transcript(messages: Sequence[Message], *, allow_pending: bool = Fa
             _check_ids(index, awaited, seen)
             awaited.reverse()
         elif not isinstance(message, _OTHER_ROLES):
-            raise _no_message(index, message)
+            raise _refuse_item(index, message)
     if awaited and not (allow_pending and isinstance(messages[-1], AssistantMessage)):
         missing = ", ".join(_name_call(call) for call in reversed(awaited))
         raise TranscriptError(
@@ -420,16 +419,16 @@ def validate_transcript(messages: Sequence[Message], *, allow_pending: bool = Fa
 
 
 def repair_transcript(messages: Sequence[Message]) -> list[Message]:
-    """Return a valid form of the transcript with as few changes as possible; the original is not changed.
+    """Return a valid copy of the transcript with as few changes as possible.
 
-    - A call without a result is answered with an error that says that it is unknown whether it ran.
+    - A call without a result gets an error result that says that it is unknown whether it ran.
     - A result that is not next to its call is moved there. A result of no call, or of an answered call, is removed.
       With repeated ids, a result belongs to the latest preceding call of that id.
-    - Results and calls without ids are paired in order, if they are adjacent and equally many.
+    - Results and calls without ids are paired in order, if they are adjacent and equal in number.
     - A missing or repeated call id is replaced, in the call and in its result; the first of equal ids remains.
 
-    Every part is repaired separately: a valid prefix keeps its objects, so that a provider's cache of it remains valid.
-    The repair is idempotent, and a valid transcript is returned as an equal list.
+    The messages of a valid prefix are not replaced, so a provider's cache of it remains valid. The repair is
+    idempotent, and a valid transcript is returned as an equal list.
 
     Raises:
         TranscriptError: Something in the list is not a message.
@@ -437,7 +436,7 @@ def repair_transcript(messages: Sequence[Message]) -> list[Message]:
     slots = _slots_of(messages)
     _match_results(messages, slots)
     taken = {slot.call.id for group in slots.values() for slot in group}
-    kept: set[str] = set()
+    used: set[str] = set()
     repaired: list[Message] = []
     iteration = 0
     for index, message in enumerate(messages):
@@ -448,20 +447,20 @@ def repair_transcript(messages: Sequence[Message]) -> list[Message]:
             continue
         iteration += 1
         group = slots.get(index, ())
-        mended = _with_ids(message, _new_ids(group, kept, taken, iteration))
+        mended = _with_ids(message, _new_ids(group, used, taken, iteration))
         repaired.append(mended)
         repaired.extend(_answer_call(call, slot.result) for call, slot in zip(mended.tool_calls, group, strict=True))
     return repaired
 
 
 def repair_call_ids(message: AssistantMessage, used_ids: Container[str], iteration: int) -> AssistantMessage:
-    """Return a new reply in which each call has a unique id; the same object if that is true already.
+    """Return a reply in which each call has a unique id; the same object if it has already.
 
     A missing id, one in `used_ids`, and one of an earlier call of the reply become ``call_{iteration}_{position}``,
-    with a number appended if that is taken. Equal input gives equal ids. It takes linear time.
+    with a number appended if that is taken. The new ids are deterministic. It takes linear time.
 
     Args:
-        message: The reply; it is never changed.
+        message: The reply; it is not changed.
         used_ids: The ids of all earlier calls of the transcript.
         iteration: The 1-based number of the turn.
     """
@@ -483,7 +482,7 @@ def repair_call_ids(message: AssistantMessage, used_ids: Container[str], iterati
 
 @dataclass(slots=True)
 class _Slot:
-    """A call, and its result if it is found."""
+    """A call, and its result if there is one."""
 
     call: ToolCall
     result: ToolResult | None = None
@@ -518,7 +517,7 @@ def _check_ids(index: int, calls: Iterable[ToolCall], seen: set[str]) -> None:
         seen.add(call.id)
 
 
-def _no_message(index: int, found: object) -> TranscriptError:
+def _refuse_item(index: int, found: object) -> TranscriptError:
     what = f"a {type(found).__qualname__} is not a message; build messages from toolkit.chat"
     return TranscriptError(index, f"{what}, or read them with load_messages")
 
@@ -540,13 +539,13 @@ def _slots_of(messages: Sequence[Message]) -> dict[int, list[_Slot]]:
             if calls := message.tool_calls:
                 slots[index] = [_Slot(call) for call in calls]
         elif not isinstance(message, _OTHER_ROLES):
-            raise _no_message(index, message)
+            raise _refuse_item(index, message)
     return slots
 
 
 def _match_results(messages: Sequence[Message], slots: dict[int, list[_Slot]]) -> None:
-    """Put each result that belongs to a call into its slot."""
-    latest: dict[str, list[_Slot]] = {}  # the unanswered calls of each id, in the last message that has it
+    """Assign each result to the slot of its call."""
+    latest: dict[str, list[_Slot]] = {}  # the unanswered calls of each id in the last message with that id
     strays: list[tuple[int, ToolResult]] = []
     for index, message in enumerate(messages):
         if index in slots:
@@ -565,7 +564,7 @@ def _match_results(messages: Sequence[Message], slots: dict[int, list[_Slot]]) -
 def _match_early(
     slots: dict[int, list[_Slot]], strays: list[tuple[int, ToolResult]]
 ) -> Iterator[tuple[int, ToolResult]]:
-    """Assign a stray result that precedes its call to it, if no other call has that id; yield the other strays."""
+    """Assign stray results that precede their call, if no other call has that id; yield the other strays."""
     by_id: dict[str, list[_Slot]] = {}
     for group in slots.values():
         for slot in group:
@@ -579,7 +578,7 @@ def _match_early(
 
 
 def _match_by_order(messages: Sequence[Message], slots: dict[int, list[_Slot]], strays: dict[int, ToolResult]) -> None:
-    """Pair unanswered calls with the strays that follow their message at once, where ids are missing."""
+    """Pair unanswered calls with the strays directly after their message, where ids are missing."""
     for index, group in slots.items():
         open_slots = [slot for slot in group if slot.result is None]
         if not open_slots:
@@ -596,15 +595,15 @@ def _match_by_order(messages: Sequence[Message], slots: dict[int, list[_Slot]], 
                 slot.result = result
 
 
-def _new_ids(group: Sequence[_Slot], kept: set[str], taken: set[str], iteration: int) -> dict[int, str]:
-    """Return the new ids of the calls that need one, by position. `kept` contains the ids of the calls so far."""
+def _new_ids(group: Sequence[_Slot], used: set[str], taken: set[str], iteration: int) -> dict[int, str]:
+    """Return the new ids of the calls that need one, by position. `used` contains the ids of the calls so far."""
     new: dict[int, str] = {}
     for position, slot in enumerate(group):
         call_id = slot.call.id
-        if not call_id or call_id in kept:
-            new[position] = call_id = _free_id(iteration, position + 1, taken, kept)
+        if not call_id or call_id in used:
+            new[position] = call_id = _free_id(iteration, position + 1, taken, used)
             taken.add(call_id)
-        kept.add(call_id)
+        used.add(call_id)
     return new
 
 

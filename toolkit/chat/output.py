@@ -30,11 +30,11 @@ class ToolOutput:
 
     Args:
         content: The content that the model reads: text, or blocks.
-        details: For the application alone; never reaches a model.
+        details: Data for the application only, never sent to a model.
         is_error: True if the content describes a failure.
-        result_as_answer: End the loop with this as the answer. Ignored on an error: a failed tool is never the answer.
+        result_as_answer: True to end the loop with this as the answer; ignored on an error.
         child_loop_id: The id of the loop that ran inside the tool, for an agent.
-        unserializable: The values that were converted to text because JSON can't carry them: a path and a type each.
+        unserializable: The path and type of each value that was converted to text because JSON can't represent it.
         trust: ``untrusted`` for content from outside; None for the label of the tool.
     """
 
@@ -49,13 +49,13 @@ class ToolOutput:
 
     @classmethod
     def error(cls, message: str | BaseException, *, details: Any = None) -> ToolOutput:
-        """Return a failure with a text for the model; exceptions are described as if the tool had raised them."""
+        """Return a failure with a text for the model; an exception is described as if the tool had raised it."""
         text = describe_error(message) if isinstance(message, BaseException) else message
         return cls(text or "The tool failed and gave no reason.", details=details, is_error=True)
 
     @property
     def text(self) -> str:
-        """The text in the content."""
+        """The text of the content."""
         return text_of(self.content)
 
     @property
@@ -65,15 +65,14 @@ class ToolOutput:
 
 
 def to_output(value: object) -> ToolOutput:
-    """Convert the value of a tool to a `ToolOutput`; never raises.
+    """Convert the return value of a tool to a `ToolOutput`; never raises.
 
-    A string is unchanged; None becomes a sentence; content blocks stay blocks; bytes become a file block; everything
-    else becomes JSON by Pydantic's rules, with sets sorted and Decimal as a string; bytes are Base64 and NaN is null,
-    with a note. Arrays and scalars of numpy, frames (as records) and series of pandas, objects of attrs and msgspec and
-    the public attributes of plain objects become JSON too, very long ones cut with a note. Iterators are read out. Lone
-    surrogates are replaced. A value that JSON can't carry is converted to text, without losing the rest:
-    `ToolOutput.unserializable` lists them.
-    The text is made here and now: a live object that changes later changes nothing.
+    A string is unchanged; None becomes a sentence; content blocks are preserved; bytes become a file block. Everything
+    else becomes JSON by Pydantic's rules, with sorted sets and Decimal as a string; nested bytes become Base64, and NaN
+    becomes null with a note. Arrays and scalars of numpy, frames (as records) and series of pandas, objects of attrs
+    and msgspec and the public attributes of plain objects become JSON, too; very long ones are truncated with a note.
+    Iterators are exhausted. Lone surrogates are replaced. A value that JSON can't represent becomes text without
+    affecting the rest, and `ToolOutput.unserializable` lists it. Later changes of a live object have no effect.
     """
     text = plain_text(value)
     if text is not None:
@@ -89,19 +88,19 @@ def to_output(value: object) -> ToolOutput:
 
 
 def is_nothing(content: object) -> bool:
-    """Return whether the content of an output, possibly a stored one, stands for None."""
+    """Return True if the content of an output, possibly a stored one, represents None."""
     return content == _NOTHING
 
 
 def is_content(hint: Any) -> bool:
-    """Return whether a return hint is content for a model, and not data."""
+    """Return True if a return hint is content for a model, and not data."""
     if hint in (ToolOutput, *_BLOCKS):
         return True
     return get_origin(hint) in _BLOCK_CONTAINERS and any(map(is_content, get_args(hint)))
 
 
 def plain_text(value: object) -> str | None:
-    """Return the text of a string, or of data of JSON types only; else None."""
+    """Return the text of a string, or of data with only JSON types; else None."""
     kind = type(value)
     if kind is str:
         return replace_surrogates(cast("str", value))
@@ -117,7 +116,7 @@ def plain_text(value: object) -> str | None:
         else:
             if "null" not in text:
                 return text
-            is_plain = True  # but null may stand for NaN
+            is_plain = True  # but null may mean NaN
     if not is_plain and not _is_plain(value):
         return None
     try:
@@ -131,7 +130,7 @@ def plain_text(value: object) -> str | None:
 
 @cache
 def _exact_dump() -> Callable[[Any], bytes]:
-    """Return a function that dumps values as JSON, with ``NaN`` and ``Infinity``."""
+    """Return a function that serializes values as JSON, with ``NaN`` and ``Infinity``."""
     from pydantic_core import to_json  # noqa: PLC0415 - slow to import where no tool is called
 
     return partial(to_json, inf_nan_mode="constants")
@@ -139,7 +138,7 @@ def _exact_dump() -> Callable[[Any], bytes]:
 
 @cache
 def _fast_dump() -> Callable[[Any], bytes] | None:
-    """Return a faster function that dumps finite values the same way if the extra ``fast`` is installed; else None."""
+    """Return a faster serializer for finite values if the extra ``fast`` is installed; else None."""
     try:
         import orjson  # noqa: PLC0415 - an extra
     except ModuleNotFoundError:
@@ -165,7 +164,7 @@ def load_output(text: str) -> ToolOutput:
 
 
 def copy_details(details: Any) -> Any:
-    """Return a copy of plain data that may be changed; the application's own objects are not copied."""
+    """Return a copy of plain data; objects of the application are not copied."""
     if type(details) not in (dict, list, set):
         return details
     try:
@@ -175,12 +174,12 @@ def copy_details(details: Any) -> Any:
 
 
 def copy_result(result: ToolResult) -> ToolResult:
-    """Return a copy of a result whose details may be changed."""
+    """Return a copy of a result with a copy of its details."""
     return result if result.details is None else replace(result, details=copy_details(result.details))
 
 
 def describe_error(error: BaseException) -> str:
-    """Return an error as text for the model: a `ToolError` as written, another as ``Type: message``; never empty."""
+    """Return an error as text for the model: the text of a `ToolError`, else ``Type: message``; never empty."""
     if isinstance(error, ToolError):
         return replace_surrogates(error.message)
     name = type(error).__name__
@@ -200,7 +199,7 @@ def words_of(error: BaseException) -> str:
 
 
 def _check_output(output: ToolOutput) -> ToolOutput:
-    """Return an output that can be sent: its author created it, and its content was not checked."""
+    """Return a sendable form of an output that a tool created, whose content was not checked."""
     content = output.content
     if isinstance(content, str) and content.isascii():
         return output
@@ -238,7 +237,7 @@ def _as_blocks(value: object) -> tuple[ContentBlock, ...] | None:
 
 
 def _write_value(value: object) -> ToolOutput:
-    """Return any value as JSON text; values that JSON can't carry become text, and `unserializable` lists them."""
+    """Return any value as JSON text; `unserializable` lists the values that became text."""
     from toolkit.plain_values import read_plain  # noqa: PLC0415 - few tools return values that are not plain
 
     plain = read_plain(value)
@@ -249,9 +248,9 @@ def _write_value(value: object) -> ToolOutput:
 
 
 def _is_plain(value: object) -> bool:
-    """Return whether `value` consists of JSON types only, and does not contain itself.
+    """Return True if `value` has only JSON types and does not contain itself.
 
-    Whole levels of nesting are checked at once, without Python code for each value.
+    Each level of nesting is checked at once, without Python code for each value.
     """
     level: list[object] = get_referents(value)
     for _ in range(_MOST_LEVELS):

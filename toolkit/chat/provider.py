@@ -1,6 +1,6 @@
-"""The protocol of providers, the events of their streams, and the base of providers that wrap another one.
+"""The protocol of providers, their stream events, the base of wrapping providers, and serialization.
 
-Requests, responses and stream events are converted to JSON values here, to store or compare them.
+Requests, responses and stream events are converted to JSON values for storage and comparison.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 class Stamped:
     """The time and the run of an event.
 
-    A loop fills it in, a provider leaves it empty. Two events that differ in nothing else are equal.
+    Set by the loop and not by the provider; ignored when events are compared.
 
     Attributes:
-        run_id: The run of the outermost loop, which the loops inside its tools share.
-        loop_id: The loop that emits it; `ToolResult.child_loop_id` is that of a loop inside a tool.
+        run_id: The run of the outermost loop, shared by the loops inside its tools.
+        loop_id: The loop that emits it; for a loop inside a tool, the `ToolResult.child_loop_id`.
         time: Seconds since 1970.
     """
 
@@ -42,27 +42,27 @@ class Stamped:
 
 @dataclass(frozen=True)
 class TextDelta(Stamped):
-    """Some more text."""
+    """A piece of text."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class ReasoningDelta(Stamped):
-    """Some more reasoning."""
+    """A piece of reasoning."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class ArgumentsDelta(Stamped):
-    """Some more of a call's arguments.
+    """A piece of a call's arguments.
 
     Args:
-        index: The place of the call in this reply, from 0.
-        call_id: Its id; empty until the provider gave one.
-        tool_name: Its tool; empty until the provider gave one.
-        text: The next piece of the JSON text; may be empty, for the first sign of a call.
+        index: The position of the call in this reply, from 0.
+        call_id: The id of the call; empty until the provider sends it.
+        tool_name: The tool; empty until the provider sends it.
+        text: The next piece of the JSON text; may be empty at the start of a call.
     """
 
     index: int
@@ -73,20 +73,20 @@ class ArgumentsDelta(Stamped):
 
 @dataclass(frozen=True, slots=True)
 class ResponseDone:
-    """The whole answer, once, last."""
+    """The complete response: the last event, exactly once."""
 
     response: ChatResponse
 
 
 Delta: TypeAlias = TextDelta | ReasoningDelta | ArgumentsDelta
-"""A piece of an answer that is streamed."""
+"""A piece of a streamed response."""
 
 StreamEvent: TypeAlias = Delta | ResponseDone
-"""One item of `Provider.stream`; the last one is always `ResponseDone`."""
+"""An event of `Provider.stream`; the last one is always `ResponseDone`."""
 
 
 def events_of(response: ChatResponse) -> Iterator[StreamEvent]:
-    """Yield a whole answer as a stream, each block in one piece."""
+    """Yield the stream events of a complete response, each block in one piece."""
     position = 0
     for block in response.message.content:
         if isinstance(block, TextBlock):
@@ -100,33 +100,33 @@ def events_of(response: ChatResponse) -> Iterator[StreamEvent]:
 
 
 class Provider(Protocol):
-    """Talks to one model.
+    """A connection to one model.
 
-    Both methods raise `toolkit.ProviderError` or a subclass for any failure outside this process, and let
-    cancellation pass, closing their resources. Neither changes the request nor keeps a reference to the list of its
-    messages, which may be a live one; a message itself is immutable, and may be stored.
+    Both methods raise `toolkit.ProviderError` or a subclass for any failure outside this process. On cancellation they
+    close their resources and let it propagate. They neither change the request nor retain its message list, which may
+    be live; messages are immutable and may be retained.
     """
 
     async def generate(self, request: ChatRequest) -> ChatResponse:
-        """Return the model's answer."""
+        """Return the model's response."""
         ...
 
     def stream(self, request: ChatRequest) -> AsyncIterator[StreamEvent]:
-        """Yield the answer as it arrives: deltas, then exactly one `ResponseDone`, last.
+        """Yield the response as it arrives: deltas, then exactly one `ResponseDone`.
 
-        Leaving early closes the connection; where the iterator has ``aclose``, it is called.
+        A consumer that stops early calls the iterator's ``aclose``, if it has one, which closes the connection.
         """
         ...
 
 
 def find_capabilities(provider: Provider, model: str | None = None) -> Capabilities:
-    """Return the capabilities of a provider's model; the defaults if it doesn't report them."""
+    """Return the capabilities of a provider's model, or the defaults if it does not report them."""
     find = getattr(provider, "capabilities", None)
     return Capabilities() if find is None else find(model)
 
 
 class ProviderWrapper:
-    """The base of a provider that asks another one, which its creator closes."""
+    """The base of providers that wrap another one, which its creator closes."""
 
     def __init__(self, provider: Provider) -> None:
         self._provider = provider
@@ -150,13 +150,13 @@ class ProviderWrapper:
 
     @property
     def reports_cost(self) -> bool:
-        """True if answers may report their cost, as far as is known."""
+        """True if responses may report their cost."""
         return bool(getattr(self._provider, "reports_cost", True))
 
 
 @asynccontextmanager
 async def closing(events: AsyncIterator[StreamEvent]) -> AsyncGenerator[AsyncIterator[StreamEvent]]:
-    """Yield a provider's stream, and close it at the end of the block if it can be closed."""
+    """Yield a provider's stream, and close it at the end of the block if it has ``aclose``."""
     try:
         yield events
     finally:
@@ -172,35 +172,35 @@ _NOT_IN_REQUESTS = {"timeout": True, "earlier_tools": True, "messages": {"__all_
 def request_to_plain(request: ChatRequest) -> dict[str, Any]:
     """Return a request as JSON values.
 
-    Left out are its `timeout` and `earlier_tools`, which do not change the meaning, and the `details` and `time` of
-    results, which no model reads.
+    The `timeout` and `earlier_tools` are left out because they do not change the meaning, and the `details` and `time`
+    of results because no model reads them.
 
     Raises:
-        ConfigurationError: Something in it, mostly in its options, can't be written as JSON.
+        ConfigurationError: A value in it, usually in its options, can't be serialized as JSON.
     """
     return _dump_plain(_make_request_adapter(), request, "request", exclude=_NOT_IN_REQUESTS)
 
 
 def response_to_plain(response: ChatResponse) -> dict[str, Any]:
-    """Return an answer as JSON values; `response_from_plain` restores it, equal.
+    """Return a response as JSON values; `response_from_plain` restores an equal one.
 
     Raises:
-        ConfigurationError: Something in it, mostly in its metadata, can't be written as JSON.
+        ConfigurationError: A value in it, usually in its metadata, can't be serialized as JSON.
     """
     return _dump_plain(_make_response_adapter(), response, "response")
 
 
 def response_from_plain(plain: object) -> ChatResponse:
-    """Return the answer that `response_to_plain` serialized.
+    """Return the response that `response_to_plain` serialized.
 
     Raises:
-        ValueError: It is not an answer; the message gives the place and the reason.
+        ValueError: It is not a response; the message gives the place and the reason.
     """
     return _make_response_adapter().validate_json(json.dumps(plain))
 
 
 def event_to_plain(event: StreamEvent) -> dict[str, Any]:
-    """Return an event as JSON values with one key, its kind; `event_from_plain` restores it, equal."""
+    """Return an event as an object with one key, its kind; `event_from_plain` restores an equal one."""
     match event:
         case TextDelta(text):
             return {"text": text}
@@ -216,7 +216,7 @@ def event_from_plain(plain: Any) -> StreamEvent:
     """Return the event that `event_to_plain` serialized.
 
     Raises:
-        ValueError: It is no event.
+        ValueError: It is not an event.
     """
     match plain:
         case {"text": str(text)}:
@@ -233,7 +233,7 @@ def event_from_plain(plain: Any) -> StreamEvent:
 
 def provider_error_to_plain(error: ProviderError) -> dict[str, Any]:
     """Return an error as JSON values; `provider_error_from_plain` restores it, without its transcript."""
-    # An application's subclass is stored as the class of ours that it derives from.
+    # A subclass of the application is stored as its base class in this library.
     kind = next(kind for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
     facts = {name: getattr(error, name) for name in _FACTS}
     return {"type": kind.__name__, "provider": error.provider, "message": error.message, **facts}
@@ -243,7 +243,7 @@ def provider_error_from_plain(plain: dict[str, Any]) -> ProviderError:
     """Return the error that `provider_error_to_plain` serialized.
 
     Raises:
-        LookupError, TypeError: It is none.
+        LookupError, TypeError: It is not a serialized error.
     """
     kind = getattr(errors, plain["type"], None)
     if not (isinstance(kind, type) and issubclass(kind, ProviderError)):
@@ -259,7 +259,7 @@ def _dump_plain(adapter: TypeAdapter[Any], value: object, what: str, **options: 
     return plain
 
 
-# Created on first use: few programs that import this store requests or answers.
+# Created on first use, since few programs store requests or responses.
 @cache
 def _make_request_adapter() -> TypeAdapter[ChatRequest]:
     return make_adapter(ChatRequest)

@@ -1,4 +1,4 @@
-"""The request to a model with the tools that it is offered, and the response."""
+"""The request to a model, the definitions of tools in it, and the response."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from toolkit.schema.nodes import map_subschemas
 from toolkit.settings import check_setting
 
 VendorTool: TypeAlias = Literal["shell", "patch", "editor", "memory", "computer", "browser"]
-"""A kind of tool that vendors define themselves, train their models on, and leave to the application to run."""
+"""A kind of tool that vendors define and train their models on, and that the application runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolHints:
-    """Hints on a tool for a provider, beyond its schema; those that a vendor does not support are ignored.
+    """Hints on a tool for providers, beyond its schema; a vendor's provider ignores those that it does not support.
 
     Args:
-        examples: Valid arguments. They are part of the description if the vendor has no field for them.
-        callers: Its callers: ``model``, and ``code`` that the model runs at the vendor. Empty leaves it to the vendor;
-            without such code, the model calls it.
-        eager_arguments: True to stream its arguments as they are written, before they are known to be valid.
+        examples: Valid arguments; added to the description if the vendor has no field for them.
+        callers: The possible callers: ``model``, and ``code`` that the model runs at the vendor. Empty leaves it to the
+            vendor. Without such code, the model calls the tool.
+        eager_arguments: True to stream arguments before they are known to be valid.
         cache_breakpoint: True to mark the prompt up to this tool for the vendor's cache.
-        shows_output_schema: True to show the model `ToolDefinition.output_schema`.
+        shows_output_schema: True to show `ToolDefinition.output_schema` to the model.
         deferred: True if the model has to search for the tool.
-        group: The group of tools that it belongs to, such as those of one server. A vendor that can shows the model a
-            group of deferred tools in place of each of them.
-        native_as: The kind of vendor tool that it implements. A vendor that has such a tool offers that one, whose
-            calls arrive as calls of this tool; others offer this tool as it is.
+        group: A group of tools, such as those of one server. Some vendors show the model a group of deferred tools in
+            place of each of them.
+        native_as: The kind of vendor tool that it implements. If the vendor has such a tool, it is offered instead, and
+            its calls arrive as calls of this tool.
     """
 
     examples: tuple[Mapping[str, Any], ...] = ()
@@ -55,8 +55,8 @@ class Freeform:
 
     Args:
         parameter: The name of the argument; empty for the only one of the tool.
-        syntax: ``text`` for any text, else the syntax of `grammar`.
-        grammar: The grammar of the text: a grammar of Lark, or a regular expression.
+        syntax: ``text`` for any text, or else the syntax of `grammar`.
+        grammar: The grammar of the text: a Lark grammar, or a regular expression.
     """
 
     parameter: str = ""
@@ -66,14 +66,14 @@ class Freeform:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDefinition:
-    """The definition of a tool: the half of it that a model sees.
+    """The part of a tool that a model sees.
 
     Args:
-        name: Matches ``^[A-Za-z0-9_-]{1,64}$``.
+        name: The name, which matches ``^[A-Za-z0-9_-]{1,64}$``.
         description: The purpose of the tool, and its result.
         parameters: A JSON Schema of type object.
         output_schema: A JSON Schema of its result, if that is structured.
-        strict: True to hold the model to `parameters` exactly, if the provider can; None leaves it to the provider.
+        strict: True to enforce `parameters` if the provider can; None leaves it to the provider.
         hints: Further hints for a provider.
         freeform: Set if the only argument is a text; a provider without such tools uses `parameters`.
     """
@@ -93,7 +93,7 @@ class ToolDefinition:
 
 
 def describe_with_hints(definition: ToolDefinition) -> str:
-    """Return the description with examples and grammars, for a vendor without fields for them."""
+    """Return the description with examples and grammar, for vendors without fields for them."""
     text = definition.description
     if definition.freeform is not None and definition.freeform.grammar:
         form = definition.freeform
@@ -106,7 +106,7 @@ def describe_with_hints(definition: ToolDefinition) -> str:
 
 
 def copy_definition(definition: ToolDefinition) -> ToolDefinition:
-    """Return a copy of the definition that may be changed."""
+    """Return a deep copy of the definition."""
     parameters, output_schema = copy.deepcopy((definition.parameters, definition.output_schema))
     return replace(definition, parameters=parameters, output_schema=output_schema)
 
@@ -127,8 +127,8 @@ def _leave_words_out(schema: Mapping[str, Any]) -> dict[str, Any]:
 def openai_strict(definition: ToolDefinition) -> ToolDefinition:
     """Return the definition with its schema for OpenAI's strict mode.
 
-    Every property becomes required, optional ones become nullable, and unsupported keywords are left out; null for such
-    a property means that it is absent. The registry still validates by the whole schema.
+    Every property becomes required, optional ones become nullable (null means absent), and unsupported keywords are
+    left out. The registry still validates against the original schema.
 
     Raises:
         SchemaError: No such variant is equivalent; the message names the place and the reason.
@@ -138,26 +138,26 @@ def openai_strict(definition: ToolDefinition) -> ToolDefinition:
 
 
 StopReason: TypeAlias = Literal["end_turn", "tool_use", "max_tokens", "stop_sequence", "content_filter", "refusal"]
-"""Why the model stopped. ``max_tokens`` is every way in which a reply is cut off: the last call may be unfinished."""
+"""The reason why the model stopped; after ``max_tokens``, the reply is cut off and its last call may be incomplete."""
 
 
 SAMPLING_OPTIONS = frozenset(
     {"frequency_penalty", "logit_bias", "logprobs", "min_p", "presence_penalty", "top_k", "top_p"}
 )
-"""Settings with common names, which a request passes on in its `options`."""
+"""Settings that many providers share, passed on in the `options` of a request."""
 
 
 def _make_nothing() -> dict[str, Any]:
-    return {}  # as a function it takes a fifth of the time of dict[str, Any]
+    return {}  # takes a fifth of the time of dict[str, Any]()
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseFormat:
-    """A JSON Schema that the whole answer must follow.
+    """A JSON Schema that the answer must match.
 
     Args:
-        schema: Of type object, for most providers.
-        name: A short name for it; some providers ask for one.
+        schema: The schema; most providers require the type object.
+        name: A short name, which some providers require.
     """
 
     schema: Mapping[str, Any]
@@ -165,7 +165,7 @@ class ResponseFormat:
 
 
 Support: TypeAlias = Literal["native", "emulated", "unused", "refused"]
-"""How a provider supports something: by its vendor, by our emulation, by ignoring it, or not at all (an error)."""
+"""The support of a feature: by the vendor, emulated, ignored, or an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,11 +173,11 @@ class Capabilities:
     """The abilities of a model through its provider; `Adapter.capabilities` returns them.
 
     Args:
-        forced_calls: Calls that must be made, of any tool or of one.
-        no_calls: Tools that are offered and must not be called now.
+        forced_calls: Forced calls, of any tool or of a given one.
+        no_calls: Tools that are offered but must not be called now.
         one_call_at_a_time: `ChatRequest.parallel_tool_calls` of False.
-        strict_tools: Arguments that are held to their schema.
-        answer_schemas: Answers that are held to a schema.
+        strict_tools: Arguments constrained by their schema.
+        answer_schemas: Answers constrained by a schema.
         images: Images from the user.
         sound: Sound from the user.
         files: Files from the user that are not text.
@@ -187,7 +187,7 @@ class Capabilities:
         examples: `ToolHints.examples`.
         output_schemas: `ToolHints.shows_output_schema`.
         eager_arguments: `ToolHints.eager_arguments`.
-        code_callers: Calls by code that the model has run at the vendor.
+        code_callers: Calls by code that the model runs at the vendor.
         freeform_tools: Tools with a text as their argument.
         shell_tool: A tool with ``native_as="shell"``; emulated means that it is offered like any other.
         patch_tool: A tool with ``native_as="patch"``.
@@ -197,8 +197,8 @@ class Capabilities:
         browser_tool: A tool with ``native_as="browser"``.
         deferred_tools: Tools that the model searches for.
         tool_changes: Tools that change during a conversation without a loss of the vendor's cache.
-        compaction: Long transcripts that are shortened: natively by `compact_on_server`, else by a compaction of ours.
-        background: Answers that the vendor makes while nobody is connected.
+        compaction: Shortening of long transcripts: natively by `compact_on_server`, or else by this library.
+        background: Responses that the vendor generates while no client is connected.
         source: The page of the vendor's documentation.
     """
 
@@ -246,23 +246,23 @@ class EarlierTools:
 
 @dataclass(frozen=True, kw_only=True)
 class ChatRequest:
-    """The content of one request to a model.
+    """A request to a model.
 
     Args:
-        messages: The transcript. It may be a live list: read it during the call, and store no reference to it.
+        messages: The transcript. It may be a live list: read it during the call, and retain no reference to it.
         tools: The tools that the model may call. For a loop, None means those of the registry.
         tool_choice: ``auto``, ``none``, ``required``, or the name of the one tool to call.
         parallel_tool_calls: None leaves it to the provider.
         temperature: None leaves it to the provider.
-        max_tokens: The most tokens of the answer.
+        max_tokens: The maximum tokens of the answer.
         seed: The seed, for providers that support one.
         stop: Texts at which to stop.
         response_format: The required format of the answer.
-        reasoning_effort: The effort of reasoning, for models that reason.
-        timeout: Seconds for this request; None leaves it to the client.
-        options: Provider-specific fields, which are passed on unchanged.
-        earlier_tools: The tools of earlier requests of the conversation, the oldest first, if they differ from `tools`.
-            A vendor that supports changes of tools is sent the changes, so that its cache of the prompt remains valid;
+        reasoning_effort: The effort of reasoning, for reasoning models.
+        timeout: The seconds for this request; None leaves it to the client.
+        options: Provider-specific fields, passed on unchanged.
+        earlier_tools: The tools of earlier requests of the conversation, oldest first, if they differ from `tools`. For
+            vendors that support changes of tools, only the changes are sent, so that the prompt cache remains valid;
             others ignore it.
     """
 
@@ -281,12 +281,12 @@ class ChatRequest:
     earlier_tools: tuple[EarlierTools, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)  # without slots: fields at their defaults cost nothing
+@dataclass(frozen=True, kw_only=True)  # without slots, fields with default values cost nothing
 class Usage:
-    """The tokens and the cost of requests; addition gives the sum.
+    """The tokens and the cost of requests; usages can be added.
 
-    `input_tokens` includes tokens read from a cache, `output_tokens` includes reasoning. None means that the
-    provider did not report it. A sum has no cost if a part with tokens has none: a partial cost would mislead.
+    `input_tokens` includes tokens read from a cache, `output_tokens` includes reasoning. None means that the provider
+    did not report it. A sum has no cost if a part with tokens has none, since a partial cost would mislead.
 
     Args:
         input_tokens: All tokens that the model read.
@@ -294,7 +294,7 @@ class Usage:
         reasoning_tokens: The part of the output that was reasoning.
         cache_read_tokens: The part of the input that came from a cache.
         cache_write_tokens: The part of the input that was written to a cache.
-        cost: In dollars, from the provider or from `toolkit.providers.PricedProvider`.
+        cost: The cost in dollars, from the provider or from `toolkit.providers.PricedProvider`.
         details: The counts of items with separate prices, by names such as ``input_audio_tokens``,
             ``output_image_tokens``, ``cache_write_1h_tokens`` (parts of the sums above) and ``web_searches``.
     """
@@ -309,7 +309,7 @@ class Usage:
 
     @property
     def total_tokens(self) -> int:
-        """Input and output together."""
+        """The sum of input and output tokens."""
         return self.input_tokens + self.output_tokens
 
     @property
@@ -340,9 +340,9 @@ class Usage:
         """Return the sum."""
         input_tokens = output_tokens = 0
         has_unknown_cost = False
-        others: list[Usage] = []  # with more than these two
+        others: list[Usage] = []  # usages with other fields than these two
         for usage in usages:
-            reported = usage.__dict__  # the fields that are not at their defaults
+            reported = usage.__dict__  # the fields without default values
             if not reported:
                 continue
             input_tokens += usage.input_tokens
@@ -376,7 +376,7 @@ class UnansweredItem:
     Args:
         kind: The provider's name for such items, such as ``computer_call``.
         id: The id for an answer.
-        name: The tool that it asks for, if any.
+        name: The tool that it requests, if any.
     """
 
     kind: str
@@ -386,20 +386,20 @@ class UnansweredItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatResponse:
-    """One answer of a model.
+    """A response of a model.
 
     Args:
         message: The message of the model.
-        usage: The tokens that it took.
-        stop_reason: Why it stopped.
-        model: The model that answered, as the provider names it.
-        request_id: The provider's name for the request.
-        metadata: Everything else that the provider sent, unchanged.
-        unanswered: The items other than calls that require an answer; the message contains them sealed.
-        provider: The name of the provider that answered, if a `FallbackProvider` has chosen it; else empty.
+        usage: The usage of the request.
+        stop_reason: The reason why the model stopped.
+        model: The model that answered, as named by the provider.
+        request_id: The provider's id of the request.
+        metadata: All other data that the provider sent, unchanged.
+        unanswered: Items other than calls that require an answer; the message contains them as opaque blocks.
+        provider: The name of the provider that a `FallbackProvider` chose; else empty.
 
     Raises:
-        ConfigurationError: `stop_reason` is none of `StopReason`.
+        ConfigurationError: `stop_reason` is not a `StopReason`.
     """
 
     message: AssistantMessage
@@ -441,7 +441,7 @@ class ChatResponse:
 
 
 def _is_whole(arguments: str, *, is_last: bool) -> bool:
-    """Return whether arguments are complete; the model has ended every block but the last."""
+    """Return True if arguments are complete; every block but the last one is."""
     if not is_last:
         return arguments.strip() not in ("", "null")
     from pydantic_core import from_json  # noqa: PLC0415 - slow to import, and few replies are cut off

@@ -1,6 +1,6 @@
-"""How well models call tools: tasks in YAML, run with several models and ways, compared with confidence intervals.
+"""Evaluation of tool calls: tasks in YAML, run with several models and ways, compared with confidence intervals.
 
-The command line has this as ``toolkit eval``; `docs/evaluation.md` is the guide.
+The command is ``toolkit eval``; `docs/evaluation.md` is the guide.
 """
 
 from toolkit.evaluation.tasks import EvaluationTask, FailureReason, TaskCall, TaskSet, load_tasks

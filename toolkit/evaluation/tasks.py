@@ -1,4 +1,4 @@
-"""Tasks in YAML, and the judge: the user's words, the calls that they take, and the facts that the answer states.
+"""Evaluation tasks in YAML and their judge: a prompt, the expected calls, and the facts that the answer must state.
 
 ::
 
@@ -10,8 +10,8 @@
             returns: 18 degrees
         says: ["18"]
 
-Arguments are compared as the tool receives them: with defaults filled in, ignoring case. ``{$one_of: [...]}`` stands
-for any of several values, ``{$any: true}`` for every value. A list in ``says`` gives several wordings of one fact.
+Arguments are compared as the tool receives them, with defaults filled in, ignoring case. ``{$one_of: [...]}`` accepts
+any of several values, ``{$any: true}`` every value. A list in ``says`` gives several wordings of one fact.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ FailureReason: TypeAlias = Literal[
     "out of time",
     "the request failed",
 ]
-"""Why a task is not solved; empty if it is. Of several reasons, the one that comes first in a run."""
+"""The reason why a task is not solved; empty if it is. Of several reasons, the first one in a run."""
 
 MadeCall: TypeAlias = tuple[str, Mapping[str, Any]]
 """The name of a tool and its validated arguments, as JSON."""
@@ -64,8 +64,8 @@ class TaskCall:
 
     Args:
         tool: The name of the tool.
-        arguments: As JSON; those left out keep their defaults.
-        returns: The result of this call when tools do not run; None for the result that the file gives for the tool.
+        arguments: The arguments as JSON; omitted ones have their defaults.
+        returns: The result of this call when tools do not run; None takes the file's result for the tool.
     """
 
     tool: str
@@ -80,7 +80,7 @@ class EvaluationTask:
     Args:
         id: Its unique name in tables.
         kind: The class of tasks that it belongs to.
-        prompt: The user's words.
+        prompt: The user message.
         calls: The expected calls, in any order; None skips the check, an empty list allows no call.
         says: The facts that the answer must state, each in one of its wordings.
         may_call: Tools that may also be called, with any arguments.
@@ -99,9 +99,9 @@ class TaskSet:
     """The tasks of a file.
 
     Args:
-        tasks: In the order of the file.
+        tasks: The tasks, in the order of the file.
         instructions: The system prompt of every task; empty for none.
-        returns: By tool, the result of a call that no task names, when tools do not run.
+        returns: The result, by tool, of a call that no task expects, when tools do not run.
     """
 
     tasks: tuple[EvaluationTask, ...]
@@ -114,10 +114,10 @@ class TaskSet:
         return tuple(dict.fromkeys(task.kind for task in self.tasks))
 
     def check_tools(self, registry: ToolRegistry[Any]) -> None:
-        """Raise an error for tasks that these tools can't solve.
+        """Check that these tools can solve the tasks.
 
         Raises:
-            ConfigurationError: A task names a tool that does not exist, or arguments that the tool does not accept.
+            ConfigurationError: A task names an unknown tool, or arguments that the tool does not accept.
         """
         for task in self.tasks:
             for call in task.calls or ():
@@ -128,7 +128,7 @@ class TaskSet:
             _check_tool_name("'returns'", name, registry)
 
     def sample(self, per_class: int) -> TaskSet:
-        """Return the first tasks of each class, at most that many."""
+        """Return the first `per_class` tasks of each class."""
         seen: Counter[str] = Counter()
         chosen: list[EvaluationTask] = []
         for task in self.tasks:
@@ -139,7 +139,7 @@ class TaskSet:
 
 
 class TaskEntry(BaseModel):
-    """One task as it stands in a file."""
+    """One task in a file."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
@@ -155,7 +155,8 @@ def load_tasks(path: str | Path) -> TaskSet:
     """Read a YAML file of tasks.
 
     Raises:
-        ConfigurationError: The file can't be read, has an invalid entry, or a task checks nothing; it says where.
+        ConfigurationError: The file can't be read or has an invalid entry, or a task checks nothing; the message gives
+            the place.
         ModuleNotFoundError: PyYAML is not installed; the error names the extra.
     """
     file = Path(path)
@@ -190,9 +191,9 @@ def judge_trial(
     answer: str,
     registry: ToolRegistry[Any],
 ) -> FailureReason:
-    """Return why a task is not solved, or "".
+    """Return the reason why a task is not solved, or "".
 
-    A right call may be made twice; any other call that the task does not allow is one too many.
+    An expected call may be repeated; any other call that the task does not allow fails it.
 
     Args:
         task: The task.
@@ -212,7 +213,7 @@ def judge_trial(
 def is_expected(call: MadeCall, expected: TaskCall, registry: ToolRegistry[Any]) -> bool:
     """Return True if a call is the one that a task expects.
 
-    Both are compared with the tool's defaults filled in, ignoring case and spaces and full stops around a text.
+    They are compared with the tool's defaults filled in, ignoring case, and spaces and full stops around a text.
     """
     name, actual = call
     if name != expected.tool or name not in registry:
@@ -232,7 +233,7 @@ def pick_first(expected: Any) -> Any:
 
 
 def states_fact(answer: str, wordings: Sequence[str]) -> bool:
-    """Return True if an answer has one of the wordings as whole words, ignoring case."""
+    """Return True if an answer contains one of the wordings as whole words, ignoring case."""
     words = f" {' '.join(_list_answer_words(answer))} "
     return any(f" {' '.join(_list_answer_words(wording))} " in words for wording in wordings)
 
@@ -327,7 +328,7 @@ def _has_wildcard(expected: Any) -> bool:
 
 
 def _resolve_choices(expected: Any, actual: Any) -> Any:
-    """Replace each placeholder by the actual value if that fits, else by its first value."""
+    """Replace each placeholder by the actual value if it is allowed, or else by the first allowed value."""
     if is_object(expected):
         if _ANY in expected:
             return actual
@@ -352,7 +353,7 @@ def _fold_value(value: Any) -> Any:
 
 def _list_answer_words(text: str) -> list[str]:
     plain = text.casefold()
-    # 1,290 and 1290 are one number.
+    # 1,290 and 1290 are the same number.
     joined = "".join(
         character
         for place, character in enumerate(plain)

@@ -1,7 +1,7 @@
-"""Trials and their figures: each task is run with each model and way as an application would run it, and judged.
+"""Evaluation trials and their figures: each task is run and judged with each model and way.
 
-An outcome is written to the file of outcomes as soon as it exists, and is not run again. Figures are solved tasks by
-class and paired differences, each with its interval, reasons and cost.
+Outcomes are stored as soon as they exist, and those trials are not run again. The figures are solved tasks by class and
+paired differences, with confidence intervals, failure reasons and cost.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ _Z = 1.959963984540054  # the 97.5 % quantile of the normal distribution
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialSettings:
-    """How each task is run.
+    """The settings with which each task is run.
 
     Args:
-        temperature: 0 for repeatable answers; None leaves it to the provider, as some models accept no other.
-        seed: For providers that support one.
-        max_tokens: The most that a reply may have.
-        max_turns: How often the model may call tools before it must answer.
-        timeout: Seconds for one task.
-        runs_tools: True runs the tools; otherwise each call is answered with the task's ``returns``.
-        name_repair: As for a loop.
-        argument_repair: As for a loop.
+        temperature: 0 for reproducible answers; None leaves it to the provider, since some models accept no value.
+        seed: The seed, for providers that support one.
+        max_tokens: The maximum tokens of a reply.
+        max_turns: The maximum number of turns with calls before the answer.
+        timeout: The seconds for one task.
+        runs_tools: True to run the tools; otherwise each call is answered with the task's ``returns``.
+        name_repair: See `ToolLoopConfig`.
+        argument_repair: See `ToolLoopConfig`.
     """
 
     temperature: ZeroToOne | None = 0
@@ -79,17 +79,17 @@ class Trial:
     Args:
         task: The id of the task.
         kind: The class of the task.
-        reason: Why it is not solved; empty if it is.
-        calls: The calls that ran: the name of the tool, and its arguments as JSON.
+        reason: The reason why it is not solved; empty if it is.
+        calls: The calls that ran: tool names and arguments as JSON.
         refused: The results of calls that did not run.
-        answer: The beginning of the model's last text.
-        requests: How often the loop asked the model.
-        input_tokens: All tokens read, as far as the provider reports them.
-        output_tokens: All tokens written.
-        cached_tokens: Input tokens that came from a cache.
-        seconds: How long it took.
-        error: The message of a request that failed.
-        is_unreachable: True if the failure may be temporary: such an outcome says nothing about the model.
+        answer: The start of the model's last text.
+        requests: The number of requests to the model.
+        input_tokens: The input tokens, if the provider reports them.
+        output_tokens: The output tokens.
+        cached_tokens: The input tokens that came from a cache.
+        seconds: The duration.
+        error: The message of a failed request.
+        is_unreachable: True if the failure may be temporary, so that the outcome says nothing about the model.
     """
 
     task: str
@@ -118,8 +118,8 @@ class Candidate:
 
     Args:
         model: The name of the model.
-        way: The name of the way; empty for the provider's own.
-        open: Gives the provider, for the length of a block.
+        way: The name of the way; empty for the provider's default.
+        open: Returns an async context manager of the provider.
     """
 
     model: str
@@ -139,7 +139,7 @@ class CandidateTrials:
     Attributes:
         candidate: The candidate.
         trials: Its outcomes, by the id of the task.
-        problem: Why it was given up before its last task; empty if it was not.
+        problem: The reason why it was stopped before its last task; empty if it was not.
     """
 
     candidate: Candidate
@@ -148,21 +148,21 @@ class CandidateTrials:
 
 
 EvaluationProgress: TypeAlias = Callable[[Candidate, int, int], None]
-"""Called with the candidate, how many of its tasks are done, and how many there are."""
+"""Called with the candidate, the number of its finished tasks, and the total."""
 
 _TRIAL: TypeAdapter[Trial] = TypeAdapter(Trial)
 
 
 class TrialFile:
-    """Outcomes by a digest of everything that determines them: the model, way, task, tools and settings.
+    """Stores outcomes by a digest of everything that determines them: the model, way, task, tools and settings.
 
-    The file is readable by its owner alone: it contains what models wrote. A line that was cut off is ignored.
+    Only its owner can read the file, which contains text of models. A truncated line is ignored.
 
     Args:
-        path: The file, created if missing; None stores outcomes in memory alone.
+        path: The file, created if missing; None stores outcomes only in memory.
 
     Raises:
-        ConfigurationError: The file can't be read or written, or is no such file.
+        ConfigurationError: The file can't be read or written, or is not a file of outcomes.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -205,11 +205,11 @@ async def run_trial(
 
     Args:
         task: The task.
-        provider: The model.
-        registry: The tools that it is offered.
-        settings: How the task is run.
+        provider: The provider of the model.
+        registry: The tools.
+        settings: The settings of the run.
         instructions: The system prompt; empty for none.
-        returns: By tool, the result of a call that the task does not name, when tools do not run.
+        returns: The result, by tool, of a call that the task does not expect, when tools do not run.
         ctx: The context of the tools.
     """
     notes = _TrialNotes()
@@ -264,23 +264,23 @@ async def run_candidates(
     on_progress: EvaluationProgress | None = None,
     ctx: Any = None,
 ) -> list[CandidateTrials]:
-    """Run each task with each candidate, one after the other, and return the outcomes.
+    """Run each task with each candidate in sequence, and return the outcomes.
 
-    A model whose server can't be reached three times in a row is given up, and the outcomes that it has are returned.
-    The next run with the same file runs what is missing.
+    A candidate stops after its server could not be reached three times in a row; its outcomes so far are returned. The
+    next run with the same file runs the missing tasks.
 
     Args:
         candidates: The models and ways.
         tasks: The tasks.
         registry: The tools.
-        settings: How each task is run.
-        stored: Outcomes of earlier runs, which are not run again; new ones are added.
+        settings: The settings of each run.
+        stored: The outcomes of earlier runs, which are not run again; new ones are added.
         outcomes: A list that is filled during the run, for a caller that may be cancelled; None creates one.
         on_progress: Called after each task.
         ctx: The context of the tools.
 
     Raises:
-        ConfigurationError: A task names a tool that does not exist, or arguments that the tool does not accept.
+        ConfigurationError: A task names an unknown tool, or arguments that the tool does not accept.
     """
     tasks.check_tools(registry)
     stored = stored or TrialFile(None)
@@ -362,7 +362,7 @@ def _make_keys(
 
 @dataclass(slots=True)
 class _TrialNotes:
-    """The notes taken while a task runs."""
+    """Collects the facts of a task while it runs."""
 
     calls: list[tuple[str, Any]] = field(default_factory=list[tuple[str, Any]])
     refused: list[str] = field(default_factory=list[str])
@@ -393,7 +393,7 @@ async def _approve_call(request: object) -> Approve:  # nothing runs
 
 
 class _StandIn(Middleware[Any]):
-    """Answers calls in the place of the tools."""
+    """Answers calls in place of the tools."""
 
     def __init__(self, task: EvaluationTask, returns: Mapping[str, str], registry: ToolRegistry[Any]) -> None:
         self._task, self._returns, self._registry = task, returns, registry
@@ -419,7 +419,7 @@ def _read_trials(path: Path) -> Iterator[tuple[str, Trial]]:
             key: str = entry.pop("key")
             yield key, _TRIAL.validate_python(entry)
         except (ValueError, TypeError, KeyError, AttributeError, ValidationError) as error:
-            if number == len(lines):  # the process was killed while it wrote
+            if number == len(lines):  # the process was killed while writing
                 with path.open("a", encoding="utf-8") as file:
                     file.write("\n")
                 return
@@ -443,14 +443,14 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairedDifference:
-    """Two candidates on the same tasks: by how much the second solves more than the first.
+    """The difference of two candidates on the same tasks.
 
     Args:
-        tasks: How many tasks both have done.
-        gained: How many only the second solved.
-        lost: How many only the first solved.
-        interval: Of the difference of the shares, from -1 to 1.
-        p_value: The chance of a split of gained and lost at least as uneven if both are equally good.
+        tasks: The number of tasks that both have run.
+        gained: The number that only the second solved.
+        lost: The number that only the first solved.
+        interval: The interval of the difference of the shares, from -1 to 1.
+        p_value: The probability of a split of gained and lost at least as uneven if both are equally good.
     """
 
     tasks: int
@@ -461,7 +461,7 @@ class PairedDifference:
 
     @property
     def difference(self) -> float:
-        """The share that the second solves less that of the first, from -1 to 1."""
+        """The share solved by the second minus that of the first, from -1 to 1."""
         return (self.gained - self.lost) / self.tasks if self.tasks else 0.0
 
     @property
@@ -472,7 +472,7 @@ class PairedDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """How many of the tasks of a class are solved, with the interval of the share, from 0 to 1."""
+    """The number of solved tasks of a class, with the interval of the share, from 0 to 1."""
 
     solved: int
     tasks: int
@@ -481,20 +481,20 @@ class Score:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateSummary:
-    """The figures of one model, asked in one way.
+    """The figures of one candidate.
 
     Args:
         label: Its name in tables.
         model: The model.
         way: The way.
-        scores: By class, and for `ALL_KINDS`.
-        reasons: Why tasks are not solved, the most frequent reason first.
-        tokens: Tokens read and written, for one task on average; 0 if the provider reports none.
-        output_tokens: Tokens written, for one task on average.
-        requests: How often the loop asked, for one task on average.
-        seconds: For one task on average.
-        error: The message of the first request that failed; empty if none did.
-        problem: Why it was given up before its last task; empty if it was not.
+        scores: The scores by class, and for `ALL_KINDS`.
+        reasons: The reasons for unsolved tasks, most frequent first.
+        tokens: The average input and output tokens of a task; 0 if the provider reports none.
+        output_tokens: The average output tokens of a task.
+        requests: The average number of requests of a task.
+        seconds: The average duration of a task.
+        error: The message of the first failed request; empty if none failed.
+        problem: The reason why it was stopped before its last task; empty if it was not.
     """
 
     label: str
@@ -512,7 +512,7 @@ class CandidateSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """A candidate compared with another one on the tasks that both have done: by class, and for `ALL_KINDS`."""
+    """A comparison of two candidates on the tasks that both have run: by class, and for `ALL_KINDS`."""
 
     label: str
     against: str
@@ -521,7 +521,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationSummary:
-    """An evaluation in figures: the classes of the tasks, each candidate, and each compared with the base."""
+    """The figures of an evaluation: the classes of tasks, each candidate, and its comparison with the base."""
 
     kinds: tuple[str, ...]
     candidates: tuple[CandidateSummary, ...]
@@ -536,7 +536,7 @@ def summarize_trials(
     Args:
         outcomes: The outcomes of each candidate.
         kinds: The classes, in the order of the table.
-        against: The label, way or model of the candidate that the others are compared with; empty for the first.
+        against: The label, way or model of the base candidate; empty for the first.
 
     Raises:
         ConfigurationError: There is no such candidate.
@@ -568,11 +568,11 @@ def find_share_interval(solved: int, tasks: int) -> Interval:
     """Return the interval of a share: Wilson's score interval.
 
     E. B. Wilson, "Probable inference, the law of succession, and statistical inference", Journal of the American
-    Statistical Association 22 (1927), 209-212. It keeps its level for few tasks, and for shares of 0 and 1.
+    Statistical Association 22 (1927), 209-212. It is valid for few tasks, and for shares of 0 and 1.
 
     Args:
-        solved: How many tasks are solved.
-        tasks: How many there are; for none the interval is everything.
+        solved: The number of solved tasks.
+        tasks: The number of tasks; for 0 the interval is from 0 to 1.
     """
     if not tasks:
         return Interval(low=0.0, high=1.0)
@@ -583,7 +583,7 @@ def find_share_interval(solved: int, tasks: int) -> Interval:
 
 
 def compare_pairs(pairs: Sequence[tuple[bool, bool]]) -> PairedDifference:
-    """Compare two candidates by what each solved of the same tasks.
+    """Compare two candidates on the same tasks.
 
     The interval is method 10 of R. G. Newcombe, "Improved confidence intervals for the difference between binomial
     proportions based on paired data", Statistics in Medicine 17 (1998), 2635-2650: Wilson's intervals of both shares,
@@ -591,7 +591,7 @@ def compare_pairs(pairs: Sequence[tuple[bool, bool]]) -> PairedDifference:
     difference between correlated proportions or percentages", Psychometrika 12 (1947), 153-157: two-sided, binomial.
 
     Args:
-        pairs: For each task, whether the first solved it, and whether the second did.
+        pairs: For each task, True if the first solved it, and True if the second did.
     """
     both = sum(first and second for first, second in pairs)
     lost = sum(first and not second for first, second in pairs)

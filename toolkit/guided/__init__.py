@@ -1,7 +1,7 @@
-"""Tool calls by models too small to make them: one small question at a time, each reply held to a schema.
+"""Tool calls for models too small to write them: one small question at a time, each reply constrained by a schema.
 
-`GuidedProvider` wraps any provider whose server can hold a reply to a JSON Schema. Its steps are values that can be
-reordered, replaced and added to. Nothing here knows a language.
+`GuidedProvider` wraps any provider whose server supports constrained output. Its steps are values that can be
+reordered, replaced and extended. No rule depends on a human language.
 """
 
 from toolkit.guided.holding import FoldedSchema, GuidedStep, GuidedTurn, HoldingWay, PastCall, StepVerdict, fold_schema

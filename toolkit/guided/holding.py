@@ -1,10 +1,10 @@
-"""Replies held to a JSON Schema, in the words of each server, and the turn in which a small model fills in flat views.
+"""Replies constrained by a JSON Schema, flat views of tool schemas, and the state of a guided turn.
 
-Whether a server obeys is checked; a flat view is mapped back exactly.
+Servers take a schema in different fields, and each reply is validated, since some servers ignore it. A flat view maps
+back to the tool's arguments without loss.
 
-A turn has its state when it begins, and what the steps have found so far. Words are compared letter by letter, the same
-in every language. The comparison decides whether a turn is over, what else is worth asking about, and which arguments
-are marked as said by nobody; it never decides a value.
+Words are compared letter by letter, the same in every language. The comparison decides whether a turn is over, what
+else to ask, and which arguments to mark as unsaid; it never decides a value.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from toolkit.schema.projections import merge_nodes, simplify_unions
 from toolkit.schema.raw_schema import RawSchema
 
 HoldingWay: TypeAlias = Literal["response_format", "json_schema", "structured_outputs", "guided_json", "format"]
-"""The field by which a server takes a schema: OpenAI's and most others', llama.cpp's, vLLM's two, Ollama's."""
+"""The request field that carries the schema: OpenAI's (and most servers'), llama.cpp's, vLLM's two, and Ollama's."""
 
 _FIELDS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
     "json_schema": lambda schema: schema,
@@ -45,18 +45,18 @@ _FIELDS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
     "guided_json": lambda schema: schema,
     "format": lambda schema: schema,
 }
-# What servers answer where they don't know a field, or can't make a grammar of a schema.
+# The statuses of servers that don't know a field, or can't convert a schema to a grammar.
 _REFUSALS = frozenset({400, 404, 422, 500, 501})
 _LONGEST_SHOWN_REPLY = 80
 
 
 @dataclass(frozen=True, slots=True)
 class HeldReply:
-    """A reply that was held to a schema.
+    """A reply that fits its schema.
 
     Args:
-        response: As the provider gave it.
-        value: The object; None where the reply was cut off before its end.
+        response: The provider's response.
+        value: The parsed object; None if the reply was cut off.
     """
 
     response: ChatResponse
@@ -64,14 +64,14 @@ class HeldReply:
 
 
 class SchemaHolder:
-    """Asks a provider for objects of a schema, by the first way that its server obeys.
+    """Asks a provider for objects of a schema, in the first request field that its server supports.
 
     Args:
-        provider: Talks to the model.
-        way: The field that its server takes; ``auto`` tries one after the other, and keeps to what worked.
+        provider: The provider of the model.
+        way: The request field; ``auto`` tries each in turn and remembers the first that works.
 
     Raises:
-        ConfigurationError: There is no such way.
+        ConfigurationError: `way` is unknown.
     """
 
     def __init__(self, provider: Provider, way: HoldingWay | Literal["auto"]) -> None:
@@ -93,13 +93,13 @@ class SchemaHolder:
         """Return the model's reply to the messages, with the settings of the request.
 
         Raises:
-            BadResponseError: No reply fits the schema: the server holds none to it.
+            BadResponseError: No reply fits the schema: the server ignores it.
             ProviderError: The server failed, or refused the schema in every way.
         """
         asked = strip_tools(request, messages)
         asked = replace(asked, stop=(), max_tokens=max_tokens or request.max_tokens)
         check = RawSchema(schema, subject="the schema of a step")
-        spent, failure, said = Usage(), None, ""
+        spent, failure, invalid_text = Usage(), None, ""
         for way in self._ways:
             try:
                 response = await self._provider.generate(_hold_to_schema(asked, schema, way))
@@ -114,19 +114,19 @@ class SchemaHolder:
             response = replace(response, usage=spent)
             value = read_reply_object(response.text)
             if value is not None and check.is_valid(value):
-                # Kept: the other ways cost a request each.
+                # Tried first next time: each of the others costs a request.
                 self._ways = (way, *[other for other in self._ways if other != way])
                 return HeldReply(response, value)
             if response.stop_reason == "max_tokens":
                 return HeldReply(response, None)
-            said = response.text
-        if failure is not None and not said:
+            invalid_text = response.text
+        if failure is not None and not invalid_text:
             raise failure
-        raise _explain_neglect(self._provider, self._ways, said)
+        raise _unconstrained_error(self._provider, self._ways, invalid_text)
 
 
 def make_check(schema: Mapping[str, Any]) -> Callable[[object], bool]:
-    """Return a function that tells whether a value fits a schema; nothing fits an invalid one."""
+    """Return a predicate for values that fit a schema; nothing fits an invalid schema."""
     try:
         return RawSchema(schema, subject="the schema of an argument").is_valid
     except SchemaError:
@@ -134,12 +134,12 @@ def make_check(schema: Mapping[str, Any]) -> Callable[[object], bool]:
 
 
 def strip_tools(request: ChatRequest, messages: Sequence[Message]) -> ChatRequest:
-    """Return the request with other messages, and without a word of tools."""
+    """Return the request with other messages and without tools."""
     return replace(request, messages=messages, tools=None, tool_choice="auto", parallel_tool_calls=None)
 
 
 def read_reply_object(text: str) -> Mapping[str, Any] | None:
-    """Return the object that a text is, within a fence or not; None where it is no whole JSON object."""
+    """Return the JSON object in a text, with or without a code fence; None if it is not a complete object."""
     text = text.strip()
     if text.startswith("```") and text.endswith("```"):
         text = text.strip("`").removeprefix("json")
@@ -156,8 +156,8 @@ def _hold_to_schema(request: ChatRequest, schema: Mapping[str, Any], way: Holdin
     return replace(request, response_format=None, options={**request.options, way: _FIELDS[way](schema)})
 
 
-def _explain_neglect(provider: Provider, ways: Sequence[HoldingWay], said: str) -> BadResponseError:
-    shown = said if len(said) <= _LONGEST_SHOWN_REPLY else f"{said[:_LONGEST_SHOWN_REPLY]}..."
+def _unconstrained_error(provider: Provider, ways: Sequence[HoldingWay], text: str) -> BadResponseError:
+    shown = text if len(text) <= _LONGEST_SHOWN_REPLY else f"{text[:_LONGEST_SHOWN_REPLY]}..."
     return BadResponseError(
         str(getattr(provider, "name", "the provider")),
         f"the server does not hold a reply to a JSON Schema, which guided calls need (asked by {', '.join(ways)}): it "
@@ -166,32 +166,31 @@ def _explain_neglect(provider: Provider, ways: Sequence[HoldingWay], said: str) 
 
 
 _DEEPEST_REFERENCE = 4
-# What engines of grammars follow to the letter. Other keywords (patterns, formats, lengths) are left to the tool's own
-# validation: some engines fail on them.
+# The keywords that all grammar engines implement. Others (patterns, formats, lengths) are left to the tool's own
+# validation, since some engines fail on them.
 _SHAPE_KEYWORDS = frozenset(
     {"type", "properties", "required", "additionalProperties", "items", "prefixItems", "enum", "anyOf"}
     | {"minItems", "maxItems", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "description"}
 )
-# Those that each engine knows or ignores.
+# The formats that every engine knows or ignores.
 _KNOWN_FORMATS = frozenset({"date", "time", "date-time", "email"})
-# Formats of ids that are copied and not composed.
+# Formats of values that are copied from the conversation, not composed.
 _CODE_FORMATS = frozenset({"email", "uuid", "uri", "ipv4", "ipv6"})
 _ABSENT = object()
 
 
 @dataclass(frozen=True, slots=True)
 class FoldedSchema:
-    """A view of a tool's parameters.
+    """A flat view of a tool's parameters.
 
     Args:
-        schema: The view, an object.
-        paths: Where the value of each property belongs, as keys from the root.
-        optional: The names of properties that may be left out.
-        codes: By name, the ``pattern``, ``format`` and ``examples`` of a text, or of the items of a list, that is an id
-            of some kind.
-        filled: The arguments that can have only one value and are not asked for.
-        nullable: The required arguments that become null if they are left out.
-        objects: The objects that are always there.
+        schema: The schema of the view, of type object.
+        paths: The keys from the root to the argument of each property.
+        optional: The names of optional properties.
+        codes: The ``pattern``, ``format`` and ``examples`` of each property whose text, or list items, are ids.
+        filled: The arguments with only one possible value, which the model is not asked for.
+        nullable: The required arguments that become null when omitted.
+        objects: The required nested objects.
     """
 
     schema: Mapping[str, Any]
@@ -209,7 +208,7 @@ class FoldedSchema:
         return found
 
     def select(self, names: Collection[str]) -> dict[str, Any]:
-        """Return the view's schema with these properties alone."""
+        """Return the view's schema with only these properties."""
         return {
             **self.schema,
             "properties": {name: node for name, node in self.properties.items() if name in names},
@@ -217,7 +216,7 @@ class FoldedSchema:
         }
 
     def unfold(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments that the values of a view stand for.
+        """Return the tool's arguments for values of the view.
 
         ::
 
@@ -236,16 +235,16 @@ class FoldedSchema:
         return arguments
 
     def fold(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values of the view that arguments stand for; others are left out."""
+        """Return the values of the view for a tool's arguments; arguments outside the view are dropped."""
         values = {name: _find_at_path(arguments, path) for name, path in self.paths.items()}
         nulls = {name for name, path in self.paths.items() if path in self.nullable and values[name] is None}
         return {name: value for name, value in values.items() if value is not _ABSENT and name not in nulls}
 
 
 def fold_schema(parameters: Mapping[str, Any]) -> FoldedSchema:
-    """Return a view of a schema for small models.
+    """Return a flat view of a schema for small models.
 
-    References are inlined, objects inside objects become names with dots, and values that can only be one are left out.
+    References are inlined, nested objects become dotted names, and properties with one possible value are left out.
 
     Args:
         parameters: A JSON Schema of type object.
@@ -299,7 +298,7 @@ class _Folding:
             self._add_members(member, path, is_optional=is_optional)
             return
         name = ".".join(path)
-        while name in self._properties:  # a key with a dot of its own
+        while name in self._properties:  # a key that itself contains a dot
             name += "_"
         self._properties[name] = _keep_shape(member)
         self._paths[name] = path
@@ -311,7 +310,7 @@ class _Folding:
             self._codes[name] = code
 
     def _simplify_node(self, node: Any, depth: int) -> dict[str, Any]:
-        """Return a node without references and, as far as possible, without unions."""
+        """Return a node with references inlined and unions simplified where possible."""
         if not is_object(node):
             return {}
         if "$ref" in node:
@@ -335,7 +334,7 @@ class _Folding:
 
 
 def _find_code(node: Node) -> dict[str, Any]:
-    """Return what a schema says about the form of an id; empty if it describes none."""
+    """Return the keywords that describe the form of an id; empty if there are none."""
     if node.get("type") != "string" or "enum" in node:
         return {}
     code = {keyword: node[keyword] for keyword in ("pattern", "examples") if keyword in node}
@@ -345,7 +344,7 @@ def _find_code(node: Node) -> dict[str, Any]:
 
 
 def _split_null(node: dict[str, Any]) -> dict[str, Any]:
-    """Say that a value may be null beside its type."""
+    """Replace null in a node's type or enum by ``nullable``."""
     types: object = node.get("type")
     if is_array(types) and "null" in types:
         others = [each for each in types if each != "null"]
@@ -383,7 +382,7 @@ def _set_at_path(arguments: dict[str, Any], path: Sequence[str], value: Any) -> 
 
 
 StepVerdict: TypeAlias = Literal["next", "answer"]
-"""How a turn continues after a step: with the next step, or with the model's answer."""
+"""The continuation of a turn after a step: the next step, or the model's answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,10 +390,10 @@ class PastCall:
     """A call that was made for the current request.
 
     Args:
-        name: Its tool.
-        arguments: As they were sent; empty if they were no object.
-        result: The text of its result.
-        is_error: True if that reports a failure.
+        name: The tool.
+        arguments: The parsed arguments; empty if they were not a JSON object.
+        result: The text of the result.
+        is_error: True if the result reports a failure.
     """
 
     name: str
@@ -405,19 +404,19 @@ class PastCall:
 
 @dataclass(kw_only=True, eq=False)
 class GuidedTurn:
-    """The state that the steps of one turn share: a step reads it, asks by `ask`, and stores what it found.
+    """The state that the steps of one turn share: a step reads it, asks the model by `ask`, and stores its findings.
 
     Attributes:
         request: The application's request.
-        holder: Asks the model, and holds the reply to a schema.
+        holder: Asks the model for objects of a schema.
         tools: The tools that may be called now.
         question: The text of the last user message.
-        past_calls: The calls made since then, with their results.
-        tool: The chosen tool; None before.
-        view: The parameters that the model sees; None before.
-        calls: The arguments of each call of it; empty before.
-        is_unasked: True if the request itself has nothing that speaks for the calls: all arguments count as unsaid.
-        is_cut_off: True if the reply with the arguments was cut off at the limit of tokens.
+        past_calls: The calls made since that message, with their results.
+        tool: The chosen tool; None until one is chosen.
+        view: The parameters shown to the model; None until a tool is chosen.
+        calls: The arguments of each call of the tool; empty until they are filled in.
+        is_unasked: True if nothing in the request itself supports the calls: all arguments count as unsaid.
+        is_cut_off: True if the reply with the arguments was cut off at the token limit.
         usage: The usage of the steps so far.
         response: The last reply that a step received.
     """
@@ -461,12 +460,12 @@ class GuidedTurn:
 
     @property
     def is_tool_named(self) -> bool:
-        """True if the request names the tool to call, which vendors take for exactly one call."""
+        """True if the request names the tool to call, which vendors treat as exactly one call."""
         return self.request.tool_choice not in ("auto", "none", "required")
 
     @cached_property
     def given_text(self) -> str:
-        """The texts of users, results and the application, without those of the model and of failures."""
+        """The text of users, results and the application, without the model's own and failed results."""
         return "\n".join(
             message.text
             for message in self.request.messages
@@ -491,7 +490,7 @@ class GuidedTurn:
         """Return the chosen tool.
 
         Raises:
-            ConfigurationError: No step before has chosen one.
+            ConfigurationError: No earlier step has chosen one.
         """
         if self.tool is None:
             raise ConfigurationError(
@@ -501,17 +500,17 @@ class GuidedTurn:
         return self.tool
 
     def list_unsaid(self, call: Mapping[str, Any]) -> list[str]:
-        """Return the arguments of a call that stand nowhere in the conversation, as paths."""
+        """Return the paths of a call's arguments that occur nowhere in the conversation."""
         values = call if self.view is None else self.view.fold(call)
         return list(values) if self.is_unasked else list_unsaid(values, self.given_text)
 
     async def ask(
         self, messages: Sequence[Message], schema: Mapping[str, Any], *, max_tokens: int | None = None
     ) -> Mapping[str, Any] | None:
-        """Ask the model for an object of a schema, and return it; None if the reply was cut off.
+        """Return the model's reply as an object of a schema; None if it was cut off.
 
         Raises:
-            BadResponseError: The server does not hold the reply to the schema.
+            BadResponseError: The server ignores the schema.
             ProviderError: The server failed.
         """
         reply = await self.holder.ask(self.request, messages, schema, max_tokens=max_tokens)
@@ -521,7 +520,7 @@ class GuidedTurn:
 
 
 class GuidedStep(Protocol):
-    """One step of a turn: asks the model a small question, or checks what was found so far."""
+    """One step of a turn: asks the model a small question, or checks the findings so far."""
 
     async def take(self, turn: GuidedTurn) -> StepVerdict:
         """Take the step, and return how the turn continues."""
@@ -546,7 +545,7 @@ def _list_past_calls(messages: Sequence[Message]) -> list[PastCall]:
 
 _WORD = re.compile(r"[^\W_]+(?:[-'\u2019@/:+#.][^\W_]+)*")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-# Of texts and of JSON; a URL may have brackets and commas of its own.
+# Tokens of prose and of JSON; a URL may itself contain brackets and commas.
 _PARTS = (re.compile(r"[^\s\"]+"), re.compile(r"[^\s\"',;(){}\[\]<>=]+"))
 _EDGES = ".,;:!?*`'\"(){}[]<>\u201c\u201d\u2018\u2019\u00ab\u00bb"
 _SHORTEST_WORD = 4
@@ -557,12 +556,12 @@ _STRUCK = "\ufffc"
 
 
 def split_words(text: str) -> list[str]:
-    """Return the words of a text, a tool's name or a parameter's name, ignoring case."""
+    """Return the case-folded words of a text or an identifier."""
     return [word.casefold() for word in _WORD.findall(_CAMEL.sub(" ", text))]
 
 
 def strike_out(text: str, values: Iterable[Any], mark: str = "...") -> str:
-    """Return a text in which each of the values is replaced by a mark."""
+    """Return a text with each of the values replaced by a mark."""
     written = {form for value in values for form in _list_forms(value)}
     for form in sorted(written, key=len, reverse=True):
         text = re.sub(_find_whole(form), mark, text, flags=re.IGNORECASE)
@@ -572,14 +571,14 @@ def strike_out(text: str, values: Iterable[Any], mark: str = "...") -> str:
 def list_open_words(question: str, values: Sequence[Any], names: Iterable[str], about: Iterable[str] = ()) -> list[str]:
     """Return the words of a question that neither values nor names account for.
 
-    Each word after the last value counts. Before it, words of fewer than four letters do not, unless they have a digit
-    or a capital letter or are of a script without capitals, and neither does the word that the question begins with.
+    Every word after the last value counts. Before it, the first word of the question does not count, nor do words of
+    fewer than four letters, unless they have a digit or a capital letter or belong to a script without capitals.
 
     Args:
         question: The question.
         values: The values of calls.
-        names: The words of the names of their tools and parameters.
-        about: Words that account for those before the last value, such as those of the tools' descriptions.
+        names: The words in the names of their tools and parameters.
+        about: More words that account for those before the last value, such as those of tool descriptions.
     """
     left = strike_out(question, values, _STRUCK)
     last = left.rfind(_STRUCK)
@@ -596,16 +595,16 @@ def list_open_words(question: str, values: Sequence[Any], names: Iterable[str], 
 
 
 def share_word(some: Iterable[str], others: Iterable[str]) -> bool:
-    """Return True if two groups have a word in common, or one that is the other with up to two letters more."""
+    """Return True if two groups share a word, or a word of one extends a word of the other by up to two letters."""
     others = set(others)
     return any(one in others or any(_is_longer_form(one, other) for other in others) for one in some)
 
 
 def has_values_alike(question: str, values: Sequence[Any]) -> bool:
-    """Return True if a question has more that is written like one of these values.
+    """Return True if a question contains another word written like one of these values.
 
-    For a value with digits that is a word with digits in the same places, for a value with a capital letter a word with
-    one, for another value a comma behind it.
+    For a value with digits, that is a word with digits in the same places; for a capitalized value, another capitalized
+    word; for any other value, a comma after it.
     """
     left = strike_out(question, values, _STRUCK)
     words = [match[0] for match in _WORD.finditer(left) if left[: match.start()].strip()]
@@ -625,27 +624,27 @@ def has_values_alike(question: str, values: Sequence[Any]) -> bool:
 
 
 def list_unsaid(values: Mapping[str, Any], conversation: str) -> list[str]:
-    """Return the names of values that stand nowhere in a conversation; of a boolean, its name has to.
+    """Return the names of values that occur nowhere in a conversation; for a boolean, its name must occur.
 
     Args:
-        values: By name.
-        conversation: All that users, results and the application wrote.
+        values: The values by name.
+        conversation: All text of users, results and the application.
     """
     index, words = TextIndex(), set(split_words(conversation))
     index.add(TextSource("user", text=conversation))
     return [
         name
         for name, value in values.items()
-        if not all(_is_said(leaf, name, index, words) for leaf in list_leaves(value))
+        if not all(_is_mentioned(leaf, name, index, words) for leaf in list_leaves(value))
     ]
 
 
 def list_codes(text: str, fits: Callable[[str], bool]) -> list[str]:
-    """Return the ids in a text that fit, as they are written or in one case; nothing if there are very many.
+    """Return the ids in a text that fit as written, in upper case or in lower case; empty if there are too many.
 
     Args:
         text: The text.
-        fits: Tells whether a candidate is an id of the kind; called with words that have a digit or an ``@``.
+        fits: Returns True for an id of the kind; called with words that have a digit or an ``@``.
     """
     words = [word.strip(_EDGES) for word in text.split()]
     parts = [token.strip(_EDGES) for pattern in _PARTS for token in pattern.findall(text)]
@@ -662,12 +661,12 @@ def list_codes(text: str, fits: Callable[[str], bool]) -> list[str]:
 
 
 def describe_shape(text: str) -> str:
-    """Return a text with a sign for each run of digits and letters: `A-1042` and `B-7` are `A-9`."""
+    """Return a text with one sign for each run of digits or letters: `A-1042` and `B-7` become `A-9`."""
     letters = re.sub(r"[^\W\d_]+", lambda run: "A" if run[0].isupper() else "a", text)
     return re.sub(r"\d+", "9", letters)
 
 
-def _is_said(value: Any, name: str, index: TextIndex, words: set[str]) -> bool:
+def _is_mentioned(value: Any, name: str, index: TextIndex, words: set[str]) -> bool:
     if isinstance(value, bool):
         return share_word([word for word in split_words(name) if len(word) >= _SHORTEST_WORD], words)
     return index.find(value) is not None
@@ -684,7 +683,7 @@ def _list_forms(value: Any) -> Iterator[str]:
 
 
 def _find_whole(text: str) -> str:
-    """Return a pattern that finds a text, as whole words where its script has capitals."""
+    """Return a pattern that matches a text, as whole words if its script has capitals."""
     before = r"(?<!\w)" if has_boundary(text[:1]) else ""
     after = r"(?!\w)" if has_boundary(text[-1:]) else ""
     return f"{before}{re.escape(text)}{after}"

@@ -1,6 +1,6 @@
-"""The provider that leads a model through small questions, the steps of a turn and their order, and their words.
+"""The provider that guides a model through small questions: its steps, their order and their prompts.
 
-Prompts are short and begin alike, so that a server's prompt cache serves them.
+Prompts are short and share a prefix, so that a server's prompt cache applies.
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ _FORMATS = {
 
 @dataclass(frozen=True, slots=True)
 class StopWhenDone:
-    """Answers without another question if successful calls account for each word of the request."""
+    """Ends the turn without another question if successful calls account for each word of the request."""
 
     async def take(self, turn: GuidedTurn) -> StepVerdict:
-        """Compare the words of the request with those of the calls, as they are written."""
+        """Compare the words of the request with those of the calls."""
         counts = Counter(call.name for call in turn.past_calls if not call.is_error)
-        # Of tools called a different number of times, one may be due for each result of another.
+        # If tools were called a different number of times, one may be due for each result of another.
         if turn.must_call or len(set(counts.values())) != 1 or turn.past_calls[-1].is_error or turn.open_words:
             return "next"
         asked = split_words(turn.question)
@@ -92,17 +92,17 @@ class StopWhenDone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChooseTool:
-    """Asks which tool the request needs, or whether it is answered without one.
+    """Asks which tool the request needs, if any.
 
-    The tools' descriptions stand as examples of requests, each answered with its tool's name, followed by up to two
-    requests that a description quotes (`Such as "Is it warm in Oslo?"`). The tool that shares most words with the
-    request stands there once more, as the last example: a hint that a model may ignore.
+    The prompt presents each tool's description as an example request that is answered with the tool's name, followed
+    by up to two requests that the description quotes (`Such as "Is it warm in Oslo?"`). The tool that shares the most
+    words with the request is repeated as the last example: a hint that the model may ignore.
 
     Args:
-        description_words: How many words of each description are shown.
-        most_at_once: With more tools than this, the winners of groups are asked about again.
-        most_repeated: How many of the tools that share words with the request are repeated as the last examples.
-        small_talk: The example of a request that needs no tool.
+        description_words: The number of words shown of each description.
+        most_at_once: With more tools than this, the model chooses within groups, then among the winners.
+        most_repeated: The number of tools that share words with the request to repeat as the last examples.
+        small_talk: An example request that needs no tool.
     """
 
     description_words: PositiveInt = 8
@@ -130,11 +130,11 @@ class ChooseTool:
 
     async def _choose_among(self, turn: GuidedTurn, tools: Sequence[ToolDefinition]) -> ToolDefinition | None:
         examples = [(_shorten_description(tool, self.description_words), tool.name) for tool in tools]
-        examples += [(said, tool.name) for tool in tools for said in _list_example_requests(tool)]
+        examples += [(request, tool.name) for tool in tools for request in _list_example_requests(tool)]
         answer = None
         if not turn.must_call:
             answer = _name_answer(tools)
-            # The last examples weigh most; in this place it distracts least from the tools.
+            # The last examples weigh most; here it distracts least from the tools.
             examples.insert(1, (self.small_talk, answer))
         if self.most_repeated and len(tools) > self.most_repeated:
             fitting = _rank_tools(turn.question, tools)[: self.most_repeated]
@@ -144,17 +144,17 @@ class ChooseTool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FillArguments:
-    """Asks for the arguments of the chosen tool, by a view of its schema alone.
+    """Asks for the arguments of the chosen tool, by a flat view of its schema.
 
-    Required arguments are asked for first, with the optional ones that the request has a word of. If the request has
-    more that is written like a value of the call, a list of calls is asked for; if other words are left, the optional
-    arguments that were not asked for. Values are held to the schema alone; only ids that the schema describes by
-    ``pattern``, ``format`` or ``examples`` are offered as they are written in the conversation, if they are.
+    Required arguments come first, with the optional ones that the request mentions. If the request contains another
+    word written like a value of the call, a list of calls is requested; if other words remain, the remaining optional
+    arguments are. Values are constrained only by the schema; ids that it describes by ``pattern``, ``format`` or
+    ``examples`` are offered as a choice of those in the conversation, if there are any.
 
     Args:
-        most_calls: How many calls of the tool one reply may have.
-        longest_text: How many characters a text may have in the second try after a reply that was cut off. A text that
-            takes them all is cut off, too.
+        most_calls: The maximum number of calls of the tool in one reply.
+        longest_text: The maximum number of characters of a text in the second attempt, after a reply was cut off. A
+            text of that length counts as cut off, too.
     """
 
     most_calls: PositiveInt = 4
@@ -187,7 +187,7 @@ class FillArguments:
         return "next"
 
     def _may_be_several(self, turn: GuidedTurn, view: FoldedSchema, values: Mapping[str, Any]) -> bool:
-        """Return True if the request may mean another call; never for a named tool, or one that takes a list."""
+        """Return True if the request may need several calls; never for a named tool, or one that takes a list."""
         has_list = any(node.get("type") == "array" for node in view.properties.values())
         if has_list or turn.is_tool_named or turn.request.parallel_tool_calls is False or self.most_calls == 1:
             return False
@@ -199,7 +199,7 @@ class FillArguments:
         schema = _offer_codes(turn, view, view.select(names))
         prompt = [UserMessage(_write_filling(turn, schema["properties"], known=known))]
         values = await _ask_by_types(turn, prompt, schema, view.select(names))
-        if values is None:  # a model that loops inside a text comes to its end at the limit
+        if values is None:  # the limit stops a model that repeats itself inside a text
             values = await _ask_by_types(turn, prompt, _bound_texts(schema, self.longest_text), view.select(names))
             if any(isinstance(leaf, str) and len(leaf) >= self.longest_text for leaf in list_leaves(values)):
                 turn.is_cut_off = True
@@ -221,7 +221,7 @@ class RefuseRepeats:
     """Refuses calls that were made before, with the same arguments; the first refusal ends the turn."""
 
     async def take(self, turn: GuidedTurn) -> StepVerdict:
-        """Compare each call with those before it."""
+        """Compare each call with earlier ones."""
         tool = turn.require_tool(self)
         if turn.must_call:
             return "next"
@@ -233,15 +233,15 @@ class RefuseRepeats:
 
 @dataclass(frozen=True, slots=True)
 class ConfirmFollowUp:
-    """Asks once more about a call after a result for which the request itself has nothing.
+    """Asks again about a follow-up call that nothing in the request itself supports.
 
-    The request has something for it if it holds a value of the call that no call has used, or has an open word in
-    common with the name or description of a tool that was not called yet. Otherwise the model chooses again between
-    this tool and the answer, and if it insists all arguments of the calls are marked as unsaid.
+    The request supports a call if it contains a value that no earlier call used, or shares an open word with the name
+    or description of a tool that was not called yet. Otherwise the model chooses again between this tool and the
+    answer; if it insists, all arguments of the calls are marked as unsaid.
     """
 
     async def take(self, turn: GuidedTurn) -> StepVerdict:
-        """Compare the calls with the request, as it is written."""
+        """Compare the calls with the request."""
         tool = turn.require_tool(self)
         if turn.must_call or not turn.past_calls:
             return "next"
@@ -263,16 +263,16 @@ class ConfirmFollowUp:
 _CONFIRMED_WORDS = 8
 
 DEFAULT_STEPS = (StopWhenDone(), ChooseTool(), FillArguments(), RefuseRepeats(), ConfirmFollowUp())
-"""The steps of a turn."""
+"""The default steps of a turn, in order."""
 
 
 async def _ask_for_tool(
     turn: GuidedTurn, tools: Sequence[ToolDefinition], examples: Iterable[tuple[str, str]], answer: str | None
 ) -> ToolDefinition | None:
-    """Ask for one of the tools after examples of requests; None stands for the answer."""
+    """Ask for one of the tools after example requests; None means that the model should answer."""
     messages: list[Message] = []
-    for said, chosen in examples:
-        messages += [UserMessage(said), AssistantMessage(json.dumps({"tool": chosen}))]
+    for request, chosen in examples:
+        messages += [UserMessage(request), AssistantMessage(json.dumps({"tool": chosen}))]
     messages.append(UserMessage(_write_open_question(turn)))
     names = [*(tool.name for tool in tools), *([] if answer is None else [answer])]
     value = await turn.ask(messages, _make_object({"tool": {"enum": names}}), max_tokens=_LONGEST_NAME_TOKENS)
@@ -282,7 +282,7 @@ async def _ask_for_tool(
 async def _ask_by_types(
     turn: GuidedTurn, messages: Sequence[Message], schema: Mapping[str, Any], plain: Mapping[str, Any]
 ) -> Mapping[str, Any] | None:
-    """Ask for an object of a schema, by its types alone if the engine can't make a grammar of the schema."""
+    """Ask for an object of a schema; fall back to its types if the engine can't convert it to a grammar."""
     try:
         return await turn.ask(messages, schema)
     except ContextTooLongError:
@@ -294,7 +294,7 @@ async def _ask_by_types(
 
 
 def _is_named(turn: GuidedTurn, view: FoldedSchema, name: str) -> bool:
-    """Return True if the request has one of a parameter's choices, or a longer word of its name or description."""
+    """Return True if the request mentions one of a parameter's choices, or a longer word of its name or description."""
     node = view.properties[name]
     if strike_out(turn.question, node.get("enum", ())) != turn.question:
         return True
@@ -303,13 +303,13 @@ def _is_named(turn: GuidedTurn, view: FoldedSchema, name: str) -> bool:
 
 
 def _has_more_words(turn: GuidedTurn, tool: ToolDefinition, asked: Sequence[str], values: Mapping[str, Any]) -> bool:
-    """Return True if the request has words that may be about arguments that were not asked for."""
+    """Return True if the request has words that may concern arguments not asked for yet."""
     names = [word for name in (tool.name, *asked) for word in split_words(name)]
     return bool(list_open_words(turn.question, [*turn.used_values, *list_leaves(values)], names))
 
 
 def _offer_codes(turn: GuidedTurn, view: FoldedSchema, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a schema whose ids are those written in the conversation, if there is one for each parameter of a kind."""
+    """Restrict ids to those in the conversation, if there are enough for all parameters of a kind."""
     properties = dict(schema["properties"])
     kinds = Counter(canonical_json(dict(code)) for code in view.codes.values())
     for name in properties.keys() & view.codes.keys():
@@ -317,8 +317,8 @@ def _offer_codes(turn: GuidedTurn, view: FoldedSchema, schema: Mapping[str, Any]
         found = list_codes(turn.given_text, _make_code_check(code))
         if not found or len(found) < kinds[canonical_json(dict(code))]:
             continue
-        held = {**{key: node[key] for key in ("description",) if key in node}, "enum": found}
-        properties[name] = {**node, "items": held} if is_object(node.get("items")) else held
+        choice = {**{key: node[key] for key in ("description",) if key in node}, "enum": found}
+        properties[name] = {**node, "items": choice} if is_object(node.get("items")) else choice
     return {**schema, "properties": properties}
 
 
@@ -368,7 +368,7 @@ def _name_answer(tools: Iterable[ToolDefinition]) -> str:
 
 
 def _rank_tools(question: str, tools: Sequence[ToolDefinition]) -> list[ToolDefinition]:
-    """Return the tools that share words with a request, the best first; a word of one tool alone counts most."""
+    """Return the tools that share words with a request, best first; a word that only one tool has counts most."""
     asked = split_words(question)
     shared = {
         tool.name: {
@@ -389,7 +389,7 @@ def _has_own_word(tool: ToolDefinition, asked: Sequence[str], used: Sequence[str
 
 
 def _shorten_description(tool: ToolDefinition, words: int) -> str:
-    """Return the first words of the first sentence of a tool's description; its name if it has none."""
+    """Return the first words of the first sentence of a tool's description, or else its name."""
     sentence = _SENTENCE_END.split(tool.description.strip(), maxsplit=1)[0]
     short = " ".join(sentence.split()[:words])
     return short or tool.name.replace("_", " ")
@@ -402,7 +402,7 @@ def _list_example_requests(tool: ToolDefinition) -> list[str]:
 
 
 def _write_open_question(turn: GuidedTurn) -> str:
-    """Return the question, without what has been used, and with the results so far."""
+    """Return the question without the values already used, followed by the results so far."""
     if not turn.past_calls:
         return turn.question
     return f"{strike_out(turn.question, turn.used_values)}\n{_write_known(turn.past_calls)}"
@@ -415,7 +415,7 @@ def _write_filling(
     known: Mapping[str, Any] | None = None,
     has_several: bool = False,
 ) -> str:
-    """Return the prompt for arguments of the chosen tool: of one call, of several, or those that are still open."""
+    """Return the prompt for arguments of the chosen tool: of one call, of several calls, or those still missing."""
     assert turn.tool is not None
     listed = "\n".join([_list_parameter(name, node) for name, node in properties.items()])
     history = _write_history(turn)
@@ -432,7 +432,7 @@ def _write_filling(
 
 
 def _write_known(past_calls: Sequence[PastCall]) -> str:
-    """Return the results of the calls made for this request, a line each."""
+    """Return the results of the calls made for this request, one per line."""
     lines = [
         f"Known: {_write_values(call.arguments)}{' failed' if call.is_error else ''}: {call.result}"
         for call in past_calls
@@ -453,7 +453,7 @@ def _write_short_value(value: Any) -> str:
 
 
 def _write_history(turn: GuidedTurn) -> str:
-    """Return the texts before the question, the end of them if they are long."""
+    """Return the text of the conversation before the question, truncated at the front."""
     texts: list[str] = []
     for message in turn.request.messages:
         if isinstance(message, UserMessage) and message.text == turn.question:
@@ -480,7 +480,7 @@ def _describe_values(node: Mapping[str, Any]) -> str:
 
 
 class GuidedAnswer(Protocol):
-    """Writes the request for the answer of a turn, in text."""
+    """Writes the request for the answer of a turn."""
 
     def write(self, turn: GuidedTurn) -> ChatRequest:
         """Return the request."""
@@ -489,12 +489,12 @@ class GuidedAnswer(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerFromResults:
-    """Restates the results as the answer, and asks for a sentence; without results the conversation is answered.
+    """Asks the model to state the results in a sentence; without results, to answer the conversation.
 
     Args:
-        is_quoting: True makes a short result on one line the whole answer, word by word, by a grammar of llama.cpp: a
-            small model would rather compute the sum itself, and wrongly.
-        longest_quoted: Characters of results that are quoted.
+        is_quoting: True to make a short one-line result the whole answer, verbatim, by a llama.cpp grammar: a small
+            model tends to compute the result itself, wrongly.
+        longest_quoted: The maximum length of a quoted result, in characters.
     """
 
     is_quoting: bool = False
@@ -526,25 +526,25 @@ class AnswerFromResults:
 
 
 class GuidedProvider(ProviderWrapper):
-    """Leads a small model to tool calls, by small questions whose answers are always right in form.
+    """Guides a small model to tool calls by small questions whose answers are always well-formed.
 
     ::
 
         server = OpenAIProvider("my-model", base_url="http://localhost:8080/v1", api_key="none")
         result = await tool_loop(GuidedProvider(server), registry, "What's the weather in Paris?")
 
-    A reply has calls of one tool; others follow its results. The server holds each reply to a JSON Schema, so form is
-    certain. Values are the model's own: see `docs/weak_models.md`. Arguments that stand nowhere in the conversation are
-    marked: `ToolCall.unsaid` names them, and rules and approval can ask about them.
+    A reply has calls of one tool; calls of others follow after its results. The server constrains each reply by a JSON
+    Schema, so its form is certain; its values are the model's choice, see `docs/weak_models.md`. `ToolCall.unsaid`
+    lists the arguments that occur nowhere in the conversation, for rules and approval to act on.
 
     Args:
-        provider: Talks to the model; it never receives tools.
-        steps: The steps that are taken, in this order, until one of them leads to the answer.
-        answer: How the model is asked for its answer.
-        hold_by: The field in which the server takes a schema; ``auto`` finds out at the first request.
+        provider: The provider of the model; it never receives tools.
+        steps: The steps to take, in order, until one of them leads to the answer.
+        answer: Writes the request for the answer.
+        hold_by: The request field in which the server takes a schema; ``auto`` detects it at the first request.
 
     Raises:
-        ConfigurationError: There is no such way to hold, or there are no steps.
+        ConfigurationError: `hold_by` is unknown, or `steps` is empty.
     """
 
     def __init__(
@@ -563,11 +563,11 @@ class GuidedProvider(ProviderWrapper):
         self._holder = SchemaHolder(provider, hold_by)
 
     async def generate(self, request: ChatRequest) -> ChatResponse:
-        """Return the calls that the steps led to, else the model's answer; the usage is that of all steps.
+        """Return the calls that the steps produced, or else the model's answer, with the usage of all steps.
 
         Raises:
             ConfigurationError: `tool_choice` names a tool that does not exist.
-            BadResponseError: The server does not hold replies to a schema.
+            BadResponseError: The server ignores schemas.
             ProviderError: As for the provider.
         """
         turn = await self._take_steps(request)
@@ -578,7 +578,7 @@ class GuidedProvider(ProviderWrapper):
         return replace(response, usage=response.usage + turn.usage)
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
-        """Yield the answer as it comes; each call comes in one piece.
+        """Yield the answer as it arrives; each call arrives in one piece.
 
         Raises:
             ProviderError: As for `generate`.
@@ -611,14 +611,18 @@ class GuidedProvider(ProviderWrapper):
 
 
 def _write_calls(turn: GuidedTurn) -> ChatResponse | None:
-    """Return the reply with the calls that a turn ended with; None if it ended without."""
+    """Return a reply with the turn's calls; None if it has none."""
     if turn.tool is None:
         return None
     reply = turn.response or ChatResponse(message=AssistantMessage())
     if turn.is_cut_off:
         calls = [_make_call(turn.tool.name, reply.text, {})]
     else:
-        calls = [_make_call(turn.tool.name, write_json(dict(call)), _mark_unsaid(turn, call)) for call in turn.calls]
+        calls = [
+            _make_call(turn.tool.name, write_json(dict(call)), {"unsaid": unsaid} if unsaid else {})
+            for call in turn.calls
+            for unsaid in [turn.list_unsaid(call)]
+        ]
     return replace(
         reply,
         message=AssistantMessage(calls),
@@ -631,18 +635,13 @@ def _make_call(name: str, arguments: str, extra: Mapping[str, Any]) -> ToolCall:
     return ToolCall(f"call_{secrets.token_hex(6)}", name, arguments, extra=extra or None)
 
 
-def _mark_unsaid(turn: GuidedTurn, call: Mapping[str, Any]) -> dict[str, Any]:
-    unsaid = turn.list_unsaid(call)
-    return {"unsaid": unsaid} if unsaid else {}
-
-
 def _make_quoting_grammar(text: str) -> str:
     quoted = text.replace("\\", "\\\\").replace('"', '\\"').replace("\r", "\\r").replace("\t", "\\t")
     return f'root ::= "{quoted}" "."?'
 
 
 def _flatten_message(message: Message) -> Message:
-    """Return a message without calls and results, which the templates of small models drop or fail on."""
+    """Return a message with calls and results as text; the templates of small models drop them or fail."""
     match message:
         case AssistantMessage():
             calls = [f"{call.name}({call.arguments})" for call in message.tool_calls]

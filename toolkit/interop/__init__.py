@@ -1,6 +1,6 @@
-"""Tools of other frameworks as tools of a registry, and a registry's tools as theirs.
+"""Conversion of tools from and to other frameworks.
 
-Nothing of a framework is imported before its functions are asked for.
+A framework is imported only when its functions are used.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ OneOrMore: TypeAlias = ToolRegistry[Ctx] | Registrable[Ctx] | Iterable[Registrab
 
 
 def read_tools(tools: Any, kind: type[Theirs], name: str) -> list[Theirs]:
-    """Return a framework's tools as a list, from one of them or several.
+    """Return one or several tools of a framework as a list.
 
     Raises:
-        ConfigurationError: It is neither, or one of several is not a tool; the message names its type.
+        ConfigurationError: An item is not a tool of the framework; the message names its type.
     """
     given: object = tools
     if isinstance(given, kind):
@@ -67,10 +67,10 @@ def read_tools(tools: Any, kind: type[Theirs], name: str) -> list[Theirs]:
 
 
 def read_registry(tools: Any) -> ToolRegistry[Any]:
-    """Return the given registry, or a registry of the given tools or functions: one or several.
+    """Return the given registry, or a registry of the given tools or functions.
 
     Raises:
-        ConfigurationError: It is none of these; the message names its type.
+        ConfigurationError: An item is none of these; the message names its type.
     """
     given: object = tools
     if isinstance(given, ToolRegistry):
@@ -86,7 +86,7 @@ def read_registry(tools: Any) -> ToolRegistry[Any]:
 
 
 def output_from_parts(value: object, block_of: Callable[[Any], ContentBlock | None]) -> ToolOutput:
-    """Return a value, or a list of parts, as an output: the parts that `block_of` knows as blocks, others as text."""
+    """Return a value or a list of parts as an output: parts as the blocks that `block_of` returns, others as text."""
     parts: object = value
     items = list(cast("list[Any]", parts)) if isinstance(parts, (list, tuple)) else [parts]
     blocks = [block_of(item) for item in items]

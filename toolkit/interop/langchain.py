@@ -1,4 +1,4 @@
-"""LangChain's tools, in and out."""
+"""Conversion from and to LangChain's tools."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ _GIVEN_BY_LANGCHAIN = ("run_manager", "callbacks")
 
 
 def from_langchain(tools: BaseTool | Iterable[BaseTool]) -> list[FunctionTool[object, ..., Any]]:
-    """Return LangChain's tools as tools of ours: checked, limited, approved and retried as all are.
+    """Convert LangChain's tools; their calls are validated, limited, approved and retried like any others.
 
     ::
 
         registry = ToolRegistry(from_langchain([multiply, search]))
 
-    An error that a tool reports is an error result; its artifact is in the `details`. A tool that is only sync runs in
-    a worker thread; LangChain's own async code needs asyncio.
+    A reported error becomes an error result; the artifact is in the `details`. Sync tools run in a worker thread;
+    LangChain's async code needs asyncio.
 
     Raises:
-        ConfigurationError: A tool needs an argument that only LangChain's own agents inject, such as their state.
+        ConfigurationError: A tool needs an argument that only LangChain's agents inject, such as their state.
     """
     found = read_tools(tools, BaseTool, "a tool of LangChain")  # type: ignore[type-abstract]  # only looked at
     names = legal_names([tool.name for tool in found])
@@ -60,17 +60,17 @@ def to_langchain(tools: OneOrMore[object], ctx: object = None) -> list[BaseTool]
 @overload
 def to_langchain(tools: OneOrMore[Ctx], ctx: Ctx) -> list[BaseTool]: ...
 def to_langchain(tools: OneOrMore[Any], ctx: Any = None) -> list[BaseTool]:
-    """Return tools of ours as LangChain's; each call runs by the registry's rules, permissions included.
+    """Convert tools to LangChain's; the registry's rules apply to each call, including permissions.
 
     ::
 
         agent = create_agent(model, tools=to_langchain(registry))
 
-    An error result becomes a message of status ``error``; the `details` of our tools are its artifact.
+    An error result becomes a message with the status ``error``; `details` become the artifact.
 
     Args:
-        tools: A registry, or one tool or several; the definitions are those of now.
-        ctx: The context that they get.
+        tools: A registry, or one or several tools, with their current definitions.
+        ctx: The context of the tools.
     """
     registry = read_registry(tools)
     return [_export_langchain_tool(definition, registry, ctx) for definition in registry.definitions()]
@@ -78,14 +78,14 @@ def to_langchain(tools: OneOrMore[Any], ctx: Any = None) -> list[BaseTool]:
 
 def _import_langchain_tool(tool: BaseTool, name: str) -> FunctionTool[object, ..., Any]:
     schema: Any = tool.tool_call_schema
-    if isinstance(tool, Tool) and tool.args_schema is None:  # takes one text, and has the schema of no function
+    if isinstance(tool, Tool) and tool.args_schema is None:  # takes a single text, without a schema
         schema = {"type": "object", "properties": tool.args, "required": [*tool.args], "additionalProperties": False}
     if isinstance(schema, dict):
         parameters = {**cast("dict[str, Any]", schema)}
     else:
-        # What LangChain injects is no part of the schema, and no model may give it.
+        # Injected arguments are not part of the schema, and a model may not supply them.
         parameters = {"additionalProperties": False, **schema.model_json_schema()}
-    parameters.pop("description", None)  # the tool's own once more
+    parameters.pop("description", None)  # a copy of the tool's description
     offered: Any = parameters.get("properties", {})
     _refuse_injected(tool, offered)
 
@@ -105,7 +105,7 @@ def _import_langchain_tool(tool: BaseTool, name: str) -> FunctionTool[object, ..
 
 
 def _refuse_injected(tool: BaseTool, offered: Mapping[str, Any]) -> None:
-    """Refuse a tool whose function needs what neither a model nor this adapter gives."""
+    """Refuse a tool whose function needs an injected argument that this adapter can't supply."""
     if isinstance(tool, Tool):
         return
     own = tool.func or tool.coroutine if isinstance(tool, StructuredTool) else getattr(tool, "_run", None)
@@ -134,7 +134,7 @@ def _is_given(hint: Any) -> bool:
 def _is_async(tool: BaseTool) -> bool:
     if isinstance(tool, (StructuredTool, Tool)):
         return tool.coroutine is not None
-    return getattr(type(tool), "_arun", None) is not getattr(BaseTool, "_arun", None)  # what subclasses override
+    return getattr(type(tool), "_arun", None) is not getattr(BaseTool, "_arun", None)  # subclasses override it
 
 
 def _read_langchain_output(answer: object) -> ToolOutput:
@@ -173,7 +173,7 @@ def _read_media(kind: str, data: bytes, media_type: str | None) -> ContentBlock:
 
 
 class _Exported(BaseTool):
-    """One of our tools, whose parameters may have names that have a meaning for LangChain in functions."""
+    """A converted tool, whose parameters may have names that LangChain treats specially in functions."""
 
     execute: Callable[[dict[str, Any]], Awaitable[tuple[Any, Any]]]
 
@@ -181,7 +181,7 @@ class _Exported(BaseTool):
         return await self.execute(arguments)
 
     def _run(self, /, **arguments: Any) -> tuple[Any, Any]:
-        with start_blocking_portal() as portal:  # in a thread of its own: an event loop may be running in this one
+        with start_blocking_portal() as portal:  # in a new thread: an event loop may be running in this one
             return portal.call(self.execute, arguments)
 
 

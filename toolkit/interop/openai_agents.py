@@ -1,4 +1,4 @@
-"""The OpenAI Agents SDK's function tools, in and out."""
+"""Conversion from and to function tools of the OpenAI Agents SDK."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from toolkit.tools.registry import ToolRegistry
 
 
 def from_openai_agents(tools: AgentsTool | Iterable[AgentsTool]) -> list[FunctionTool[Any, ..., Any]]:
-    """Return the SDK's function tools as tools of ours.
+    """Convert the SDK's function tools.
 
     ::
 
         registry = ToolRegistry(from_openai_agents([multiply, search]))
 
-    The SDK turns errors of its functions into text, which arrives as ordinary results: an error that it raises is an
-    error result. A tool that needs approval there needs it here, its time limit applies, and a disabled tool is left
-    out. Its functions see our context as theirs, and need asyncio.
+    The SDK converts errors of its functions to text, which becomes an ordinary result; an error that it raises becomes
+    an error result. Approval and the time limit of a tool apply here, too, and a disabled tool is left out. The
+    functions receive the tool context as theirs, and need asyncio.
 
     Raises:
-        ConfigurationError: One is not a function tool, or has guardrails, which only the SDK's own runner runs.
+        ConfigurationError: A tool is not a function tool, or has guardrails, which only the SDK's runner executes.
     """
     found: list[AgentsTool] = []
     for tool in read_tools(tools, AgentsTool, "a tool of the SDK"):
@@ -55,7 +55,7 @@ def to_openai_agents(tools: OneOrMore[object], ctx: object = None) -> list[Agent
 @overload
 def to_openai_agents(tools: OneOrMore[Ctx], ctx: Ctx) -> list[AgentsTool]: ...
 def to_openai_agents(tools: OneOrMore[Any], ctx: Any = None) -> list[AgentsTool]:
-    """Return tools of ours as the SDK's; each call runs by the registry's rules, permissions included.
+    """Convert tools to the SDK's; the registry's rules apply to each call, including permissions.
 
     ::
 
@@ -64,8 +64,8 @@ def to_openai_agents(tools: OneOrMore[Any], ctx: Any = None) -> list[AgentsTool]
     The SDK has no field for a failed call: the text of an error result states it.
 
     Args:
-        tools: A registry, or one tool or several; the definitions are those of now.
-        ctx: The context that they get.
+        tools: A registry, or one or several tools, with their current definitions.
+        ctx: The context of the tools.
     """
     registry = read_registry(tools)
     return [_export_agents_tool(definition, registry, ctx) for definition in registry.definitions()]
@@ -99,7 +99,7 @@ _AGENTS_KINDS: dict[str, type[BaseModel]] = {
 
 
 def _read_agents_block(item: Any) -> ContentBlock | None:
-    """Return the block that one of the SDK's outputs is; None for any other value."""
+    """Convert an output of the SDK to a block; None for any other value."""
     if isinstance(item, dict):
         fields = cast("dict[str, Any]", item)
         kind = _AGENTS_KINDS.get(str(fields.get("type")))

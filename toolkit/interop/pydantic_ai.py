@@ -1,4 +1,4 @@
-"""Pydantic AI's tools, in and out."""
+"""Conversion from and to Pydantic AI's tools."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ from toolkit.tools.registry import ToolRegistry
 def from_pydantic_ai(
     tools: Tool[Any] | FunctionToolset[Any] | Iterable[Tool[Any] | FunctionToolset[Any]],
 ) -> list[FunctionTool[Any, ..., Any]]:
-    """Return the tools of Pydantic AI, and of its toolsets, as tools of ours; those that need approval need it here.
+    """Convert Pydantic AI's tools and toolsets; tools that need approval there need it here.
 
     ::
 
         registry = ToolRegistry(from_pydantic_ai([multiply, search]))
 
-    A tool that takes a ``RunContext`` gets one with our context as its ``deps``, the call's id and name, no history and
-    a model that never answers. `ModelRetry` and `ToolFailed` are error results. What a tool has as ``prepare`` is not
-    asked: it decides by a request, and here the registry's scope does.
+    A tool that takes a ``RunContext`` receives one with the tool context as its ``deps``, the call's id and name, no
+    history and a model that never answers. `ModelRetry` and `ToolFailed` become error results. A tool's ``prepare`` is
+    not called: the registry's scope decides which tools are offered.
     """
     given: Any = [tools] if isinstance(tools, (Tool, FunctionToolset)) else tools
     if isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping, ToolRegistry)):
@@ -64,24 +64,24 @@ def to_pydantic_ai(tools: OneOrMore[object], ctx: object = None) -> list[Tool[An
 @overload
 def to_pydantic_ai(tools: OneOrMore[Ctx], ctx: Ctx) -> list[Tool[Any]]: ...
 def to_pydantic_ai(tools: OneOrMore[Any], ctx: Any = None) -> list[Tool[Any]]:
-    """Return tools of ours as Pydantic AI's; each call runs by the registry's rules, permissions included.
+    """Convert tools to Pydantic AI's; the registry's rules apply to each call, including permissions.
 
     ::
 
         agent = Agent(model, tools=to_pydantic_ai(registry))
 
-    An error result is `ToolFailed`: the model reads it and continues.
+    An error result becomes `ToolFailed`: the model reads it and continues.
 
     Args:
-        tools: A registry, or one tool or several; the definitions are those of now.
-        ctx: The context that they get.
+        tools: A registry, or one or several tools, with their current definitions.
+        ctx: The context of the tools.
     """
     registry = read_registry(tools)
     return [_export_pydantic_tool(definition, registry, ctx) for definition in registry.definitions()]
 
 
 def _list_tools(given: Any) -> list[Any]:
-    """Return the tools of a toolset, each with the toolset's timeout where it has none; anything else as it is."""
+    """Return the tools of a toolset, with its timeout as their default; return anything else in a list."""
     if not isinstance(given, FunctionToolset):
         return [given]
     toolset = cast("FunctionToolset[Any]", cast("object", given))
@@ -140,7 +140,7 @@ def _read_pydantic_output(value: Any) -> ToolOutput:
 
 
 def _read_pydantic_block(item: object) -> ContentBlock | None:
-    """Return the block that a piece of content is; None for any other value."""
+    """Convert a piece of content to a block; None for any other value."""
     if isinstance(item, BinaryContent):
         kind = item.media_type.partition("/")[0]
         if kind == "image":

@@ -1,9 +1,9 @@
-"""The lines of a run log: their content, how a line is cleaned, written and read, and the summary counted from them.
+"""The lines of a run log: redaction, writing, reading, and the summary of a run.
 
-Each run is a sequence of lines, each a JSON object with an ``event`` and a ``time``. The first is the header, which has
-the version and the run. Most are events of the run as `dump_event` gives them; the others are records that only
-a log has, each named in the past tense: requests to a model, the owner of a loop, questions to a person and their
-answers, and the summary at the end. None has secrets, media or endless texts, nor contents where those are not logged.
+Each run is a sequence of lines, each a JSON object with an ``event`` and a ``time``. The first is the header with the
+version and the run id. Most are events as `dump_event` returns them; the others are records that only a log has, named
+in the past tense: requests to a model, the owner of a loop, questions to a person and their answers, and the final
+summary. No line has secrets, media or unbounded text, nor any contents if those are not logged.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from toolkit.redaction import Scrubber, digest_of
 from toolkit.schema.nodes import Nodes, is_array, is_object
 
 ContentPolicy: TypeAlias = Literal["all", "none"]
-"""``all`` logs the texts of people, models and tools; ``none`` logs that there were some."""
+"""``all`` logs the texts of people, models and tools; ``none`` logs only that they exist."""
 
 _LONGEST_TEXT = 100_000
 _OPENS_JSON = ("{", "[")
-_MEMO_FROM = 200  # shorter texts are cleaned sooner than found
+_MEMO_FROM = 200  # shorter texts are cleaned faster than looked up
 _MEMO_SIZE = 64
 _MEDIA = frozenset({"image", "audio", "file"})
 _SEALS = frozenset({"signature", "encrypted"})
 _FREE_FIELDS = frozenset({"arguments", "metadata", "extra", "output", "parameters"})
 _OWN_FIELDS = frozenset({"v", "event", "run_id", "loop_id", "time", "parent_loop_id", "question"})
 
-# Texts of a person, a model or a tool, by the names of their fields; emptied if contents are not logged.
+# The names of fields with texts of people, models or tools; emptied if contents are not logged.
 _EMPTY: dict[str, Callable[[Any], Any]] = {
     "text": lambda _: "",
     "content": lambda value: "" if isinstance(value, str) else value,
@@ -52,25 +52,25 @@ _EMPTY: dict[str, Callable[[Any], Any]] = {
     "prompt": lambda _: "",
     "unserializable": lambda _: [],
 }
-_LAST_WORDS = re.compile(r"\S{0,400}[ \t]?\S{0,100}$")  # a name such as "password:" and what follows it
+_LAST_WORDS = re.compile(r"\S{0,400}[ \t]?\S{0,100}$")  # a name such as "password:" and the text after it
 _OPEN_KEY = re.compile(r"PRIVATE KEY-----(?!.*-----END)", re.DOTALL)
 RUN_LOG_VERSION = 1
 """The version of the lines; the first line of each run states it."""
 RECORDS = frozenset(
     {"run_opened", "loop_opened", "request_made", "question_asked", "question_answered", "entries_dropped", "run_ended"}
 )
-"""The entries that are no events of a loop."""
+"""The tags of entries that are not events of a loop."""
 RunState: TypeAlias = Literal["running", "ended", "failed", "cut off", "unreadable"]
-"""``cut off`` is a run whose process was killed: no end was written."""
+"""``cut off`` is a run whose process was killed before it wrote an end."""
 _LONGEST_PROMPT = 200
 
 
 class EntryCleaner:
-    """Cleans the entries of one run.
+    """Redacts and truncates the entries of one run.
 
     Args:
-        content: The content that is logged.
-        secrets: Texts to strike out wherever they are.
+        content: The contents to log.
+        secrets: Texts to redact wherever they occur.
     """
 
     def __init__(self, content: ContentPolicy, secrets: Iterable[str] = ()) -> None:
@@ -81,22 +81,22 @@ class EntryCleaner:
         self._short_texts: list[str] = []
 
     def learn_tools(self, definitions: Iterable[ToolDefinition]) -> None:
-        """Remember which arguments of tools are secret."""
+        """Record which arguments of tools are secret."""
         for definition in definitions:
             self._scrubber.learn_tool(definition.name, partial(Nodes, definition.parameters))
 
     def clean(self, plain: Mapping[str, Any]) -> dict[str, Any]:
-        """Return an entry as it may be stored; the original is not changed."""
+        """Return a clean copy of an entry, for storing."""
         self._short_texts.clear()
         shortened: dict[str, Any] = self._shorten_value(plain)
-        # Searched in one piece, most entries are found to hold no secret in a quarter of the time.
+        # One search over the whole entry takes a quarter of the time, and most entries have no secret.
         joined = "\n".join(self._short_texts)
         if self._scrubber.clean_text(joined) == joined:
             return shortened
         return {name: value if name in _OWN_FIELDS else self._scrub_value(value) for name, value in shortened.items()}
 
     def clean_text(self, text: str) -> str:
-        """Return a text without secrets, cut if it is very long."""
+        """Return a text without secrets, truncated if it is very long."""
         if len(text) > _LONGEST_TEXT:
             text = f"{text[:_LONGEST_TEXT]}\n[{len(text) - _LONGEST_TEXT:,} more characters are not in this log]"
         known = self._memo.get(text)
@@ -113,7 +113,7 @@ class EntryCleaner:
         return max(map(len, self._scrubber.secrets), default=0)
 
     def _shorten_value(self, value: Any) -> Any:
-        """Return JSON values without media, seals and secret fields, and without contents if those are not logged.
+        """Return JSON values without media, signatures and secret fields, and without contents if those are not logged.
 
         Long texts are cleaned here, since they repeat; short ones are collected and searched together.
         """
@@ -156,7 +156,7 @@ class EntryCleaner:
 
 
 def _list_field_names(value: Any) -> list[str]:
-    """Return the names of all fields in JSON values, which may be texts like any other."""
+    """Return the names of all fields in JSON values, since a name may contain a secret, too."""
     if is_object(value):
         return [*value, *(name for each in value.values() for name in _list_field_names(each))]
     return [name for each in value for name in _list_field_names(each)] if is_array(value) else []
@@ -175,10 +175,10 @@ def _describe_media(block: Mapping[str, Any]) -> str:
 
 
 class ReplyText:
-    """Collects the deltas of one reply and returns the part that can be shown, clean.
+    """Collects the deltas of a reply, and returns the redacted text that can be shown so far.
 
     Args:
-        clean: Strikes secrets out of a text.
+        clean: Redacts a text.
     """
 
     __slots__ = ("_clean", "_pieces", "_shown", "_text", "since")
@@ -203,13 +203,13 @@ class ReplyText:
         """Return the text that can be shown and was not returned yet.
 
         Args:
-            now: When.
-            withheld: So many characters at the end wait, since a secret may have begun in them.
+            now: The current time.
+            withheld: The number of characters at the end to withhold, since a secret may have begun in them.
         """
         self.since = now
         self._text += "".join(self._pieces)
         self._pieces.clear()
-        if self._text.lstrip().startswith(_OPENS_JSON):  # what it has below a telling name shows at its end
+        if self._text.lstrip().startswith(_OPENS_JSON):  # secret fields are known only when the JSON is complete
             return ""
         text = _LAST_WORDS.sub("", self._text[: len(self._text) - withheld])
         open_key = _OPEN_KEY.search(text)
@@ -217,13 +217,13 @@ class ReplyText:
         return self._take_beyond(clean)
 
     def take_rest(self) -> str:
-        """Return the rest of a whole reply."""
+        """Return the rest of a complete reply."""
         self._text += "".join(self._pieces)
         self._pieces.clear()
         return self._take_beyond(self._clean(self._text))
 
     def _take_beyond(self, clean: str) -> str:
-        # If more text made a secret of a part that was shown, the rest waits for the whole reply.
+        # If later text turned a shown part into a secret, the rest waits for the complete reply.
         if len(clean) <= len(self._shown) or not clean.startswith(self._shown):
             return ""
         piece, self._shown = clean[len(self._shown) :], clean
@@ -237,7 +237,7 @@ class LogEntry:
     Attributes:
         position: Its position in the run.
         next_position: The position at which reading continues after it.
-        plain: Its content, as JSON values.
+        plain: Its content as JSON values.
     """
 
     position: int
@@ -257,7 +257,7 @@ class LogEntry:
 
     @property
     def loop_id(self) -> str:
-        """The loop that emitted it; empty if no single one did."""
+        """The loop that emitted it; empty if it belongs to no single loop."""
         return str(self.plain.get("loop_id") or "")
 
     @property
@@ -265,7 +265,7 @@ class LogEntry:
         """The event of the loop; None for a record that only the log has.
 
         Raises:
-            ValueError: The line is none that this library wrote.
+            ValueError: This library did not write the line.
         """
         return None if self.kind in RECORDS else load_event(self.plain)
 
@@ -290,7 +290,7 @@ def read_line(line: bytes) -> dict[str, Any] | None:
 
 
 def read_object(plain: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return a field that is an object; an empty one where it is not there or null."""
+    """Return a field that is an object; an empty one if it is missing or null."""
     found: Mapping[str, Any] = plain.get(name) or {}
     return found
 
@@ -311,7 +311,7 @@ def read_header(line: bytes, where: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRecord:
-    """The entries of a log beside the events of a run; see `entries`."""
+    """An entry of a log that is not an event of a run; see the module."""
 
     kind: str
     run_id: str
@@ -321,11 +321,11 @@ class LogRecord:
 
 
 LogItem: TypeAlias = LoopEvent | LogRecord
-"""An event or a record that is logged."""
+"""An event or a record to log."""
 
 
 def dump_item(item: LogItem, cleaner: EntryCleaner) -> dict[str, Any]:
-    """Return an item as JSON values, not cleaned yet; the end of a run is written without transcripts."""
+    """Return an item as JSON values, not yet cleaned; the end of a run has no transcript."""
     match item:
         case LogRecord():
             fields = dict(item.fields)
@@ -337,7 +337,7 @@ def dump_item(item: LogItem, cleaner: EntryCleaner) -> dict[str, Any]:
             stamps = {"run_id": item.run_id, "loop_id": item.loop_id, "time": item.time}
             return {"v": EVENT_VERSION, "event": item.kind, **stamps, **fields}
         case Done(result):
-            # The requests and replies before contain all of it.
+            # Earlier requests and replies contain all of it.
             return write_event(replace(item, result=replace(result, messages=[], snapshot=None)))
         case Failed():
             return write_event(replace(item, messages=()))
@@ -352,26 +352,26 @@ def _dump_definition(definition: ToolDefinition) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """One run in a few facts.
+    """The summary of a run; all counts include its sub-agents.
 
     Args:
-        id: The run.
+        id: The id of the run.
         state: The state of the run.
-        started: Seconds since 1970.
-        ended: The same for its end, or for the last that was written; None where nothing was.
-        agent: The name of the agent that ran, if it has one.
-        model: The model that answered first.
+        started: The time of its start, in seconds since 1970.
+        ended: The time of its end, or of its last entry; None if there is none.
+        agent: The name of the agent, if it has one.
+        model: The first model that answered.
         prompt: The start of the user's message; empty if contents are not logged.
         ending: The `ending` of its result, or the class of the error that it failed with.
         error: The message of that error.
-        requests: How many requests were answered, sub-agents' among them; so are the others.
-        tool_calls: How many calls ran or were refused.
-        tool_errors: How many of them failed or were refused.
-        sub_agents: How many loops ran inside tools.
-        input_tokens: Sum over all requests.
-        output_tokens: The same.
-        cost: The same, if a provider reported it or prices are known; None if no request had one.
-        problem: The problem of the log itself, in words; empty where nothing is.
+        requests: The number of answered requests.
+        tool_calls: The number of calls that ran or were refused.
+        tool_errors: The number of calls that failed or were refused.
+        sub_agents: The number of loops inside tools.
+        input_tokens: The input tokens of all requests.
+        output_tokens: The output tokens of all requests.
+        cost: The cost of all requests, reported or computed from prices; None if unknown for all of them.
+        problem: A problem of the log itself, in words; empty if there is none.
         where: The file, or the place in the database.
     """
 
@@ -396,7 +396,7 @@ class RunSummary:
 
     @property
     def seconds(self) -> float:
-        """The seconds that it took, or so far."""
+        """The duration in seconds, so far if it has not ended."""
         return 0.0 if self.ended is None else max(0.0, self.ended - self.started)
 
 
@@ -407,7 +407,7 @@ class RunTally:
         self._facts = RunSummary(id=run_id)
         self._counts: dict[str, Any] = {field.name: getattr(self._facts, field.name) for field in fields(self._facts)}
         self.position = 0
-        """The position of the next entry to count; the reader sets it."""
+        """The position of the next entry to count, set by the reader."""
 
     def add(self, plain: Mapping[str, Any]) -> None:
         """Count an entry."""
@@ -436,12 +436,12 @@ class RunTally:
         return RunSummary(**self._counts)
 
     def dump_summary(self) -> dict[str, Any]:
-        """Return the same as JSON values."""
+        """Return the counts so far as JSON values."""
         return asdict(self.summarize())
 
 
 def _note_state(counts: dict[str, Any], plain: Mapping[str, Any]) -> None:
-    """Note what an entry of the run's own loop says of the run."""
+    """Update the state of the run from an entry of its outermost loop."""
     match plain["event"]:
         case "loop_opened":
             counts["agent"] = counts["agent"] or plain.get("agent") or ""
@@ -474,7 +474,7 @@ def _count_response(counts: dict[str, Any], response: Mapping[str, Any]) -> None
 
 
 def join_texts(content: object) -> str:
-    """Return the text of a message's content, as JSON has it."""
+    """Return the text of a message's content, given as JSON values."""
     if isinstance(content, str):
         return content
     blocks: Any = content or ()

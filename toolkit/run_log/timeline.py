@@ -1,4 +1,4 @@
-"""A run as steps, each with start, end and details; and as JSON lines, as Markdown, as a test that plays it again."""
+"""The steps of a run, with start, end and details, and its export as JSON lines, Markdown or a test."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from toolkit.run_log.log import RunLog
 StepKind: TypeAlias = Literal["loop", "model", "tool", "retry", "note"]
 
 StepStatus: TypeAlias = Literal["running", "waiting", "done", "error", "refused", "unended"]
-"""``waiting`` is for a person's decision; an ``unended`` step was open when its loop or process ended."""
+"""``waiting`` awaits a person's decision; an ``unended`` step was open when its loop or process ended."""
 
 _CALL_KINDS = (
     "tool_call_repaired",
@@ -33,12 +33,12 @@ _CALL_KINDS = (
     "tool_progress",
     "tool_execution_end",
 )
-_MOST_ENTRIES = 2_000  # that a step keeps the places of; a call that reports without end is shown by its newest
+_MOST_ENTRIES = 2_000  # positions stored per step; a call with more updates is shown by the newest
 SectionKind: TypeAlias = Literal["facts", "text", "json", "message", "error", "question"]
 _REPORTS = ("Progress", "Update")
 _LOOP_FACTS = ("agent", "provider", "model", "loop_id", "parent_loop_id", "parent_call_id")
 ExportForm: TypeAlias = Literal["lines", "markdown", "test"]
-"""The forms that a run can be exported in."""
+"""The formats in which a run can be exported."""
 _WIDTH = 100
 _PLAYABLE = ("complete", "result_as_answer", "max_iterations")
 _OFFERED_BY_LOOP = (ANSWER_TOOL, READER)
@@ -96,23 +96,23 @@ def test_run_{short}():
 
 @dataclass(slots=True, kw_only=True)
 class RunStep:
-    """One thing that a run did.
+    """A step of a run: a loop, a request or a call.
 
     Attributes:
         id: Its number in the run, from 0, in the order in which steps began.
-        parent: The step inside which it happened; None for the outermost loop.
-        depth: How many steps it is inside of.
+        parent: The enclosing step; None for the outermost loop.
+        depth: The number of enclosing steps.
         kind: The kind of step.
-        title: The title of its row: the agent, the model, the tool.
+        title: The agent, the model or the tool.
         status: The state of the step.
-        start: Seconds since 1970.
-        end: The same; None where it has not ended.
-        note: Its outcome, in few words.
-        loop_id: The loop that did it.
-        call_id: The call, for a tool.
+        start: The start, in seconds since 1970.
+        end: The end, in seconds since 1970; None if it has not ended.
+        note: A short description of the outcome.
+        loop_id: The loop of the step.
+        call_id: The id of the call, for a tool.
         question: The id of the open question about it; empty if there is none.
-        tokens: Input and output together, for a request and a loop.
-        cost: In the currency of the prices, where it is known.
+        tokens: The input and output tokens, for a request or a loop.
+        cost: The cost in the currency of the prices, if known.
         positions: The positions of its entries in the log.
     """
 
@@ -134,11 +134,11 @@ class RunStep:
 
 
 class Timeline:
-    """Makes steps of the entries of one run, one entry at a time.
+    """Builds the steps of a run from its entries, one at a time.
 
     Attributes:
         steps: The steps so far, in the order in which they began.
-        changes: The ids of steps in the order in which they were made or changed; one for each entry at most.
+        changes: The ids of steps in the order in which they were created or changed; at most one for each entry.
         next_position: The position of the next entry to add.
     """
 
@@ -182,7 +182,7 @@ class Timeline:
 
     @classmethod
     def of_entries(cls, entries: Iterable[LogEntry], state: RunState) -> Timeline:
-        """Return the steps of a run in the given state, from all of its entries."""
+        """Return the timeline of a run in the given state, from all of its entries."""
         timeline = cls()
         for entry in entries:
             timeline.add(entry)
@@ -212,7 +212,7 @@ class Timeline:
         return step
 
     def _find_loop(self, entry: LogEntry) -> RunStep:
-        """Return the step of the entry's loop; created here if the log has lost its beginning."""
+        """Return the step of the entry's loop; created here if the log lacks its start."""
         step = self._loops.get(entry.loop_id)
         if step is None:
             plain = entry.plain
@@ -228,7 +228,7 @@ class Timeline:
         return step
 
     def _find_open_call(self, loop_id: str) -> RunStep | None:
-        """Return the one call of a loop that is running, where it is only one."""
+        """Return the running call of a loop if there is exactly one; else None."""
         open_calls = [
             step for (loop, _), step in self._calls.items() if loop == loop_id and loop and step.status == "running"
         ]
@@ -244,7 +244,7 @@ class Timeline:
             step = self._calls[key] = self._begin_step("tool", title, entry, loop, call_id=call_id)
         return step
 
-    # one for each kind of entry
+    # A handler for each kind of entry.
 
     def _open_loop(self, entry: LogEntry, plain: Mapping[str, Any]) -> RunStep:
         step = self._find_loop(entry)
@@ -338,7 +338,7 @@ class Timeline:
         return step
 
     def _end_open_steps(self, entry: LogEntry) -> None:
-        """Mark the open steps of a loop that has ended, and forget its calls."""
+        """Mark the open steps of a finished loop as unended, and drop its calls."""
         ended = [key for key in self._calls if key[0] == entry.loop_id]
         left = [self._calls.pop(key) for key in ended]
         request = self._requests.pop(entry.loop_id, None)
@@ -358,10 +358,10 @@ class Section:
     """A part of the details of a step.
 
     Args:
-        title: Such as ``Arguments``, or the role of a message.
-        kind: How it is shown.
-        text: Its text; empty for ``facts``.
-        facts: Names and values, for ``facts``.
+        title: The title, such as ``Arguments`` or the role of a message.
+        kind: The kind of presentation.
+        text: The text; empty for ``facts``.
+        facts: The names and values of ``facts``.
     """
 
     title: str
@@ -371,7 +371,7 @@ class Section:
 
 
 def describe_step(entries: Iterable[LogEntry]) -> list[Section]:
-    """Return the sections of a step, given the entries that belong to it, in order; see `RunStep.positions`."""
+    """Return the sections of a step from its entries, in order; see `RunStep.positions`."""
     sections: list[Section] = []
     reply: dict[str, list[str]] = {"text_delta": [], "reasoning_delta": []}
     for entry in entries:
@@ -392,7 +392,7 @@ def describe_step(entries: Iterable[LogEntry]) -> list[Section]:
 
 
 def _add_section(sections: list[Section], section: Section) -> None:
-    """Append a section; successive reports of a call are joined into one."""
+    """Append a section, joining successive progress reports of a call."""
     last = sections[-1] if sections else None
     if last is not None and last.title == section.title and section.title in _REPORTS:
         sections[-1] = replace(last, text=f"{last.text}\n{section.text}")
@@ -511,7 +511,7 @@ def _write_value(value: object) -> str:
 
 
 def lay_out_json(value: object) -> str:
-    """Return JSON, or a text that may be JSON, in lines."""
+    """Return a JSON value, or a text that may be JSON, with indentation."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -548,7 +548,7 @@ _DESCRIBERS: dict[str, Callable[[Mapping[str, Any]], list[Section]]] = {
 
 
 def export_run(log: RunLog, run_id: str, form: ExportForm) -> Iterator[str]:
-    """Return the pieces of the text of a run in a form."""
+    """Yield the text of an exported run in pieces."""
     match form:
         case "lines":
             return export_lines(log, run_id)
@@ -561,10 +561,10 @@ def export_run(log: RunLog, run_id: str, form: ExportForm) -> Iterator[str]:
 
 
 def export_lines(log: RunLog, run_id: str) -> Iterator[str]:
-    """Yield the entries of a run as JSON lines, as they are in the log.
+    """Yield the entries of a run as JSON lines, unchanged.
 
     Raises:
-        ConfigurationError: There is no such run, or it is no run log.
+        ConfigurationError: The run does not exist, or the file is not a run log.
     """
     for entry in log.read(run_id):
         yield write_line(entry.plain).decode()
@@ -574,7 +574,7 @@ def export_markdown(log: RunLog, run_id: str) -> str:
     """Return a run as a transcript in Markdown, with the arguments and results of each call.
 
     Raises:
-        ConfigurationError: There is no such run, or it is no run log.
+        ConfigurationError: The run does not exist, or the file is not a run log.
     """
     summary, entries = log.summary(run_id), list(log.read(run_id))
     timeline = Timeline.of_entries(entries, summary.state)
@@ -617,7 +617,7 @@ def _step_as_markdown(step: RunStep, sections: Iterable[Section]) -> str:
 
 
 def _fence_text(text: str) -> str:
-    """Return a text as a code block, with a longer fence than any run of backticks in it."""
+    """Return a text as a code block, with a fence longer than any run of backticks in it."""
     ticks = "```"
     while ticks in text:
         ticks += "`"
@@ -625,13 +625,13 @@ def _fence_text(text: str) -> str:
 
 
 def export_test(log: RunLog, run_id: str) -> str:
-    """Return a run as the source of a pytest test: the model's replies as a script, with assertions on the outcome.
+    """Return a run as the source of a pytest test: the model's replies as a script, and assertions on the outcome.
 
-    The tools are stubs that return the logged outputs; replace them with your own registry to test your tools.
-    A sub-agent is such a tool: its own run is not replayed.
+    The tools are stubs that return the logged outputs; replace them with your own registry to test your tools. A
+    sub-agent is also a stub: its own run is not replayed.
 
     Raises:
-        ConfigurationError: There is no such run, its contents were not logged, or no model answered in it.
+        ConfigurationError: The run does not exist, its contents were not logged, or no model answered in it.
     """
     header = next(iter(log.read(run_id))).plain
     if header.get("content") != "all":
@@ -654,7 +654,7 @@ def export_test(log: RunLog, run_id: str) -> str:
 
 
 def _assert_ending(text: str, kind: str) -> str:
-    """Return the assertions on the end, unless it depends on something that is not played again."""
+    """Return the assertions on the ending, unless it depends on something that is not replayed."""
     if kind not in _PLAYABLE:
         return f"    # The run ended as {kind or 'a failure'}, which was not the model's doing.\n"
     return f"    assert result.reason.kind == {kind!r}\n    assert result.text == {_lay_out(text)}\n"

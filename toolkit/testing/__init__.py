@@ -1,8 +1,8 @@
-"""Parts for tests of tools and loops: providers that play, record and fail, and a checker of transcripts.
+"""Tests of tools and loops: scripted, recording, replaying and failing providers, and a transcript checker.
 
-Nothing here imports pytest. `toolkit.testing.conformance` is the suite that every adapter passes, and
-`toolkit.testing.loopback` the HTTP server that it speaks to; the fixtures `cassette`, `event_collector` and
-`scripted_provider` are there in every test where toolkit is installed.
+Nothing here imports pytest. `toolkit.testing.conformance` is the suite for adapters, and `toolkit.testing.loopback` its
+HTTP server. The fixtures `cassette`, `event_collector` and `scripted_provider` are available in every test where
+toolkit is installed.
 """
 
 from toolkit.testing.cassettes import Matching, RecordingProvider, ReplayProvider

@@ -1,8 +1,8 @@
-"""Providers that record exchanges with a model, and replay them offline; the file that holds them.
+"""Providers that record exchanges with a model and replay them offline, and the file format.
 
-A file is JSON lines: ``{"cassette": 1}``, then one line for each exchange with its ``request`` and its outcome: a
-``response``; the ``events`` of a stream, as they came; an ``error``; or events and ``"left": true``, where the reader
-left. Exchanges are in the order in which they ended.
+A cassette is JSON lines: ``{"cassette": 1}``, then one line for each exchange with its ``request`` and its outcome: a
+``response``; the ``events`` of a stream; an ``error``; or events and ``"left": true`` if the reader stopped early.
+Exchanges are in the order in which they ended.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from toolkit.schema.nodes import Nodes
 from toolkit.settings import check_setting
 
 Matching: TypeAlias = Literal["strict", "lenient"]
-"""The rule by which a request is the one that was recorded; see `ReplayProvider`."""
+"""The rule that matches requests with recorded ones; see `ReplayProvider`."""
 
 
 _LONGEST_DIFF = 60
@@ -54,29 +54,29 @@ _CASSETTE_VERSION = 1
 
 
 class RecordingProvider(ProviderWrapper):
-    """Passes everything on to a provider, and writes it down for `ReplayProvider`.
+    """Passes requests on to a provider, and records the exchanges for `ReplayProvider`.
 
     ::
 
         recording = RecordingProvider(OpenAIProvider("gpt-5-mini"), "tests/paris.jsonl")
         await tool_loop(recording, registry, "What's the weather in Paris?")
 
-    Each exchange is appended whole, in one piece, the moment it is over; answers, streams with their deltas, and
-    `ProviderError`s too. A request that is cancelled before any answer is not written. Existing exchanges stay:
-    delete the file to record anew.
+    Each exchange is appended atomically when it ends: responses, streams with their deltas, and `ProviderError`s. A
+    request that is cancelled before any response is not recorded. Existing exchanges are preserved: delete the file to
+    record anew.
 
-    Secrets are redacted: texts in the format of well-known vendors' keys, values of secret-sounding names
-    in texts and addresses, the fields of options and metadata with telling names, all headers of options, and the texts
-    in `secrets`. The caller gets the answers as they are. The file is for its owner alone (mode 0600 on POSIX).
+    Secrets are redacted: text in the format of well-known vendors' keys, values with secret-sounding names in texts,
+    URLs, options and metadata, all headers of options, and the texts in `secrets`. The caller gets unredacted
+    responses. Only its owner can read the file (mode 0600 on POSIX).
 
     Args:
-        provider: Answers. Closing it stays with who made it.
-        path: The cassette; it and its folder are made where there is none.
-        secrets: More texts to strike out.
+        provider: The provider to record; its creator closes it.
+        path: The cassette; it and its folder are created if missing.
+        secrets: More texts to redact.
         secret_words: More words that indicate a secret in the name of a field, such as ``tenant``.
 
     Raises:
-        ConfigurationError: The file is there and is no cassette, or can't be written.
+        ConfigurationError: The file exists and is not a cassette, or can't be written.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class RecordingProvider(ProviderWrapper):
         return f"{type(self).__name__}({self._provider!r}, {str(self._path)!r})"
 
     async def generate(self, request: ChatRequest) -> ChatResponse:
-        """Return the provider's answer, written down."""
+        """Return the provider's response, and record it."""
         asked = request_to_plain(request)
         try:
             response = await self._provider.generate(request)
@@ -108,7 +108,7 @@ class RecordingProvider(ProviderWrapper):
         return response
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
-        """Yield the provider's answer as it arrives; it is recorded when it is complete, or abandoned."""
+        """Yield the provider's events as they arrive; they are recorded when the stream ends or is abandoned."""
         asked = request_to_plain(request)
         heard: list[CassetteJson] = []
         outcome: CassetteJson = {"left": True}
@@ -134,33 +134,33 @@ class RecordingProvider(ProviderWrapper):
                     clean["events"] = self._scrub.events(events)
                 append_exchange(self._path, clean)
 
-        with anyio.CancelScope(shield=True):  # no cancellation comes between an answer and its record
+        with anyio.CancelScope(shield=True):  # no cancellation between a response and its record
             await anyio.to_thread.run_sync(append)
 
 
 class ReplayProvider:
-    """Answers from a cassette, offline: the same answers, deltas and errors as when it was recorded.
+    """Replays the responses, deltas and errors of a cassette, offline.
 
     ::
 
         result = await tool_loop(ReplayProvider("tests/paris.jsonl"), registry, "What's the weather in Paris?")
 
-    - ``strict``: the request must be equal in all but its timeout, asked the same way (`generate` or `stream`); each
-      exchange is played once, equal ones in the order in which they were recorded.
+    - ``strict``: requests must be equal except for the timeout, and use the same method (`generate` or `stream`); each
+      exchange is replayed once, equal ones in the order of recording.
     - ``lenient``: only the conversation must be equal: the texts, the calls with their arguments as JSON values and the
-      results, in order. Settings, tools, ids, reasoning and the way of asking don't count, and the last of equal
-      exchanges is played again and again.
+      results, in order. Settings, tools, ids, reasoning and the method are ignored, and the last of equal exchanges
+      repeats.
 
     Args:
         path: The cassette.
-        matching: As above.
+        matching: ``strict`` or ``lenient``.
         secrets: The same as for recording.
         secret_words: The same as for recording.
 
     Raises:
-        ConfigurationError: There is no such file, or it is no cassette; it names the line. A request that was not
-            recorded raises it too, with the difference from the next exchange that was, and one whose answer can't be
-            read.
+        ConfigurationError: The file does not exist or is not a cassette; the message names the line. It is also raised
+            for a request that was not recorded, with the difference from the next recorded one, and for an exchange
+            that can't be read.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class ReplayProvider:
         return len(self._unplayed)
 
     async def generate(self, request: ChatRequest) -> ChatResponse:
-        """Return the recorded answer.
+        """Return the recorded response.
 
         Raises:
             ProviderError: It was recorded.
@@ -201,10 +201,10 @@ class ReplayProvider:
         return exchange.response
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
-        """Yield the recorded answer, piece by piece as it was recorded.
+        """Yield the recorded events.
 
         Raises:
-            ProviderError: It was recorded, after the same pieces.
+            ProviderError: It was recorded, after the same events.
             ConfigurationError: The request was not recorded, or not beyond the yielded events.
         """
         exchange = await self._next_exchange(request, "stream")
@@ -233,7 +233,7 @@ class ReplayProvider:
         return exchange
 
     def _find_places(self, request: ChatRequest, method: Method) -> tuple[CassetteJson, Sequence[int]]:
-        """Return a request as it is compared, and the places of the exchanges that asked the same."""
+        """Return the normalized request and the places of the exchanges that match it."""
         with self._lock:
             if not self._places:
                 for place, exchange in enumerate(self._exchanges):
@@ -275,7 +275,7 @@ class ReplayProvider:
 
 
 def _scrub_exchange(scrub: Scrubber, exchange: CassetteJson) -> CassetteJson:
-    """Return an exchange without secrets, those included that the schemas of the request's tools name."""
+    """Return an exchange without secrets, including those that the schemas of the request's tools mark."""
     for tool in exchange["request"].get("tools") or ():
         scrub.learn_tool(tool["name"], partial(Nodes, tool["parameters"]))
     clean: CassetteJson = scrub(exchange)
@@ -283,7 +283,7 @@ def _scrub_exchange(scrub: Scrubber, exchange: CassetteJson) -> CassetteJson:
 
 
 def _describe_message(message: Mapping[str, Any]) -> list[list[Any]]:
-    """Return the parts of a message that lenient matching looks at."""
+    """Return the parts of a message that lenient matching compares."""
     content: Any = message["content"]
     if isinstance(content, str):
         return [[message["role"], content]]
@@ -312,18 +312,18 @@ def _list_json_lines(plain: CassetteJson) -> list[str]:
     return write_json(plain, indent=1, sort_keys=True).splitlines()
 
 
-if sys.platform != "win32":  # there only the threads of one process take turns
+if sys.platform != "win32":  # Windows has no file locks here: only the threads of one process take turns
     import fcntl
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedExchange:
-    """One request and its outcome, which is read when it is needed.
+    """A request and its outcome, which is parsed on first use.
 
     Args:
         path: The cassette.
-        line: Of the file, from 1.
-        plain: The exchange, as JSON values.
+        line: The line in the file, from 1.
+        plain: The exchange as JSON values.
     """
 
     path: Path
@@ -338,7 +338,7 @@ class RecordedExchange:
 
     @property
     def method(self) -> Method:
-        """How it was asked."""
+        """The provider method of the request."""
         return "stream" if "events" in self.plain else "generate"
 
     @property
@@ -348,17 +348,17 @@ class RecordedExchange:
 
     @property
     def events(self) -> Sequence[StreamEvent]:
-        """The events of the stream; else those that a stream of the answer would have."""
+        """The recorded events, or those that a stream of the response would have."""
         return self.answer[0]
 
     @property
     def response(self) -> ChatResponse | None:
-        """The whole answer, if it came."""
+        """The complete response; None if there is none."""
         return self.answer[1]
 
     @cached_property
     def answer(self) -> tuple[Sequence[StreamEvent], ChatResponse | None]:
-        """The events and the response; to read them raises a ConfigurationError if they are not as they should be."""
+        """The events and the response; raises `ConfigurationError` if they are invalid."""
         try:
             return _read_answer(self.plain)
         except _UNREADABLE as error:
@@ -366,10 +366,10 @@ class RecordedExchange:
 
 
 def prepare_file(path: Path) -> None:
-    """Make the file, and its folder, where there is none; check it where there is one. It is for its owner alone.
+    """Create a cassette and its folder, readable only by its owner, or check an existing one.
 
     Raises:
-        ConfigurationError: It can't be written, or is no cassette.
+        ConfigurationError: It can't be written, or is not a cassette.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -383,7 +383,7 @@ def prepare_file(path: Path) -> None:
 
 
 def append_exchange(path: Path, exchange: CassetteJson) -> None:
-    """Write an exchange at the end, whole or not at all; other processes may do the same.
+    """Append an exchange atomically; other processes may do the same.
 
     Raises:
         ConfigurationError: It can't be written; the file is unchanged.
@@ -398,7 +398,7 @@ def append_exchange(path: Path, exchange: CassetteJson) -> None:
                 while line:
                     line = line[file.write(line) :]
             except OSError:
-                file.truncate(end)  # a disk that is full leaves no half of a line
+                file.truncate(end)  # a full disk leaves no partial line
                 raise
     except OSError as error:
         raise _explain_failure(path, error) from error
@@ -412,7 +412,7 @@ def read_exchanges(path: Path) -> list[RecordedExchange]:
     """Return the exchanges of a cassette, in order.
 
     Raises:
-        ConfigurationError: There is no such file, or it is no cassette; it names the line.
+        ConfigurationError: The file does not exist or is not a cassette; the message names the line.
     """
     try:
         text = path.read_bytes().decode()
@@ -456,7 +456,7 @@ def _check_cassette_version(header: object) -> None:
 
 
 def _check_exchange(found: object) -> CassetteJson:
-    """Return an exchange whose request and kind of outcome are as they should be."""
+    """Return a validated exchange."""
     if not isinstance(found, dict):
         raise TypeError("an exchange is an object")
     plain = cast("CassetteJson", found)
@@ -483,7 +483,7 @@ def _read_answer(plain: CassetteJson) -> tuple[Sequence[StreamEvent], ChatRespon
 
 @contextmanager
 def _lock_file(file: FileIO) -> Generator[None]:
-    """Keep other processes out of the file until it is closed."""
+    """Lock the file against other processes until it is closed."""
     if sys.platform != "win32":
         fcntl.flock(file, fcntl.LOCK_EX)
     yield

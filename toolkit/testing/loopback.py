@@ -1,4 +1,4 @@
-"""A real HTTP server on loopback that gives the answers of a test, and records the requests."""
+"""A real HTTP server on loopback that sends a test's responses and records the requests."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ __all__ = ["Answer", "Hang", "Server", "closed_port", "serving"]
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer: a status, headers and a body, whole or in pieces.
+    """One response: a status, headers and a body, whole or streamed.
 
     Args:
-        body: Bytes as they are, anything else as JSON.
-        status: The HTTP status of a whole answer.
-        headers: More than the content type and length.
-        content_type: Of a whole answer; one in pieces is an event stream.
-        pieces: The body in pieces, each sent at once; None for a whole answer.
-        is_cut: True where the connection is cut after the last piece.
+        body: The body; bytes are sent unchanged, anything else as JSON.
+        status: The HTTP status of a whole response.
+        headers: Headers besides the content type and length.
+        content_type: The content type of a whole response; a streamed one is an event stream.
+        pieces: The pieces of a streamed body, each sent immediately; None for a whole response.
+        is_cut: True to cut the connection after the last piece.
     """
 
     body: Any = b""
@@ -37,11 +37,11 @@ class Answer:
 
 @dataclass
 class Hang:
-    """No answer, or none after these pieces.
+    """A response that hangs, after some pieces if there are any.
 
     Attributes:
-        has_come: Set when the request is here and the pieces are sent.
-        has_left: Set when the client has gone.
+        has_come: Set when the request has arrived and the pieces are sent.
+        has_left: Set when the client has disconnected.
     """
 
     pieces: Sequence[bytes] = ()
@@ -51,15 +51,15 @@ class Hang:
 
 @dataclass
 class Server:
-    """A server that runs on loopback.
+    """A server on loopback.
 
     Attributes:
-        url: Its address, ending in ``/v1``.
-        answers: Its answers, in order; the last one again and again.
+        url: Its URL, ending in ``/v1``.
+        answers: Its responses in order; the last one repeats.
         requests: The JSON of each request so far.
-        headers: Those of each request, their names in lower case.
+        headers: The headers of each request, with lower-case names.
         paths: The path of each request.
-        connections: The addresses that requests came from.
+        connections: The client addresses of the requests.
     """
 
     url: str
@@ -71,13 +71,13 @@ class Server:
 
     @property
     def root(self) -> str:
-        """Its address without a path."""
+        """Its URL without a path."""
         return self.url.removesuffix("/v1")
 
 
 @contextmanager
 def serving(*answers: Answer | Hang) -> Generator[Server]:
-    """Serve the answers in order, the last one again and again, until the block is left."""
+    """Serve the responses in order, repeating the last one, for the duration of the block."""
     server = Server("", list(answers))
     http = _HttpServer(("127.0.0.1", 0), _Handler)
     http.script = server
@@ -94,13 +94,13 @@ def serving(*answers: Answer | Hang) -> Generator[Server]:
 
 class _HttpServer(ThreadingHTTPServer):
     daemon_threads = True
-    request_queue_size = 128  # with the usual five, the sixth simultaneous request waits a second
+    request_queue_size = 128  # with the default of five, the sixth simultaneous connection waits a second
     script: Server
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # it would hold the second small piece of each answer back for 40 ms
+    disable_nagle_algorithm = True  # it delays the second small piece of each response by 40 ms
 
     def do_POST(self) -> None:
         assert isinstance(self.server, _HttpServer)
@@ -163,7 +163,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def handle(self) -> None:
-        with suppress(OSError):  # the client has gone, as some tests intend
+        with suppress(OSError):  # the client has disconnected, as some tests intend
             super().handle()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name in http.server

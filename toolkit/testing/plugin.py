@@ -1,7 +1,7 @@
-"""The fixtures that every test has where toolkit is installed.
+"""Pytest fixtures that are available wherever toolkit is installed.
 
-The distribution has this module outside the package, as ``toolkit_pytest``, for pytest to load: it imports toolkit
-in fixtures only, so that runs which don't use them pay nothing, and coverage sees toolkit being imported.
+The distribution contains this module outside the package, as ``toolkit_pytest``, for pytest to load. It imports toolkit
+only inside fixtures, so that other test runs pay nothing, and coverage sees toolkit being imported.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ pytest.register_assert_rewrite("toolkit.testing.conformance")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the switch that has cassettes recorded."""
+    """Add the option that records cassettes."""
     group = parser.getgroup("toolkit")
     group.addoption(
         "--record-cassettes",
@@ -43,7 +43,7 @@ def event_collector() -> EventCollector:
 
 @pytest.fixture
 def scripted_provider() -> Generator[Callable[[Iterable[ScriptedReply]], ScriptedProvider]]:
-    """Makes `ScriptedProvider`s from replies; at the end of the test each reply must have been asked for."""
+    """Creates `ScriptedProvider`s; at the end of the test each reply must have been requested."""
     from toolkit.testing import ScriptedProvider  # noqa: PLC0415
 
     made: list[ScriptedProvider] = []
@@ -60,7 +60,7 @@ def scripted_provider() -> Generator[Callable[[Iterable[ScriptedReply]], Scripte
 
 @pytest.fixture
 def cassette(request: pytest.FixtureRequest) -> Callable[[Callable[[], Provider]], Provider]:
-    """Replays the recording of a provider, which is created only to record: with ``--record-cassettes``.
+    """Replays the recording of a provider, which is created only to record, with ``--record-cassettes``.
 
     ::
 
@@ -84,7 +84,7 @@ def cassette(request: pytest.FixtureRequest) -> Callable[[Callable[[], Provider]
 
 
 def _make_file_name(nodeid: str) -> str:
-    """Return a file's name for a test: of its class and parameters too, since tests of one name differ in those."""
+    """Return the file name for a test, with its class and parameters, in which tests of one name differ."""
     test = nodeid.partition("::")[2].replace("::", ".")
     name = test.removesuffix("]").replace("[", "_")
     fitting = re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:_LONGEST_FILE_NAME]

@@ -1,4 +1,4 @@
-"""Providers that need no model: one plays replies from a list, one calls a function, one fails as real ones do."""
+"""Providers without a model: replies from a list or a function, and simulated failures."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ScriptedReply: TypeAlias = FixedReply | Callable[[ChatRequest], object]
 ModelFunction: TypeAlias = Callable[
     [ChatRequest], FixedReply | Awaitable[FixedReply] | AsyncIterator[StreamEvent | str]
 ]
-"""The answer to a request: a reply, now or later, or an async generator of events, where a text is a `TextDelta`."""
+"""Returns a reply to a request, sync or async, or is an async generator of events, where text is a `TextDelta`."""
 _MODEL = "function"
 Fault: TypeAlias = Literal[
     "timeout",
@@ -59,16 +59,16 @@ _MID_STREAM: tuple[Fault, ...] = ("cut_stream", "malformed_chunk")
 
 
 def frozen(request: ChatRequest) -> ChatRequest:
-    """Return the request with its messages as they are now: a loop's list keeps growing."""
+    """Return the request with a copy of its messages: the list of a loop keeps growing."""
     return replace(request, messages=tuple(request.messages))
 
 
 def make_response(reply: object, *, model: str) -> ChatResponse:
-    """Return a reply as an answer of `model`.
+    """Return a reply as a response of `model`.
 
     Raises:
-        Exception: The reply is one.
-        ConfigurationError: It is not a possible reply of a model.
+        Exception: The reply is an exception.
+        ConfigurationError: A model can't reply so.
     """
     if isinstance(reply, Exception):
         raise reply
@@ -92,7 +92,7 @@ def make_response(reply: object, *, model: str) -> ChatResponse:
 
 
 def in_words(response: ChatResponse) -> Iterator[list[StreamEvent]]:
-    """Yield the events of each block together, text word by word; the last event is the whole answer."""
+    """Yield the events of each block together, text word by word; the last event is the response."""
     for event in events_of(response):
         if isinstance(event, TextDelta):
             yield [TextDelta(word) for word in re.findall(r"\s*\S+\s*$|\s*\S+|\s+", event.text)]
@@ -101,7 +101,7 @@ def in_words(response: ChatResponse) -> Iterator[list[StreamEvent]]:
 
 
 def put_together(events: Iterable[StreamEvent], *, model: str) -> ChatResponse:
-    """Return the answer of a stream: its last event, or the sum of its deltas."""
+    """Return the response of a stream: its last event, or the sum of its deltas."""
     spoken: list[tuple[type[TextBlock | ReasoningBlock], list[str]]] = []
     calls: dict[int, list[ArgumentsDelta]] = {}
     for event in events:
@@ -134,7 +134,7 @@ def _join_call(pieces: list[ArgumentsDelta]) -> ToolCall:
 
 
 class ScriptedProvider:
-    """Plays replies in order; the same loop runs with it as with a real model.
+    """Replays a list of replies in order, in place of a real model.
 
     ::
 
@@ -143,12 +143,12 @@ class ScriptedProvider:
     Streaming yields each reply word by word.
 
     Args:
-        replies: The replies, one a request. Several calls in one reply are an `AssistantMessage`.
-        repeats: True where it starts again after the last reply; otherwise one more request is an error.
-        keep_requests: False where nothing reads `requests`, which grow with each request.
+        replies: One reply per request. Several calls in one reply are an `AssistantMessage`.
+        repeats: True to start again after the last reply; otherwise one more request is an error.
+        keep_requests: False to record no `requests`.
 
     Attributes:
-        requests: The requests, with the transcript as it was then.
+        requests: The requests, with the transcript at that time.
     """
 
     def __init__(self, replies: Iterable[ScriptedReply], *, repeats: bool = False, keep_requests: bool = True) -> None:
@@ -163,7 +163,7 @@ class ScriptedProvider:
 
     @property
     def reports_cost(self) -> bool:
-        """True if a response of the script reports its cost, or a function may."""
+        """True if a scripted response reports its cost, or a function may return one that does."""
         return any(
             callable(reply) or (isinstance(reply, ChatResponse) and reply.usage.cost is not None)
             for reply in self._replies
@@ -178,7 +178,7 @@ class ScriptedProvider:
         """Return the next reply.
 
         Raises:
-            ConfigurationError: The script is over.
+            ConfigurationError: There are no more replies.
         """
         await anyio.lowlevel.checkpoint()
         return self._play_next(request)
@@ -219,16 +219,15 @@ class FunctionProvider:
 
         provider = FunctionProvider(model)
 
-    An async generator is for streams: its events are passed on as they arrive, and the whole answer is assembled
-    from them unless it ends with its own `ResponseDone`. Any other result of the function is streamed word by
-    word.
-    An exception that it raises is the provider's.
+    An async generator is for streams: its events are passed on as they arrive, and the response is assembled from them
+    unless it ends with its own `ResponseDone`. Any other result is streamed word by word. Exceptions of the function
+    are raised as the provider's.
 
     Args:
-        function: Gets the request; called once for each.
+        function: Called with each request, once.
 
     Attributes:
-        requests: The requests, with the transcript as it was then.
+        requests: The requests, with the transcript at that time.
     """
 
     def __init__(self, function: ModelFunction) -> None:
@@ -258,7 +257,7 @@ class FunctionProvider:
 
 
 async def _pass_on_events(given: AsyncIterator[StreamEvent | str]) -> AsyncGenerator[StreamEvent]:
-    """The events of a generator, which is closed however this ends, and the last one where it left that out."""
+    """Yield the events of a generator, and a `ResponseDone` if it yields none; always close it."""
     events: list[StreamEvent] = []
     try:
         async for item in given:
@@ -274,37 +273,37 @@ async def _pass_on_events(given: AsyncIterator[StreamEvent | str]) -> AsyncGener
 
 
 class FlakyProvider(ProviderWrapper):
-    """Passes requests on to a provider, and lets some of them go wrong.
+    """Passes requests on to a provider, and makes some of them fail.
 
     ::
 
         provider = FlakyProvider(provider, ["rate_limit", None, "cut_stream"])
         provider = FlakyProvider(provider, probability=0.2, seed=7)
 
-    - ``timeout``: `ProviderTimeoutError`, at once.
+    - ``timeout``: `ProviderTimeoutError`, immediately.
     - ``rate_limit``, ``rate_limit_with_retry_after``: `RateLimitedError` with status 429.
     - ``server_error``: a retryable `ProviderError` with status 500.
-    - ``cut_stream``: half of the answer, in the middle of a delta, then a retryable `ProviderError`.
-    - ``malformed_chunk``: half of the answer, then `BadResponseError`, which is not retryable.
-    - ``duplicate_ids``, ``missing_ids``: the whole answer, in which all calls have the same id, or an empty one.
+    - ``cut_stream``: half of the response, up to the middle of a delta, then a retryable `ProviderError`.
+    - ``malformed_chunk``: half of the response, then `BadResponseError`, which is not retryable.
+    - ``duplicate_ids``, ``missing_ids``: the whole response, in which all calls have the same id, or an empty one.
 
-    `generate` has no partial answers: there the middle two raise at once. The provider is not called for failures that
-    raise at once; an answer that broke off in the middle is stored for a retry of the same request, so that a script
-    behind this is played as written.
+    `generate` has no partial responses: ``cut_stream`` and ``malformed_chunk`` raise immediately there. The provider is
+    not called for failures that raise immediately; a response that broke off is stored for a retry of the same request,
+    so that the replies of a `ScriptedProvider` inside stay in step.
 
     Args:
-        provider: Answers.
-        script: The faults of the first requests, in order; None is nothing.
-        probability: Of each later request going wrong, from 0 to 1.
-        faults: Those that chance chooses from, all alike.
-        seed: The seed of the chance: equal seeds fail alike, if requests are made in the same order.
-        retry_after: Seconds that ``rate_limit_with_retry_after`` asks to wait.
+        provider: The provider that answers.
+        script: The faults of the first requests, in order; None is no fault.
+        probability: The probability of a fault for each later request, from 0 to 1.
+        faults: The faults to choose from at random, with equal probability.
+        seed: The random seed: equal seeds give equal faults for requests in the same order.
+        retry_after: The `retry_after` of ``rate_limit_with_retry_after``, in seconds.
 
     Attributes:
         injected: The fault of each request so far.
 
     Raises:
-        ConfigurationError: A fault that is not there, or a probability that is none.
+        ConfigurationError: A fault is unknown, or a probability is out of range.
     """
 
     def __init__(
@@ -333,14 +332,14 @@ class FlakyProvider(ProviderWrapper):
         self.injected: list[Fault | None] = []
 
     async def generate(self, request: ChatRequest) -> ChatResponse:
-        """Return the provider's answer, unless something goes wrong."""
+        """Return the provider's response, unless a fault is due."""
         await anyio.lowlevel.checkpoint()
         fault = self._next_fault()
         self._raise_fault(fault)
         return _replace_ids(await self._provider.generate(request), fault)
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
-        """Yield the provider's answer, unless something goes wrong."""
+        """Yield the provider's events, unless a fault is due."""
         await anyio.lowlevel.checkpoint()
         fault = self._next_fault()
         if fault not in _MID_STREAM:

@@ -1,4 +1,4 @@
-"""Checks that a transcript is valid, and true to the events of its run; and a collector of events."""
+"""A check that a transcript is valid and matches the events of its run, and a collector of events."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class EventCollector:
         assert events.started == ["call_1"]
 
     Attributes:
-        events: All of them.
+        events: All events so far.
     """
 
     def __init__(self) -> None:
         self.events: list[LoopEvent] = []
 
     def __call__(self, event: LoopEvent) -> None:
-        """Keep an event."""
+        """Store an event."""
         self.events.append(event)
 
     def of(self, kind: type[_Event]) -> list[_Event]:
@@ -64,25 +64,25 @@ class EventCollector:
 def check_transcript(
     messages: Sequence[Message], events: Iterable[LoopEvent] = (), *, allow_pending: bool = False
 ) -> None:
-    """Raise unless a transcript is valid, and true to the events of all runs that made it.
+    """Raise unless a transcript is valid, and matches the events of the runs that produced it.
 
     ::
 
         result = await tool_loop(provider, registry, "Go")
         check_transcript(result.messages)
 
-    A transcript is valid if `validate_transcript` accepts it. It is true if each call that started ended once, none
-    started twice or after it was refused, and each result is the one that the call's event reported, also as to
-    errors. The text may differ, because the model reads a limited one.
+    A transcript is valid if `validate_transcript` accepts it. It matches the events if each call that started ended
+    once, no call started twice or after it was refused, and each result is the one that the call's event reported,
+    including its error flag. The text may differ, because the model reads a truncated one.
 
     Args:
         messages: The transcript.
-        events: The events of the runs, in order; without them only validity is checked.
-        allow_pending: Accept calls at the very end that wait for a decision.
+        events: The events of the runs, in order; without them, only validity is checked.
+        allow_pending: Accept calls at the end that wait for a decision.
 
     Raises:
         TranscriptError: It is not valid.
-        AssertionError: It is not true.
+        AssertionError: It does not match the events.
     """
     validate_transcript(messages, allow_pending=allow_pending)
     started: Counter[str] = Counter()

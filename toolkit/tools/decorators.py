@@ -1,4 +1,4 @@
-"""The front door: `tool`, `tool_with_ctx`, and their plain-call form `tool_from_function`."""
+"""Creates tools: `tool`, `tool_with_ctx`, `tool_from_function`, `tool_from_schema` and `tools_of`."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def tool(
     description: str | None = None,
     **options: Unpack[ToolOptionKeywords],
 ) -> Any:
-    """Make a function a tool; its hints and its docstring become what the model reads.
+    """Make a function a tool; the model reads its hints and its docstring.
 
-    Works bare and with options; the function stays callable as written.
+    Works with and without options; the function remains callable as before.
 
     ::
 
@@ -64,17 +64,17 @@ def tool(
         add.definition.parameters    # the JSON Schema
 
     Args:
-        function: Anything callable; with options it is given to what this returns.
+        function: Any callable; omitted when options are given.
         name: The name that the model sees; None takes the function's name.
         description: The description that the model sees; None takes the docstring without its sections.
         options: See `ToolOptions`.
 
-    A docstring that describes a parameter which is not there gives a `UserWarning`; `ToolRegistry.lint` lists it too.
+    A docstring that describes a missing parameter causes a `UserWarning`; `ToolRegistry.lint` also reports it.
 
     Raises:
-        SchemaError: The function can't be a tool; names the function, the parameter and the reason. For a method it
-            comes at the first use, when the class is complete.
-        ConfigurationError: An option or a name that can't be.
+        SchemaError: The function can't be a tool; the message names the function, the parameter and the reason. For a
+            method it is raised at the first use, when the class is complete.
+        ConfigurationError: An option or a name is invalid.
     """
     return _make_tool(function, name=name, description=description, context=False, options=options)
 
@@ -99,8 +99,8 @@ def tool_with_ctx(
 ) -> Any:
     """Make a function a tool whose first parameter is the application's context, which no model sees.
 
-    Annotated with the application's own type it gets that object; annotated ``ToolContext[App]`` it gets the envelope
-    with the call's id, progress reports and more. A registry takes the tool only if its context fits.
+    Annotated with the application's type, it receives that object; annotated ``ToolContext[App]``, it receives the
+    object together with the call's id, progress reports and more. A registry accepts only tools whose context fits.
 
     ::
 
@@ -109,7 +109,7 @@ def tool_with_ctx(
             '''List the user's newest orders.'''
             return await app.database.orders(app.user, limit)
 
-    Arguments and errors are those of `tool`; a context without a type, or ``Any``, is a `SchemaError` too.
+    Arguments and errors are those of `tool`; a context without a type, or ``Any``, is also a `SchemaError`.
     """
     return _make_tool(function, name=name, description=description, context=True, options=options)
 
@@ -122,7 +122,7 @@ def tool_from_function(
     description: str | None = None,
     **options: Unpack[ToolOptionKeywords],
 ) -> FunctionTool[object, P, R]:
-    """Return the tool that ``tool(...)(function)`` gives, for a function that is not yours to decorate.
+    """Return the tool that ``tool(...)(function)`` returns, for a function that you can't decorate.
 
     ::
 
@@ -144,7 +144,7 @@ def tool_from_schema(
     fills_defaults: bool = True,
     **options: Unpack[ToolOptionKeywords],
 ) -> FunctionTool[object, [dict[str, Any]], R]:
-    """Return a tool for a JSON Schema that is there already; the handler gets the arguments as one dict.
+    """Return a tool for an existing JSON Schema; the handler receives the arguments as one dict.
 
     ::
 
@@ -156,16 +156,15 @@ def tool_from_schema(
         parameters: A JSON Schema of type object, of draft 2020-12 or, as its ``$schema`` says, 2019-09, 7, 6 or 4.
             Arguments are checked against it.
         handler: Sync, async or a generator, like a decorated function.
-        formats: True where ``format`` is checked too; else it is a hint to the model alone. All formats of the
-            drafts are known but ``idn-email`` and ``idn-hostname``.
-        fills_defaults: True where arguments that are left out are filled in from the defaults of the schema. Say False
-            if the handler passes the arguments on to another program: its defaults are its own, and an approver sees
-            what is sent.
+        formats: True to check ``format``, too; otherwise it is only a hint to the model. All formats of the drafts are
+            known except ``idn-email`` and ``idn-hostname``.
+        fills_defaults: True to fill in omitted arguments from the defaults of the schema. Pass False if the handler
+            passes the arguments on to another program, which has its own defaults; an approver then sees what is sent.
         options: See `ToolOptions`.
 
     Raises:
-        SchemaError: The schema can't be used; says why.
-        ConfigurationError: An option or a name that can't be.
+        SchemaError: The schema can't be used; the message has the reason.
+        ConfigurationError: An option or a name is invalid.
     """
     made: FunctionTool[object, [dict[str, Any]], R] = _from_schema(
         name,
@@ -260,8 +259,8 @@ def tools_of(instance: object) -> list[FunctionTool[Any, ..., Any]]:
 
         registry = ToolRegistry(tools_of(Shop()))
 
-    Those of its base classes come first, each in the order of its definition; an overridden one stays in its place.
-    Nothing else of the object is touched: properties are not evaluated.
+    Methods of base classes come first, in the order of definition; an overridden one keeps its position. Properties are
+    not evaluated.
 
     Raises:
         SchemaError: A method can't be a tool.
@@ -278,7 +277,7 @@ def tools_of(instance: object) -> list[FunctionTool[Any, ..., Any]]:
             bound: Any = getattr(instance, name)
             method = getattr(bound, "__func__", None)
             if isinstance(method, FunctionTool):
-                # What a class method over a tool gives from Python 3.13 on.
+                # The result of a class method over a tool, from Python 3.13 on.
                 bound = cast("Any", method).__get__(bound.__self__, type(bound.__self__))
             _ = bound.definition
             tools.append(bound)
@@ -296,13 +295,13 @@ def _make_tool(
     settings = made_options(options)
     check_setting("the name of a tool", name, str, None)
     check_setting("the description of a tool", description, str, None)
-    # Classes local to the enclosing function are found in its frame, which is only alive now.
+    # Hints may name local classes of the enclosing function, whose frame exists only now.
     frame = inspect.currentframe()
     caller = frame and frame.f_back and frame.f_back.f_back
     localns = dict(caller.f_locals) if caller is not None and caller.f_code.co_name != "<module>" else None
 
     def decorate(function: Callable[..., Any]) -> FunctionTool[Any, ..., Any]:
-        # A method waits for its class, when nothing around it may be running any more.
+        # The schema of a method is made when its class is complete; the enclosing frame may be gone by then.
         names = {**(localns or {}), **find_local_names(function)}
         return FunctionTool[Any, ..., Any](
             function, context=context, name=name, description=description, options=settings, localns=names

@@ -1,4 +1,4 @@
-"""The tools by which a model reads outputs again: the rest of one that was cut, and those in the cache."""
+"""Tools with which a model reads earlier outputs: the rest of a truncated one, and those in the cache."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _MARK = "toolkit.reads_results"
 
 
 def is_reader(options: ToolOptions) -> bool:
-    """Return whether these are the options of a tool that `read_result_tool` gave."""
+    """Return True if these are the options of a tool made by `read_result_tool`."""
     return bool(options.metadata.get(_MARK))
 
 
 def read_result_tool(store: ResultStore) -> FunctionTool[object, ..., Any]:
-    """Return the tool ``read_result``: it pages through, or searches, outputs that were cut.
+    """Return the tool ``read_result``, which pages through or searches truncated outputs.
 
-    In a run it reads what that run has cut, or begins with, and nothing else, also where several runs share a store; a
-    loop offers one by itself. Outside of a run it reads each text of the store whose id it is given.
+    In a run it reads only outputs that the run truncated, or that its transcript has at the start, even if several runs
+    share a store; a loop adds it automatically. Outside of a run it reads any text of the store by its id.
     """
 
     def read_result(
@@ -59,7 +59,7 @@ def read_result_tool(store: ResultStore) -> FunctionTool[object, ..., Any]:
         rest = f"; call {name} with start={end} for more" if end < len(text) else ""
         return ToolOutput(f"[characters {start} to {end} of {len(text)}{rest}]\n{text[start:end]}", trust=trust)
 
-    # What it gives is a part already, and must not be cut again.
+    # Its output is a page already, and must not be truncated again.
     made_tool = tool_with_ctx(
         tags={"read"}, max_output_chars=_PAGE * 2, run_in_thread=False, cache=False, metadata={_MARK: True}
     )
@@ -85,18 +85,18 @@ def _find_lines(text: str, find: str) -> str:
 class CacheTools:
     """Lets a model read the cache of tool outputs.
 
-    It returns only outputs that the model could get by calling the tool itself: of offered tools, under their rules
-    and guards, and cached for the same context.
+    It returns only outputs that the model could get by calling the tool itself: of offered tools, subject to their
+    rules and guards, and cached for the same context.
 
     Args:
-        cache: The cache that `ToolLoopConfig.cache` has.
+        cache: The cache in `ToolLoopConfig.cache`.
     """
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
 
     def tool(self) -> FunctionTool[object, ..., Any]:
-        """Return the tool ``hit_cache``: it takes a key, ``tool:{name}|input:{JSON of the arguments}``."""
+        """Return the tool ``hit_cache``, which takes a key ``tool:{name}|input:{JSON of the arguments}``."""
 
         async def hit_cache(
             context: ToolContext[object],
@@ -116,7 +116,7 @@ class CacheTools:
 
 
 async def _find_key(context: ToolContext[object], call: ToolCall) -> tuple[str | None, Trust | None]:
-    """Return the cache key of a call that might run as it is, and the label of its tool."""
+    """Return the cache key of a call that may run unchanged, and the trust label of its tool."""
     policy, scope = context.policy, context.scope
     if policy is None or scope is None:
         return None, None

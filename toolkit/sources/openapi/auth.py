@@ -1,7 +1,6 @@
-"""The signatures of calls: a header, a part of the query or a cookie that proves who calls.
+"""Authentication of calls by a header, a query parameter or a cookie.
 
-No secret is in the ``repr`` of anything here; each text that contains one is remembered, so that it can be redacted
-from texts of servers and errors.
+No ``repr`` here shows a secret; secrets are recorded so that they can be redacted from server responses and errors.
 """
 
 from __future__ import annotations
@@ -47,12 +46,12 @@ class Bearer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
-    """A key under a name of its own.
+    """A key in a named header, query parameter or cookie.
 
     Args:
-        name: Of the header, query parameter or cookie.
+        name: The name of the header, query parameter or cookie.
         value: The key.
-        location: Where it is sent.
+        location: The part of the request that carries it.
     """
 
     name: str
@@ -85,8 +84,8 @@ class OAuth2ClientCredentials:
     Args:
         client_id: The id of the client.
         client_secret: The secret of the client.
-        token_url: Where to ask; None takes it from the document.
-        scopes: The scopes to ask for.
+        token_url: The token endpoint; None takes it from the document.
+        scopes: The scopes to request.
     """
 
     client_id: str
@@ -115,7 +114,7 @@ class RequestSignature:
 
 
 class Secrets:
-    """Secrets, which are blotted out of all text that is shown."""
+    """Secrets to redact from all text that is shown."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
@@ -124,28 +123,28 @@ class Secrets:
         return f"<{len(self._known)} secrets>"
 
     def add(self, *secrets: str) -> None:
-        """Remember secrets; shorter ones than four characters would be found in everything, and are not."""
+        """Record secrets, except those of fewer than four characters, which would match everywhere."""
         for secret in secrets:
             if len(secret) >= _SHORTEST_STRUCK:
                 self._known.add(secret)
 
     @property
     def longest(self) -> int:
-        """The most bytes that one of them takes, however it is written."""
+        """The maximum size of a secret in bytes, in any encoding."""
         return max((_LONGEST_FORM * len(secret.encode()) for secret in self._known), default=0)
 
     def without(self, text: str) -> str:
-        """Return a text with every secret blotted out."""
+        """Return a text with every secret redacted."""
         return without_secrets(text, self._known)
 
 
 class Signer:
-    """Signs requests by one `Auth`.
+    """Signs requests with one `Auth`.
 
     Args:
         auth: The credentials.
-        token_url: The URL of tokens, for `OAuth2ClientCredentials`.
-        secrets: Remembers the secrets in use.
+        token_url: The token endpoint, for `OAuth2ClientCredentials`.
+        secrets: Records the secrets in use.
     """
 
     def __init__(self, auth: Auth, *, token_url: str, secrets: Secrets) -> None:
@@ -161,11 +160,11 @@ class Signer:
 
     @property
     def can_renew(self) -> bool:
-        """True where a refused signature may be due to age."""
+        """True if a rejected signature may have expired."""
         return isinstance(self._auth, OAuth2ClientCredentials)
 
     def forget(self, refused: httpx2.Request) -> None:
-        """Ask for a new token next time, unless the one that was refused has been replaced meanwhile."""
+        """Request a new token next time, unless the rejected one has been replaced already."""
         if refused.headers.get("authorization") == f"Bearer {self._token}":
             self._token = ""
 
@@ -173,7 +172,7 @@ class Signer:
         """Return the signature for a request.
 
         Raises:
-            ToolFailedError: No token could be had, or the callable failed.
+            ToolFailedError: No token could be obtained, or the callable failed.
         """
         match self._auth:
             case Bearer(token):
@@ -211,7 +210,7 @@ class Signer:
         return RequestSignature(headers=headers)
 
     async def _get_token(self, credentials: OAuth2ClientCredentials, client: httpx2.AsyncClient) -> str:
-        async with self._locks.get():  # so that calls at once ask for one token
+        async with self._locks.get():  # so that concurrent calls request one token
             if not self._token or time.monotonic() > self._until:
                 await self._renew_token(credentials, client)
             return self._token
@@ -226,7 +225,7 @@ class Signer:
         encoded = base64.b64encode(pair.encode()).decode()
         self._secrets.add(encoded)
         try:
-            # Not sent by the client, whose headers for each call are not for the token server.
+            # Not sent by the shared client, whose headers are not for the token server.
             signed = {
                 "authorization": f"Basic {encoded}",
                 "accept": "application/json",
@@ -255,7 +254,7 @@ def make_signers(
     """Return the signers: one for all requests, or one for each security scheme.
 
     Raises:
-        OpenApiError: A scheme that the document doesn't have, or that can't be met as asked.
+        OpenApiError: The document lacks a scheme, or a scheme can't be satisfied by these credentials.
         ConfigurationError: `auth` is of an unknown kind, or its secret would be sent to a host that only the document
             names.
     """
@@ -281,7 +280,7 @@ def make_signers(
 
 
 def _read_bare_secret(secret: str, scheme: Any, subject: str) -> Auth:
-    """Return the credential for a bare secret, by the scheme in the document."""
+    """Return the credential that a security scheme makes of a bare secret."""
     match scheme:
         case {"type": "apiKey", "name": str(name), "in": "header" | "query" | "cookie" as location}:
             return ApiKey(name=name, value=secret, location=location)
@@ -339,7 +338,7 @@ def _read_json_object(content: bytes) -> dict[str, Any]:
 
 
 def _check_sendable(secret: str, what: str) -> None:
-    """Refuse values that no header can carry before an HTTP library does, which would show them."""
+    """Refuse values that no header can carry; the error of an HTTP library would show them."""
     if not _SENDABLE.fullmatch(secret):
         raise ConfigurationError(
             f"{what} can't be sent: it must be printable ASCII, not empty, and without spaces or line ends around it"

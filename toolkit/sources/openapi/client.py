@@ -1,7 +1,7 @@
-"""Calls over HTTP: serialized, signed, within their time, following a server's redirects, closed however they end.
+"""HTTP calls of operations: serialization, signatures, redirects, timeouts and responses.
 
-Arguments are written in OpenAPI's styles for parameters, and in bodies of each kind. A response becomes text within a
-limit, images and files as blocks, and a failure an error for the model.
+Parameters are serialized in OpenAPI's styles, bodies by their media type. A response becomes text up to a limit,
+images and files become blocks, and a failure becomes an error for the model.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ _ACCEPT = {"accept": "application/json, */*;q=0.8", "accept-encoding": ACCEPTED_
 
 
 class OperationCaller:
-    """Calls operations over connections of its own, from when it is entered until it is left.
+    """Calls operations over its own connections, which are open inside `connected`.
 
     Args:
-        sign: The signers: one for everything, each security scheme, or nothing.
-        secrets: The secrets to strike out of all texts.
-        headers: Sent with each request.
-        timeout: Seconds for a call.
-        limits: How much of a response is taken.
-        trusted: The origins that the application has named: credentials are sent nowhere else.
-        transport: The transport of requests, on whichever event loop a call is; None is the network.
+        sign: One signer for all requests, one for each security scheme, or None.
+        secrets: The secrets to redact from all text.
+        headers: Headers to send with each request.
+        timeout: The seconds for a call.
+        limits: The size limits of a response.
+        trusted: The origins that the application has named; credentials are sent only to these.
+        transport: The transport of requests, used from any event loop; None is the network.
     """
 
     def __init__(
@@ -98,12 +98,12 @@ class OperationCaller:
                 await client.aclose()
 
     async def call(self, endpoint: Endpoint, arguments: Mapping[str, Any], nodes: Nodes) -> ToolOutput:
-        """Call an operation and return its output; `nodes` say which of its arguments are secret.
+        """Call an operation and return its output; `nodes` mark its secret arguments.
 
         Raises:
-            InvalidArgumentsError: An argument can't be sent as it is.
-            ToolFailedError: The server can't be reached, or no answer came.
-            ToolTimeoutError: No answer came in time.
+            InvalidArgumentsError: An argument can't be serialized in its place.
+            ToolFailedError: The server can't be reached, or sent no complete response.
+            ToolTimeoutError: No response arrived in time.
         """
         wire = write_request(endpoint, arguments)
         url = _join_url(endpoint.base_url, wire)
@@ -118,11 +118,10 @@ class OperationCaller:
                 endpoint.operation.id, self._timeout, still_running=not is_read, is_harmless=is_read
             ) from None
         except UNSENT as error:
-            said = self._secrets.without(str(error)) or "no answer"
+            reason = self._secrets.without(str(error)) or "no answer"
             after = "" if is_read or isinstance(error, httpx2.ConnectError) else " It may have taken effect."
-            raise ToolFailedError(
-                f"{endpoint.operation.method} {shown.partition('?')[0]} failed: {type(error).__name__}: {said}.{after}"
-            ) from None
+            failed = f"{endpoint.operation.method} {shown.partition('?')[0]} failed"
+            raise ToolFailedError(f"{failed}: {type(error).__name__}: {reason}.{after}") from None
 
     async def _call_signed(
         self, client: httpx2.AsyncClient, endpoint: Endpoint, wire: WireRequest, url: str, shown: str
@@ -130,7 +129,7 @@ class OperationCaller:
         signers = self._choose_signers(endpoint)
         response = await self._send_signed(client, endpoint, wire, url, signers)
         if response.status_code == _UNAUTHORIZED and any(signer.can_renew for signer in signers):
-            # A refused request was not executed, so it may be sent again.
+            # A rejected request was not executed, so it may be sent again.
             await response.aclose()
             for signer in signers:
                 signer.forget(response.request)
@@ -156,7 +155,7 @@ class OperationCaller:
         self, client: httpx2.AsyncClient, endpoint: Endpoint, wire: WireRequest, url: str, signers: Sequence[Signer]
     ) -> httpx2.Response:
         request = _build_request(client, endpoint.operation.method, url, wire)
-        # By the address that is connected to, as the client reads it.
+        # By the URL as the client parses it, which decides where it connects.
         origin = origin_of(request.url)
         is_here = origin in self._trusted
         if is_here:
@@ -169,7 +168,7 @@ class OperationCaller:
             if following is None or not endpoint.operation.is_read or not may_redirect(request.url, following.url):
                 break
             await response.aclose()
-            # Once a request has been sent elsewhere, the other host chooses where it goes: nothing is signed again.
+            # After a redirect to another host, that host chooses the next URL: nothing is signed again.
             is_here = is_here and origin_of(following.url) == origin
             if is_here:
                 _apply_signatures(following, wire, signatures)
@@ -190,7 +189,7 @@ class OperationCaller:
             yield client
 
     def _new_client(self) -> httpx2.AsyncClient:
-        # Calls of different people may share the tools, so no cookie is carried from one to the next.
+        # Calls for different users may share the tools, so no cookie is carried over to the next call.
         no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
         client = httpx2.AsyncClient(
             headers={**_ACCEPT, **self._headers},
@@ -205,7 +204,7 @@ class OperationCaller:
 
 
 def _show_url(endpoint: Endpoint, arguments: Mapping[str, Any], nodes: Nodes) -> str:
-    """Return the URL of a call as its result shows it: without credentials, and without arguments that are secret."""
+    """Return the URL of a call for display, without credentials and secret arguments."""
     shown = {
         name: value for name, value in arguments.items() if endpoint.body is None or name != endpoint.body.argument
     }
@@ -220,7 +219,7 @@ def _mask_argument(secret: object, path: object, is_marked: bool) -> str:
 
 
 def _join_url(base_url: str, wire: WireRequest) -> str:
-    path, _, _ = wire.path.partition("#")  # a few documents distinguish operations of one path by a fragment
+    path, _, _ = wire.path.partition("#")  # some documents distinguish operations of one path by a fragment
     joined = base_url + (path if path.startswith("/") else f"/{path}")
     return f"{joined}{'&' if '?' in joined else '?'}{wire.query}" if wire.query else joined
 
@@ -250,7 +249,7 @@ def _apply_signatures(request: httpx2.Request, wire: WireRequest, signatures: Se
         request.url = DiscreetUrl(request.url.copy_with(query="&".join([query] * bool(query) + keys).encode("ascii")))
 
 
-# Headers with the next page, the time to ask again, or the location of something.
+# Headers with the next page, the time to retry, or the location of a resource.
 _HEADERS_FOR_MODEL = re.compile(
     r"link|location|retry-after|deprecation|sunset"
     r"|(x-)?(total|page|per-page|next|prev|pagination|offset|limit|cursor|continuation)(-.*)?|x-ratelimit-(remaining|reset)"
@@ -261,7 +260,7 @@ _FILENAME = re.compile(r"""filename\*?=(?:UTF-8'[^']*')?"?([^";]+)""", re.IGNORE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseLimits:
-    """The most bytes of a response that are taken: of text, and of an image or file."""
+    """The maximum bytes of a response: of text, and of an image or file."""
 
     text: int
     file: int
@@ -270,18 +269,18 @@ class ResponseLimits:
 async def read_response(
     response: httpx2.Response, *, method: str, url: str, limits: ResponseLimits, secrets: Secrets
 ) -> ToolOutput:
-    """Read a response and return the output for the model; a status of 400 or more is an error.
+    """Return a response as output for the model; a status of 400 or more is an error.
 
     Args:
-        response: Its body not read yet; it is not closed here.
+        response: The response, its body not read yet; the caller closes it.
         method: The method of the request.
-        url: Where, without anything secret.
-        limits: A longer text is cut there; a larger file is not handed on.
-        secrets: The secrets to strike out of texts.
+        url: The URL of the request, without secrets.
+        limits: Longer text is truncated; a larger file is left out.
+        secrets: The secrets to redact from text.
 
     Raises:
         httpx2.HTTPError: The body does not arrive.
-        ToolFailedError: Its encoding was not requested, or is not the declared one.
+        ToolFailedError: The content encoding was not requested, or the body does not match it.
     """
     media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     is_text = not media_type or media_type.startswith("text/") or media_type.endswith(_TEXT_ENDS)
@@ -316,8 +315,8 @@ def _read_text(data: bytes, response: httpx2.Response, limit: int, secrets: Secr
 
 
 async def _read_first_bytes(response: httpx2.Response, limit: int) -> tuple[bytes, bool]:
-    """Return a body up to a limit, and whether that is all of it."""
-    if response.is_stream_consumed:  # by a transport that reads its responses
+    """Return a body up to a limit, and True if that is all of it."""
+    if response.is_stream_consumed:  # a custom transport may have read it
         return response.content[:limit], len(response.content) <= limit
     data = bytearray()
     try:
@@ -361,7 +360,7 @@ def _make_block(data: bytes, media_type: str, response: httpx2.Response) -> Cont
 
 
 _UNRESERVED = "-._~"
-# Without those that would end a value: & = + and #.
+# Without the characters that would end a value: & = + and #.
 _RESERVED_TOO = _UNRESERVED + ":/?@!$'()*,;[]"
 _DELIMITERS = {"spaceDelimited": "%20", "pipeDelimited": "%7C"}
 _BINARY = "application/octet-stream"
@@ -369,12 +368,12 @@ _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 QuoteText = Callable[[str], str]
 FormField = tuple[str | None, bytes, str | None]
-"""One part of a multipart form: a file's name, its content, and its media type."""
+"""One part of a multipart form: file name, content and media type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestContent:
-    """A body: bytes of a media type, or the fields of a multipart form."""
+    """A request body: bytes of a media type, or the fields of a multipart form."""
 
     data: bytes = b""
     media_type: str | None = None
@@ -383,14 +382,14 @@ class RequestContent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireRequest:
-    """A request before anybody has signed it: everything in it is encoded.
+    """An unsigned request with every part encoded.
 
     Args:
-        path: Under the base URL.
-        query: Without the question mark; may be empty.
+        path: The path below the base URL.
+        query: The query without the question mark; may be empty.
         headers: Names and values.
-        cookies: As one header's value; may be empty.
-        content: None for no body.
+        cookies: The value of the cookie header; may be empty.
+        content: The body; None for no body.
     """
 
     path: str
@@ -404,7 +403,7 @@ def write_request(endpoint: Endpoint, arguments: Mapping[str, Any]) -> WireReque
     """Return the request for the arguments of a call.
 
     Raises:
-        InvalidArgumentsError: A value that can't be in its place, such as ``..`` in a path.
+        InvalidArgumentsError: A value is not allowed in its place, such as ``..`` in a path.
     """
     path = endpoint.operation.path
     query: list[str] = []
@@ -499,7 +498,7 @@ def _join_items(value: Any, encoding: ValueEncoding, write: QuoteText, comma: st
 
 
 def _write_pairs(name: str, value: Any, encoding: ValueEncoding, write: QuoteText) -> Iterator[str]:
-    """Yield ``name=value``, as often as it takes; an empty list or object is not sent."""
+    """Yield one or more pairs ``name=value``; none for an empty list or object."""
     key = write(name)
     if encoding.media_type is not None:
         yield f"{key}={write(_write_document(value, encoding.media_type))}"
@@ -529,7 +528,7 @@ def _write_object(key: str, value: Mapping[str, Any], encoding: ValueEncoding, w
 
 
 def _list_leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    # OpenAPI does not specify deeper levels; this is how servers read them.
+    # OpenAPI does not specify deeper levels; servers read them this way.
     if is_object(value):
         for key, item in value.items():
             yield from _list_leaves(item, (*path, key))
@@ -566,7 +565,7 @@ def _write_body(body: Body, value: Any) -> RequestContent:
 
 
 def _list_members(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the fields of a form; a null is an absent field."""
+    """Yield the fields of a form; null means absent."""
     if not is_object(value):
         raise InvalidArgumentsError("The body of a form must be an object.")
     yield from ((name, item) for name, item in value.items() if item is not None)
@@ -585,8 +584,8 @@ def _write_form_pairs(body: Body, name: str, value: Any) -> Iterator[str]:
 
 def _write_parts(body: Body, name: str, value: Any) -> Iterator[FormField]:
     encoding = body.encodings.get(name, ValueEncoding())
-    said = encoding.media_type
-    media_type = said if said and "*" not in said and "," not in said else None
+    declared = encoding.media_type
+    media_type = declared if declared and "*" not in declared and "," not in declared else None
     items = value if is_array(value) else [value]
     if name in body.files:
         yield from (_write_file_part(item, name, f"{body.argument}.{name}", media_type) for item in items)
@@ -602,7 +601,7 @@ def _write_parts(body: Body, name: str, value: Any) -> Iterator[FormField]:
 
 
 def _write_file_part(item: Any, name: str, where: str, media_type: str | None) -> FormField:
-    if not is_object(item):  # where a document lets it be something else too
+    if not is_object(item):  # the document allows other types, too
         return None, _to_text(item).encode("utf-8", "replace"), None
     filename, data = _read_file_value(item, where)
     return filename or name, data, media_type or mimetypes.guess_type(filename or "")[0] or _BINARY

@@ -1,7 +1,7 @@
-"""An OpenAPI document and its operations: read from any place, and its references followed.
+"""OpenAPI documents and their operations: loaded from a file, a URL, text or a mapping, with references resolved.
 
-References are `referencing`'s work. A document may refer to others next to it: those in its own folder, or of its own
-server; nothing else is ever opened. URLs are shown without their secrets.
+`referencing` resolves references. A document may refer to other documents in its own folder or on its own server;
+nothing else is opened. URLs are shown without their secrets.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from toolkit.schema.nodes import is_array, is_object
 
 
 def is_url(text: str) -> bool:
-    """Return whether a text is a URL that can be fetched."""
+    """Return True for a URL that can be fetched."""
     return text.startswith(("http://", "https://"))
 
 
@@ -51,10 +51,10 @@ Origin: TypeAlias = tuple[str, str, int | None]
 
 
 def allowed_origins(hosts: Iterable[str]) -> frozenset[Origin]:
-    """Return the origins that `allow_hosts` names: by HTTPS, where an entry does not say otherwise.
+    """Return the origins that `allow_hosts` names; an entry without a scheme means HTTPS.
 
     Raises:
-        ConfigurationError: An entry is no host and no origin.
+        ConfigurationError: An entry is neither a host nor an origin.
     """
     if isinstance(hosts, str):
         raise ConfigurationError(f"allow_hosts must be several hosts, such as [{hosts!r}]")
@@ -81,15 +81,15 @@ _MOST_DOCUMENT_BYTES = 200_000_000
 _MOST_DOCUMENT_PARTS = 20_000_000
 _MAX_REFERENCES = 50
 _MAX_REDIRECTS = 10
-_MOST_SECONDS_OF_WORK = 60.0  # of one thread: more than the largest published documents take
+_MOST_SECONDS_OF_WORK = 60.0  # CPU time of one thread: more than the largest published documents take
 _VERSIONS = re.compile(r"3\.[01](\.|$)")
 
 
 class DocumentReading:
-    """The work of reading one document: what was found already, and what is left of the time for it.
+    """The time limits and resolved references of reading one document.
 
     Args:
-        timeout: Seconds to fetch the document and all that it refers to.
+        timeout: The seconds to fetch the document and everything it refers to.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -99,37 +99,37 @@ class DocumentReading:
         self.begin_work()
 
     def begin_work(self) -> None:
-        """Begin to count the time of this thread; another one may go on with the work."""
+        """Start counting the CPU time of this thread; the work may continue in another one."""
         self._worked_until = time.thread_time() + _MOST_SECONDS_OF_WORK
 
     @property
     def seconds_to_fetch(self) -> float:
-        """The seconds that are left to fetch in; never negative."""
+        """The seconds left for fetching; never negative."""
         return max(0.0, self._fetched_until - time.monotonic())
 
     def check_time(self, subject: str) -> None:
-        """Raise where the work takes too long.
+        """Check the CPU time of this thread.
 
         Raises:
-            OpenApiError: This thread has worked for more than a minute.
+            OpenApiError: It is more than a minute.
         """
         if time.thread_time() > self._worked_until:
             most = f"{_MOST_SECONDS_OF_WORK:g} s"
             raise OpenApiError(f"{subject}: to read the document takes more than {most}: choose with filter=")
 
     def find_resolved(self, value: object) -> Part | None:
-        """Return where a piece led that was resolved before."""
+        """Return the target of a piece that was resolved before; else None."""
         known = self._resolved.get(id(value))
         return None if known is None else known[1]
 
     def note_resolved(self, value: object, target: Part) -> None:
-        """Remember where a piece leads; it is kept alive, so that its id stays its own."""
+        """Store the target of a piece, and the piece itself, so that its id is not reused."""
         self._resolved[id(value)] = (value, target)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A piece of a document, and where references in it start from."""
+    """A piece of a document, with the base of its references."""
 
     value: Any
     resolver: Any
@@ -137,7 +137,7 @@ class Part:
     reading: DocumentReading
 
     def at(self, key: str, default: Any = None) -> Part:
-        """Return the piece under a key; `default` where there is none, or where this piece is no object."""
+        """Return the piece under a key; `default` if the key is missing or this piece is not an object."""
         return self.of(self.value.get(key, default) if is_object(self.value) else default)
 
     def of(self, value: Any) -> Part:
@@ -152,28 +152,28 @@ class Part:
         """Return the target of a reference in this piece.
 
         Raises:
-            OpenApiError: It leads nowhere, or out of the readable area.
+            OpenApiError: It can't be resolved, or points to a document that may not be opened.
         """
         if not isinstance(reference, str):
             raise OpenApiError(f"{self.subject}: a $ref must be text, not {reference!r}")
         self.reading.check_time(self.subject)
         try:
             found = self.resolver.lookup(reference)
-        except Exception as error:  # where something is no schema, `referencing` fails as it happens to
+        except Exception as error:  # on an invalid schema `referencing` may raise anything
             reason = _find_reason(error) or "nothing is there"
             raise OpenApiError(f"{self.subject}: the reference {reference!r} can't be followed: {reason}") from error
         return Part(value=found.contents, resolver=found.resolver, subject=self.subject, reading=self.reading)
 
     def read_as(self, model: type[ModelT], what: str) -> ModelT:
-        """Return this piece as OpenAPI has it.
+        """Return this piece, validated by a model of OpenAPI.
 
         Raises:
-            OpenApiError: It is not so; `what` names the piece.
+            OpenApiError: It is invalid; `what` names the piece.
         """
         try:
             return model.model_validate(self.value)
         except ValidationError as error:
-            # If one of several things is allowed, the complaints about not being a reference do not help.
+            # In a union with references, errors about not being a reference do not help.
             complaints = error.errors(include_url=False, include_context=False, include_input=False)
             told = [one for one in complaints if "Reference" not in one["loc"]] or complaints
             where = ".".join(str(step) for step in told[0]["loc"])
@@ -185,7 +185,7 @@ class Part:
         """Return this piece, or its target if it is only a reference.
 
         Raises:
-            OpenApiError: A reference leads nowhere, or round in a circle.
+            OpenApiError: A reference can't be resolved, or refers to itself.
         """
         part, passed = self, list[object]()
         while is_object(part.value) and "$ref" in part.value:
@@ -201,13 +201,13 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A whole document.
+    """A document.
 
     Args:
-        root: All of it.
+        root: Its root.
         name: Its name in errors: a path, a URL without credentials, or a word.
         version: Its declared version, such as ``3.1.0``.
-        url: Where it was loaded from, for server URLs that are relative; empty where it was no URL.
+        url: The URL it was loaded from, for relative server URLs; empty if there is none.
     """
 
     root: Part
@@ -217,19 +217,19 @@ class Document:
 
     @property
     def is_3_0(self) -> bool:
-        """True where schemas are of OpenAPI's own dialect rather than JSON Schema."""
+        """True if schemas use OpenAPI 3.0's own dialect rather than JSON Schema."""
         return self.version.startswith("3.0")
 
 
 def read_document(source: Mapping[str, Any] | str | Path, *, timeout: float) -> Document:
-    """Read a document, in a thread of `anyio.to_thread`: what is fetched is fetched by the event loop.
+    """Read a document; call it in a thread of `anyio.to_thread`, since the event loop does the fetching.
 
     Args:
-        source: The document itself, as a mapping or as JSON or YAML text; or its path or URL.
-        timeout: Seconds to fetch it and all that it refers to.
+        source: The document as a mapping, or as JSON or YAML text; or its path or URL.
+        timeout: The seconds to fetch it and everything it refers to.
 
     Raises:
-        OpenApiError: It can't be read, is no OpenAPI document, or is of a version that is not known here.
+        OpenApiError: It can't be read, is not an OpenAPI document, or is of an unsupported version.
     """
     reading = DocumentReading(timeout)
     if isinstance(source, Mapping):
@@ -271,7 +271,7 @@ def _check_document(contents: Any, *, name: str, uri: str, reading: DocumentRead
 
 
 def _list_subresources(contents: Any) -> Iterable[Any]:
-    # A schema with an $id or an $anchor is found by it; elsewhere in a document they mean nothing.
+    # Only schemas are found by their $id or $anchor; elsewhere these keys mean nothing.
     if is_object(contents) and "openapi" in contents:
         components = contents.get("components")
         schemas = components.get("schemas") if is_object(components) else None
@@ -302,7 +302,7 @@ _OPENAPI: Any = cast("Any", referencing.Specification)(
 
 
 def _make_retriever(base: str, reading: DocumentReading) -> Callable[[str], Any]:
-    """Return the function that opens referenced documents, if they may be opened."""
+    """Return a function that opens referenced documents where that is allowed."""
     opened: dict[str, Any] = {}
 
     def retrieve(uri: str) -> Any:
@@ -342,12 +342,12 @@ def _read_text_file(path: Path) -> str:
 
 
 def _fetch_text(url: str, reading: DocumentReading, *, origin: Origin | None = None) -> tuple[str, str]:
-    """Return the text at a URL, and the URL that it came from in the end.
+    """Return the text at a URL, and the URL after redirects.
 
     Args:
-        url: Where it is.
-        reading: Has the seconds that are left.
-        origin: Where redirects may lead; None lets them lead anywhere.
+        url: The URL.
+        reading: Has the seconds left for fetching.
+        origin: The only origin that redirects may lead to; None allows any.
     """
     content, found = anyio.from_thread.run(partial(_fetch_in_time, url, reading, origin))
     return content.decode("utf-8-sig", "replace"), found
@@ -356,7 +356,7 @@ def _fetch_text(url: str, reading: DocumentReading, *, origin: Origin | None = N
 async def _fetch_in_time(url: str, reading: DocumentReading, origin: Origin | None) -> tuple[bytes, str]:
     name = without_credentials(url)
     try:
-        # For all of it: a server that sends a byte now and then would keep any other timeout from ending.
+        # One deadline for the whole: a server that trickles bytes never exceeds a read timeout.
         with anyio.fail_after(reading.seconds_to_fetch):
             async with httpx2.AsyncClient(timeout=reading.timeout, verify=shared_trust()) as client:
                 protect_client(client)
@@ -419,7 +419,7 @@ def _parse_text(text: str, name: str) -> Any:
 
 
 class _OpenApiLoader(yaml.CSafeLoader):
-    """YAML 1.2's types, as OpenAPI has it: ``no`` and ``on`` are words, and a date is text."""
+    """Reads YAML 1.2's types, as OpenAPI requires: ``no`` and ``on`` are strings, and so is a date."""
 
 
 _OpenApiLoader.yaml_implicit_resolvers = {
@@ -432,9 +432,9 @@ cast("Any", _OpenApiLoader).add_implicit_resolver(
 
 
 def _to_plain_keys(value: Any, known: dict[int, Any] | None = None) -> Any:
-    """Return a value with text for keys, such as those of responses in YAML, and dicts for mappings.
+    """Return a value with text keys (YAML reads status codes as numbers) and dicts for mappings.
 
-    What is there several times, by YAML's aliases, stays one: copies could be more than any memory holds.
+    Objects shared by YAML aliases stay shared: copies could exhaust memory.
     """
     if not is_object(value) and not is_array(value):
         return value
@@ -485,12 +485,12 @@ class Operation:
     """An operation as a filter sees it.
 
     Args:
-        id: Its ``operationId``, or ``{method}_{path}`` where it has none.
-        method: Such as ``GET``.
-        path: As the document writes it, such as ``/pets/{id}``.
-        tags: The document's.
+        id: Its ``operationId``, or else ``{method}_{path}``.
+        method: The HTTP method, such as ``GET``.
+        path: The path in the document, such as ``/pets/{id}``.
+        tags: The tags of the operation in the document.
         summary: One line; may be empty.
-        is_deprecated: True if the document says so.
+        is_deprecated: True if the document marks it as deprecated.
     """
 
     id: str
@@ -502,7 +502,7 @@ class Operation:
 
     @property
     def is_read(self) -> bool:
-        """True if it changes nothing, by HTTP's rules for its method."""
+        """True if its HTTP method is safe, so that it changes nothing."""
         return self.method in ("GET", "HEAD")
 
 
@@ -511,10 +511,10 @@ class ValueEncoding:
     """The encoding of a value in a URL, a header or a form.
 
     Args:
-        style: As OpenAPI names it.
-        explode: True where each item of a list, or property of an object, is written by itself.
-        allow_reserved: True where characters with a meaning in URLs stay as they are.
-        media_type: How it is written instead, as a document of its own; None for none.
+        style: The OpenAPI style.
+        explode: True to write each list item or object property separately.
+        allow_reserved: True to leave the reserved characters of URLs unescaped.
+        media_type: The media type in which the value is serialized instead of by style; None if by style.
     """
 
     style: str = "form"
@@ -525,7 +525,7 @@ class ValueEncoding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireParameter:
-    """A parameter: the model's argument, and its encoding."""
+    """A parameter: the model's argument and its encoding."""
 
     argument: str
     name: str
@@ -535,14 +535,14 @@ class WireParameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Body:
-    """A body: the model's argument, and its encoding.
+    """A body: the model's argument and its encoding.
 
     Args:
-        argument: Mostly ``body``.
+        argument: The name of the argument, usually ``body``.
         media_type: The media type of the body.
-        kind: How it is written.
-        encodings: Of a form's properties, if the document has any.
-        files: A form's properties that are files.
+        kind: The kind of serialization.
+        encodings: The encodings of a form's properties, if the document has any.
+        files: The properties of a form that are files.
     """
 
     argument: str
@@ -554,16 +554,16 @@ class Body:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """Everything that is needed to call an operation.
+    """Everything needed to call an operation.
 
     Args:
         operation: The operation of the document.
         description: The description that a model sees.
-        base_url: Without a slash at the end.
-        parameters: In the order of the document.
-        body: None where it takes none.
-        security: The alternatives: each a set of schemes that go together. Empty where it needs none.
-        schema: Of the arguments.
+        base_url: The base URL without a trailing slash.
+        parameters: The parameters in the order of the document.
+        body: The body; None if it takes none.
+        security: Alternative sets of schemes, all of one set being required; empty if none is needed.
+        schema: The JSON Schema of the arguments.
     """
 
     operation: Operation
@@ -579,7 +579,7 @@ def list_operations(document: Document) -> Iterator[tuple[Operation, Part]]:
     """Yield the operations of a document in its order, each with its path item.
 
     Raises:
-        OpenApiError: A path is not an object, or refers to nothing.
+        OpenApiError: A path is not an object, or its reference can't be resolved.
     """
     paths = document.root.at("paths", {})
     for path, value in paths.value.items():

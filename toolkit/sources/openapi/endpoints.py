@@ -1,7 +1,7 @@
-"""Operations in full: the model's arguments, their encoding, the body, and the server.
+"""Reads operations: the model's arguments, their encoding, the body, the server and the schemas.
 
-`openapi_pydantic` checks the pieces that are used, and no others: a mistake elsewhere in a document does no harm. The
-schemas of a document become JSON Schemas that stand alone: a model reads them, and arguments are checked by them.
+`openapi_pydantic` validates only the pieces in use, so a mistake elsewhere in a document does no harm. The schemas
+become self-contained JSON Schemas, which models read and arguments are validated by.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from toolkit.sources.openapi.document import (
 )
 
 _NOT_IN_AN_ARGUMENT = re.compile(r"[^A-Za-z0-9_.-]+")
-# Headers that say how a message is sent, where to, by whom, or which request it is: what a model writes there could
-# reach another server, hide a second request, or turn a read into a write.
-_OF_PROTOCOL = frozenset({
+# Headers about framing, routing, identity or the method of a request: with these a model could reach another server,
+# smuggle a second request, or turn a read into a write.
+_RESERVED_HEADERS = frozenset({
     *("accept", "accept-charset", "accept-encoding", "content-encoding", "content-length", "content-type"),  # framing
     *("connection", "expect", "http2-settings", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "via"),
     *("authorization", "cookie", "cookie2", "set-cookie", "host", "forwarded", "max-forwards"),
     *("x-forwarded-host", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-port", "x-host", "x-real-ip"),
     *("x-http-method", "x-http-method-override", "x-method-override", "x-original-url", "x-rewrite-url"),
 })  # fmt: skip
-_OF_PROTOCOL_STARTS = ("proxy-", "sec-")
+_RESERVED_PREFIXES = ("proxy-", "sec-")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _PARAMETER_STYLES = {
     "path": ("simple", "label", "matrix"),
@@ -57,12 +57,12 @@ class EndpointReader:
     """Reads the operations of one document.
 
     Args:
-        document: Where they are from.
-        base_url: Used instead of the document's servers; None takes the first of those that it has.
+        document: The document.
+        base_url: The base URL; None takes the document's first server.
         server_variables: The values of variables in a server's URL.
 
     Attributes:
-        left_out: The header parameters so far that are none, since HTTP has the headers for itself.
+        left_out: The header parameters omitted so far, because the client sets these headers.
     """
 
     def __init__(self, document: Document, *, base_url: str | None, server_variables: Mapping[str, str]) -> None:
@@ -74,7 +74,7 @@ class EndpointReader:
         self._models: Any = v3_0 if document.is_3_0 else v3_1
 
     def read(self, operation: Operation, item: Part) -> Endpoint:
-        """Return everything that is needed to call an operation, from its path item.
+        """Return everything needed to call an operation, from its path item.
 
         Raises:
             OpenApiError: The document is invalid; the message names the operation.
@@ -147,8 +147,8 @@ class _ArgumentList:
         converted = self._convert_parameter(schema, read, part)
         argument = self._find_free_name(_NOT_IN_AN_ARGUMENT.sub("_", read.name).strip("_")[:64] or place, place)
         if argument != read.name:
-            said = converted.get("description")
-            converted["description"] = f"{said}\n" * bool(said) + f"Sent as the {place} parameter {read.name}."
+            prefix = f"{converted['description']}\n" if converted.get("description") else ""
+            converted["description"] = f"{prefix}Sent as the {place} parameter {read.name}."
         self.properties[argument] = converted
         if read.required or place == "path":
             self.required.append(argument)
@@ -182,8 +182,8 @@ class _ArgumentList:
         encodings = {**read_file_types(schema, files), **encodings}
         converted = self._convert_body(schema, kind, media_type, files)
         if read.description:
-            said = converted.get("description")
-            converted["description"] = read.description if not said else f"{read.description}\n{said}"
+            inner = converted.get("description")
+            converted["description"] = f"{read.description}\n{inner}" if inner else read.description
         self.properties[argument] = converted
         if read.required:
             self.required.append(argument)
@@ -200,7 +200,7 @@ class _ArgumentList:
         return convert_form(self._schemas, schema, files) if files else dict(self._schemas.convert(schema))
 
     def _find_free_name(self, name: str, place: str) -> str:
-        """Return a name for an argument that is not taken yet."""
+        """Return an unused name for an argument."""
         if name not in self.properties:
             return name
         name = stem = f"{name[:50]}_{place}".rstrip("_")
@@ -211,14 +211,14 @@ class _ArgumentList:
 
 
 def _is_free_header(name: str) -> bool:
-    """Return whether the value of a header may come from a model."""
-    plain = name.lower().replace("_", "-")  # many servers take one for the other
-    is_of_protocol = plain in _OF_PROTOCOL or plain.startswith(_OF_PROTOCOL_STARTS)
-    return _HEADER_NAME.fullmatch(name) is not None and not is_of_protocol
+    """Return True if a model may set the header."""
+    plain = name.lower().replace("_", "-")  # many servers treat these as the same
+    is_reserved = plain in _RESERVED_HEADERS or plain.startswith(_RESERVED_PREFIXES)
+    return _HEADER_NAME.fullmatch(name) is not None and not is_reserved
 
 
 def _list_parameters(item: Part, part: Part, path: str) -> Iterator[Part]:
-    """Yield the parameters of an operation: its own go before those of its path, by name and place."""
+    """Yield the parameters of an operation; its own override those of its path by name and place."""
     found: dict[tuple[str, str], Part] = {}
     for owner in (item, part):
         listed: Any = owner.at("parameters").value or []
@@ -226,12 +226,12 @@ def _list_parameters(item: Part, part: Part, path: str) -> Iterator[Part]:
             raise OpenApiError(f"{part.subject}: its parameters must be a list, not {listed!r:.60}")
         for one in listed:
             parameter = owner.of(one).resolved()
-            # What is no text is refused where its operation is read; until then it must only be told from others.
+            # Names that are not text are refused when the operation is read; here they only need to differ.
             name, place = (str(parameter.at(key).value) for key in ("name", "in"))
             found[name, place] = parameter
     in_path = dict.fromkeys(find_names_in_braces(path))
     for name in in_path:
-        # A document that forgets one can mean only this.
+        # An undeclared path parameter can mean only this.
         undeclared = {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
         found.setdefault((name, "path"), part.of(undeclared))
     for (wire_name, place), parameter in found.items():
@@ -254,7 +254,7 @@ def _read_encoding(read: v3_0.Parameter | v3_1.Parameter, place: ParameterPlace,
 
 
 def _drop_schema(part: Part) -> Part:
-    """Return a parameter without its schema: JSON Schema says what is right in it, and knows more than the models."""
+    """Return a parameter without its schema, which is validated as JSON Schema: the models know fewer keywords."""
     if not is_object(part.value):
         return part
     return part.of({key: value for key, value in part.value.items() if key != "schema"})
@@ -276,15 +276,15 @@ _IN_BRACES = re.compile(r"\{([^{}]+)\}")
 
 
 def find_names_in_braces(text: str) -> list[str]:
-    """Return the names that a path or URL leaves open, in its order."""
+    """Return the names in braces in a path or URL, in order."""
     return cast("list[str]", _IN_BRACES.findall(text))
 
 
 def find_base_url(document: Document, part: Part, item: Part, variables: Mapping[str, str], models: Any) -> str:
-    """Return the URL of the first server that is named nearest to an operation, without a slash at the end.
+    """Return the URL of the operation's first server, or else its path's or the document's, without a trailing slash.
 
     Raises:
-        OpenApiError: It is not absolute, holds a password, or needs a variable that is not set.
+        OpenApiError: It is not absolute, contains a password, or needs a variable that is not set.
     """
     for owner in (part, item, document.root):
         servers: Any = owner.at("servers").value
@@ -337,8 +337,8 @@ _MAX_FORM_DEPTH = 5
 _MAX_FORM_PARTS = 500
 
 
-def read_encodings(said: Mapping[str, v3_0.Encoding | v3_1.Encoding]) -> dict[str, ValueEncoding]:
-    """Return how a form's properties are written, of those with an encoding."""
+def read_encodings(declared: Mapping[str, v3_0.Encoding | v3_1.Encoding]) -> dict[str, ValueEncoding]:
+    """Return the encodings of a form's properties that declare one."""
     return {
         name: ValueEncoding(
             style=one.style or "form",
@@ -346,12 +346,12 @@ def read_encodings(said: Mapping[str, v3_0.Encoding | v3_1.Encoding]) -> dict[st
             allow_reserved=one.allowReserved,
             media_type=None if one.style else one.contentType,
         )
-        for name, one in said.items()
+        for name, one in declared.items()
     }
 
 
 def find_files(schema: Part, encodings: Mapping[str, ValueEncoding]) -> frozenset[str]:
-    """Return which of a form's properties are files."""
+    """Return the properties of a form that are files."""
     files: set[str] = set()
     for name, member in _list_form_members(schema):
         media_type = encodings[name].media_type if name in encodings else None
@@ -362,17 +362,17 @@ def find_files(schema: Part, encodings: Mapping[str, ValueEncoding]) -> frozense
 
 
 def read_file_types(schema: Part, files: frozenset[str]) -> dict[str, ValueEncoding]:
-    """Return the media types of files that a form's schema names; bytes of any kind are none."""
-    said = {name: member.resolved().at("contentMediaType").value for name, member in _list_form_members(schema)}
+    """Return the media types that a form's schema gives for its files, except the one of arbitrary bytes."""
+    media_types = {name: member.resolved().at("contentMediaType").value for name, member in _list_form_members(schema)}
     return {
         name: ValueEncoding(media_type=media_type)
-        for name, media_type in said.items()
+        for name, media_type in media_types.items()
         if name in files and isinstance(media_type, str) and media_type != FALLBACK_TYPE
     }
 
 
 def _list_form_members(schema: Part) -> Iterator[tuple[str, Part]]:
-    """Yield the properties of a form, those of the schemas that it is made of too, each schema once."""
+    """Yield the properties of a form, including those of composed schemas, each schema once."""
     level, seen = [schema.resolved()], dict[int, Any]()
     for _ in range(_MAX_FORM_DEPTH + 1):
         level = [part for part in level if seen.setdefault(id(part.value), part) is part]
@@ -384,14 +384,14 @@ def _list_form_members(schema: Part) -> Iterator[tuple[str, Part]]:
 
 
 def rank_media_type(media_type: str) -> int:
-    """Return the place of a media type among those that a body may have; the lowest is sent."""
+    """Return the rank of a media type among those that a body accepts; the lowest is sent."""
     order = ("json", "form", "multipart", "text", "file")
     plain = media_type.partition(";")[0].strip().lower()
     return -1 if plain == "application/json" else order.index(classify_media_type(media_type))
 
 
 def classify_media_type(media_type: str) -> BodyKind:
-    """Return how a body of a media type is written."""
+    """Return the kind of serialization for a media type."""
     plain = media_type.partition(";")[0].strip().lower()
     if plain in ("*/*", "application/*") or plain.endswith(("+json", "/json")):
         return "json"
@@ -404,10 +404,10 @@ def classify_media_type(media_type: str) -> BodyKind:
 
 
 def convert_form(schemas: Schemas, schema: Part, files: frozenset[str]) -> dict[str, Any]:
-    """Return the schema of a form for the model, with each of its files as `FILE_SCHEMA`.
+    """Return the schema of a form for the model, with each file as `FILE_SCHEMA`.
 
     Raises:
-        OpenApiError: It is no schema, or has too many parts.
+        OpenApiError: It is not a schema, or has too many parts.
     """
     try:
         return _FormConverter(schemas, files).convert(schema)
@@ -416,7 +416,7 @@ def convert_form(schemas: Schemas, schema: Part, files: frozenset[str]) -> dict[
 
 
 class _FormConverter:
-    """Converts one form; a schema that it is made of several times constrains it once."""
+    """Converts one form; a schema that it includes several times is applied once."""
 
     def __init__(self, schemas: Schemas, files: frozenset[str]) -> None:
         self._schemas = schemas
@@ -442,7 +442,7 @@ class _FormConverter:
             name: self._convert_file(resolved.of(member)) if name in self._files else converted["properties"].get(name)
             for name, member in members.items()
         }
-        # One that only the server sets has gone with the conversion.
+        # Read-only properties were dropped by the conversion.
         converted["properties"] = {name: member for name, member in with_files.items() if member is not None}
         return converted
 
@@ -485,28 +485,28 @@ FILE_SCHEMA: Mapping[str, Any] = {
     "required": ["content"],
     "additionalProperties": False,
 }
-"""The schema by which a model hands over a file."""
+"""The schema of a file argument."""
 
 _MAX_FILE_DEPTH = 5
 _MAX_INLINED = 100
 _MAX_PARTS = 50_000
 _PREFIX = "#/$defs/"
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
-# Keywords of OpenAPI, of other tools or of a document as a whole: they do not constrain a value.
+# Keywords of OpenAPI, of other tools or of whole documents, which do not constrain a value.
 _LEFT_OUT = frozenset(
     {"$schema", "$id", "$anchor", "$dynamicAnchor", "$vocabulary", "$comment", "discriminator", "xml", "externalDocs",
      "example", "nullable", "readOnly", "id"}
 )  # fmt: skip
-# What Python warns of in a set of characters, because it may come to mean something.
+# Sequences in a character set that Python warns of, since their meaning may change.
 _MEANS_MORE_IN_PYTHON = re.compile(r"\[\^?\[|--|&&|~~|\|\|")
 _ANNOTATIONS = frozenset({"description", "title", "default", "examples", "deprecated"})
 
 
 class Schemas:
-    """The schemas of one document; each that others refer to is converted once.
+    """The schemas of one document; each referenced schema is converted once.
 
     Args:
-        is_3_0: True where they are of OpenAPI 3.0's own dialect.
+        is_3_0: True for OpenAPI 3.0's own dialect.
     """
 
     def __init__(self, *, is_3_0: bool) -> None:
@@ -516,14 +516,14 @@ class Schemas:
         self._numbers: Counter[str] = Counter()
         self._definitions: dict[str, dict[str, Any]] = {}
         self._references: dict[str, frozenset[str]] = {}
-        # Converted objects are kept alive, so that the same id is the same object.
+        # References to converted objects, so that their ids are not reused.
         self._kept: list[Any] = []
 
     def convert(self, part: Part) -> dict[str, Any]:
-        """Return the schema in JSON Schema's keywords; `standing_alone` finds its references.
+        """Return the schema in JSON Schema's keywords; `standing_alone` adds the targets of its references.
 
         Raises:
-            OpenApiError: A reference can't be followed, or the schema is none.
+            OpenApiError: A reference can't be resolved, or the schema is invalid.
         """
         self._left = _MAX_PARTS
         known = len(self._names)
@@ -537,10 +537,10 @@ class Schemas:
             raise
 
     def standing_alone(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a converted schema with everything that it refers to.
+        """Return a converted schema together with everything it refers to.
 
         Raises:
-            OpenApiError: A reference is in a place for no schema, such as in a list of ``additionalProperties``.
+            OpenApiError: A reference occurs where no schema is allowed, such as in a list of ``additionalProperties``.
         """
         needed: dict[str, dict[str, Any]] = {}
         waiting = _find_referred_names(schema)
@@ -586,7 +586,7 @@ class Schemas:
         target = part.refer(reference)
         name = self._names.get(id(target.value)) or self._define_schema(str(reference), target)
         beside = {key: value for key, value in schema.items() if key not in ("$ref", "$dynamicRef")}
-        if self._is_3_0:  # which ignores all of them; words do no harm
+        if self._is_3_0:  # which ignores keywords beside $ref; annotations do no harm
             beside = {key: value for key, value in beside.items() if key == "description"}
         more = self._convert_schema(part.of(beside))
         if more.keys() <= _ANNOTATIONS:
@@ -602,12 +602,12 @@ class Schemas:
             name = f"{stem}_{self._numbers[stem] + 1}"
         self._names[id(target.value)] = name
         self._kept.append(target.value)
-        self._definitions[name] = {}  # its place, for a schema that contains itself
+        self._definitions[name] = {}  # a placeholder, for a recursive schema
         self._definitions[name] = self._convert_schema(target)
         return name
 
     def _forget_since(self, known: int) -> None:
-        """Drop the definitions since then: they are half done, and another use must fail as the first one did."""
+        """Drop the incomplete definitions of a failed conversion, so that the next use fails in the same way."""
         while len(self._names) > known:
             self._names.popitem()
             self._definitions.popitem()
@@ -629,7 +629,7 @@ class Schemas:
         }
 
     def _add_discriminator(self, part: Part, made: dict[str, Any]) -> None:
-        """Add to each alternative the value of the discriminating property that selects it."""
+        """Add to each alternative the value of the discriminator that selects it."""
         discriminator: Any = part.value["discriminator"]
         keyword = "oneOf" if "oneOf" in part.value else "anyOf"
         alternatives = part.value.get(keyword)
@@ -656,7 +656,7 @@ class Schemas:
 
 
 def holds_file(part: Part) -> bool:
-    """Return whether a value of this schema is the content of a file, or a list of such, or may be."""
+    """Return True if a value of this schema may be the content of a file, or a list of files."""
     level, seen = [part.resolved()], dict[int, Any]()
     for _ in range(_MAX_FILE_DEPTH + 1):
         if any(_is_file_schema(each.value) for each in level):
@@ -683,7 +683,8 @@ def _list_alternatives(part: Part) -> Iterator[Part]:
 
 
 def _has_binary_media_type(schema: dict[str, Any]) -> bool:
-    return isinstance(said := schema.get("contentMediaType"), str) and not said.startswith("text/")
+    media_type = schema.get("contentMediaType")
+    return isinstance(media_type, str) and not media_type.startswith("text/")
 
 
 def _rewrite_dialect(schema: Mapping[str, Any], made: dict[str, Any]) -> None:
@@ -705,13 +706,13 @@ def _rewrite_dialect(schema: Mapping[str, Any], made: dict[str, Any]) -> None:
 
 
 def _drop_unusable(schema: dict[str, Any]) -> dict[str, Any]:
-    """Drop keywords that check nothing and only make validators fail."""
+    """Drop keywords that constrain nothing and make validators fail."""
     pattern = schema.get("pattern")
     if isinstance(pattern, str) and not _is_python_pattern(pattern):
-        # Not all JavaScript expressions are valid in Python; the server still checks the value.
+        # Not every JavaScript expression is valid in Python; the server still validates the value.
         del schema["pattern"]
-        said = schema.get("description")
-        schema["description"] = f"{said}\n" * bool(said) + f"Matches the regular expression {pattern}"
+        prefix = f"{schema['description']}\n" if schema.get("description") else ""
+        schema["description"] = f"{prefix}Matches the regular expression {pattern}"
     if schema.get("required") == [] or isinstance(schema.get("required"), bool):
         del schema["required"]
     if schema.get("type") == "file":

@@ -1,4 +1,4 @@
-"""The operations of an OpenAPI document as tools: their selection and settings."""
+"""Makes tools of the operations of an OpenAPI document: selection, options and names."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from toolkit.tools.decorators import tool_from_schema
 from toolkit.tools.function_tool import FunctionTool
 
 Progress: TypeAlias = Callable[[int, int], None]
-"""Takes how much is done of how much."""
+"""Receives the number of finished steps and the total."""
 
 
 class OpenApiKeywords(TypedDict, total=False):
@@ -65,35 +65,34 @@ class OpenApiKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenApiOptions:
-    """The operations that become tools, who calls them, and within which limits.
+    """The selection, credentials and limits of `openapi_tools`.
 
     Args:
-        filter: The operations to take; None takes all. `Only` or a function of an `Operation`.
-        auth: The credentials. One for every call; or by the names of the document's security schemes, where a bare
-            string is the token or key, and each operation takes the one that it requires. It is sent to hosts that you
-            have named alone: that of `base_url`, that of the URL in `source`, and those of `allow_hosts`. None signs
+        filter: The operations to use: `Only`, or a function of an `Operation`. None uses all.
+        auth: One credential for every call, or a mapping from the document's security schemes, where a bare string is
+            the token or key and each operation uses the scheme that it requires. Credentials are sent only to hosts
+            that you have named: that of `base_url`, that of the URL in `source`, and `allow_hosts`. None signs
             nothing.
-        base_url: Instead of the document's servers. None takes an operation's own server, else that of its path,
-            else the document's first.
-        prefix: Put before each name, as ``{prefix}__{name}``.
-        server_variables: The values of variables in a server's URL; a missing one takes the document's default.
-        headers: Sent with each call to hosts that you have named, as for `auth`; not where a redirect leads elsewhere,
-            and not to who gives tokens.
+        base_url: The base URL of calls. None uses the operation's own server, or else its path's, or else the
+            document's first.
+        prefix: A prefix of each name, as ``{prefix}__{name}``.
+        server_variables: The values of variables in a server's URL; the document's defaults replace missing ones.
+        headers: Headers sent with each call to the hosts that may receive credentials; not after a redirect to another
+            host, and not to token servers.
         allow_hosts: More hosts that may receive credentials, such as ``api.example.com``, or ``http://10.0.0.1:8080``
-            for one without HTTPS.
-        limits: The limits of calls and outputs; its timeout counts redirects and body too, and is also that of fetching
-            the document with all that it refers to.
-        max_response_bytes: Longer text is cut there.
-        max_file_bytes: An image, sound or file that is larger is not handed to the model.
-        skip_broken: True leaves out an operation that the document gets wrong, with a warning in the log; else it is
-            refused together with all others.
-        transport: The transport of requests, such as an ``httpx2.AsyncHTTPTransport`` with a proxy or certificates of
-            its own; None is the network, with the proxies that the environment names. Closed with the block.
-        on_progress: Called with the finished and the total number of steps, while the document is read, on another
+            without HTTPS.
+        limits: The limits of calls and outputs. The timeout includes redirects and the body, and applies also to
+            fetching the document with everything it refers to.
+        max_response_bytes: Longer text is truncated.
+        max_file_bytes: Larger images, sounds and files are not passed to the model.
+        skip_broken: True to leave out invalid operations, with a warning in the log; by default they are an error.
+        transport: The transport of requests, such as an ``httpx2.AsyncHTTPTransport`` with its own proxy or
+            certificates; closed with the block. None is the network, with the proxies of the environment.
+        on_progress: Called with the finished and the total number of steps while the document is read, on another
             thread.
 
     Raises:
-        ConfigurationError: A setting that can't be.
+        ConfigurationError: A setting is invalid.
     """
 
     filter: Filter | None = None
@@ -131,13 +130,13 @@ def _check_base_url(url: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Only:
-    """Operations that meet all given conditions; a condition is met by any of its values.
+    """Selects operations that meet all given conditions; each is met by any of its values.
 
     Args:
-        operations: Ids, as the document writes them.
-        tags: The document's tags.
-        paths: The beginning of a path, such as ``/pets``: that path itself, and those under it.
-        methods: Such as ``GET``.
+        operations: Operation ids, as in the document.
+        tags: Tags, as in the document.
+        paths: Path prefixes, such as ``/pets``, which selects that path and those below it.
+        methods: HTTP methods, such as ``GET``.
     """
 
     operations: Collection[str] | None = None
@@ -149,7 +148,7 @@ class Only:
         check_fields(self)
 
     def __call__(self, operation: Operation) -> bool:
-        """Return whether an operation meets them."""
+        """Return True if an operation is selected."""
         return (
             (self.operations is None or operation.id in self.operations)
             and (self.tags is None or not set(self.tags).isdisjoint(operation.tags))
@@ -163,10 +162,10 @@ Filter: TypeAlias = Callable[[Operation], bool]
 
 
 def check_filter(wanted: Filter | None, operations: Sequence[Operation], document: str) -> None:
-    """Refuse an `Only` that names what the document doesn't have: it is a typo.
+    """Refuse an `Only` with a name that the document does not have, which must be a typo.
 
     Raises:
-        OpenApiError: Something does not exist; the message suggests similar names.
+        OpenApiError: A name does not exist; the message suggests similar ones.
     """
     if not isinstance(wanted, Only):
         return
@@ -226,26 +225,26 @@ async def openapi_tools(
         async with openapi_tools("https://petstore3.swagger.io/api/v3/openapi.json", auth=Bearer(token)) as tools:
             registry = ToolRegistry(tools).tagged("read")
 
-    Arguments are checked against the document before anything is sent. Each tool is named after its operation's id,
-    or ``{method}_{path}`` where it has none; a parameter is an argument of its own name, a body the argument ``body``.
-    Where two would have one name, or a name has what providers don't take, another is made and the right one is sent.
+    Arguments are validated against the document before a request is sent. Each tool is named after its operation's id,
+    or else ``{method}_{path}``; each parameter is an argument of the same name, and the body is the argument ``body``.
+    Names that collide, or that providers do not accept, are replaced; the request carries the original ones.
 
-    Tools that only read (``GET`` and ``HEAD``) have the tag ``read``, and no other tool has; besides, a tool has its
-    operation's tags. Outputs of the others are never taken from a cache. The metadata of a tool says its ``method``,
-    ``path`` and ``operation_id``.
+    Tools that only read (``GET`` and ``HEAD``), and no others, have the tag ``read``, besides the tags of their
+    operation. Outputs of the others are never cached. The metadata of a tool has its ``method``, ``path`` and
+    ``operation_id``.
 
-    The model reads the status, the headers with further pages, and the body: text and JSON as text, images,
-    sounds and files as such. A status of 400 or above is an error result. Redirects are followed for reads; a server
-    elsewhere is told no secret. No cookie is kept.
+    The model reads the status, the pagination headers and the body: text and JSON as text; images, sounds and files as
+    blocks. A status of 400 or above is an error result. Redirects are followed for reads, without credentials on
+    another host. Cookies are not stored.
 
     Args:
-        source: The document as a mapping, as JSON or YAML text, or its path or URL (``http`` or ``https``). What it
-            refers to beside it is read too: from its folder, or from its server.
+        source: The document as a mapping, as JSON or YAML text, or its path or URL (``http`` or ``https``). Documents
+            that it refers to are read from its own folder or server.
         options: The operations, the credentials and the limits; see `OpenApiOptions`.
 
     Raises:
         OpenApiError: The document can't be read or is invalid; the message names the place and the remedy.
-        ConfigurationError: A setting that can't be; or `auth` or `headers` would go to a host that only the document
+        ConfigurationError: A setting is invalid; or `auth` or `headers` would be sent to a host that only the document
             names.
     """
     chosen = OpenApiOptions(**cast("Any", options))
@@ -295,15 +294,15 @@ def _read_endpoints(source: Mapping[str, Any] | str | Path, options: OpenApiOpti
     broken = _BrokenOperations(skip=options.skip_broken)
     endpoints: list[Endpoint] = []
     for place, (operation, item) in enumerate(chosen):
-        options.report_progress(place, 2 * len(chosen))  # tools are made of them next, which takes as long
+        options.report_progress(place, 2 * len(chosen))  # making the tools afterwards takes as long
         try:
             endpoints.append(reader.read(operation, item))
         except OpenApiError as error:
             broken.add(error)
     broken.check(len(endpoints))
     if reader.left_out:
-        said = "%s: no parameters are made of headers that belong to HTTP, to auth= or to the client: %s"
-        _logger.warning(said, document.name, ", ".join(map(escape_in_name, list(reader.left_out)[:_MOST_ERRORS])))
+        warning = "%s: no parameters are made of headers that belong to HTTP, to auth= or to the client: %s"
+        _logger.warning(warning, document.name, ", ".join(map(escape_in_name, list(reader.left_out)[:_MOST_ERRORS])))
     return document, endpoints
 
 
@@ -348,7 +347,7 @@ def _make_operation_tool(name: str, endpoint: Endpoint, caller: OperationCaller,
         call,
         fills_defaults=False,
         label=operation.summary,
-        # A document must not be able to call something a read that is none.
+        # A document must not be able to declare a write as a read.
         tags=frozenset(operation.tags) - {"read"} | ({"read"} if operation.is_read else set[str]()),
         idempotent=operation.method in _SAFE_TO_REPEAT,
         cache=False,
@@ -360,7 +359,7 @@ def _make_operation_tool(name: str, endpoint: Endpoint, caller: OperationCaller,
 
 
 def _choose_tool_name(wanted: str, operation: Operation, taken: set[str]) -> str:
-    """Return a name that providers take; one that had to be shortened, or is taken, ends in a hash."""
+    """Return a name that providers accept; one that had to be shortened or was taken ends in a hash."""
     name = replace_illegal(wanted) or operation.method.lower()
     if is_legal_name(name) and name not in taken:
         return name
@@ -382,20 +381,20 @@ def _check_origins(endpoints: list[Endpoint], trusted: Collection[Origin], name:
 
 
 class _BrokenOperations:
-    """Operations that can't be used: refused together, or left out."""
+    """Collects invalid operations, to refuse them together or to leave them out."""
 
     def __init__(self, *, skip: bool) -> None:
         self._skip = skip
         self._errors: list[OpenApiError] = []
 
     def add(self, error: OpenApiError) -> None:
-        """Note one."""
+        """Record an invalid operation."""
         if self._skip:
             _logger.warning("left out: %s", error)
         self._errors.append(error)
 
     def check(self, usable: int) -> None:
-        """Raise for recorded problems of operations that are not skipped."""
+        """Raise one error for all recorded operations, unless they are skipped."""
         if not self._errors or self._skip:
             return
         more = len(self._errors) - _MOST_ERRORS
