@@ -207,7 +207,7 @@ def _read_each_field(value: Any) -> dict[str, Any]:
     else:
         fields = {name: field.serialization_alias or field.alias or name for name, field in kind.model_fields.items()}
         names = {**fields, **{name: name for name in kind.model_computed_fields}}
-    return {said: _Attribute(value, name).read() for name, said in names.items()}
+    return {alias: _Attribute(value, name).read() for name, alias in names.items()}
 
 
 class _Attribute:
@@ -268,7 +268,7 @@ def _read_struct(reader: _PlainReader, value: Any, path: str) -> Any:
     config = value.__struct_config__
     tag = {config.tag_field: config.tag} if config.tag is not None else {}
     names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
-    return reader.read_members({**tag, **{said: getattr(value, name) for said, name in names}}, path)
+    return reader.read_members({**tag, **{alias: getattr(value, name) for alias, name in names}}, path)
 
 
 def _read_array(reader: _PlainReader, value: Any, path: str) -> Any:

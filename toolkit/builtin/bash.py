@@ -103,9 +103,9 @@ class Bubblewrap:
         except subprocess.TimeoutExpired as error:
             raise ConfigurationError(f"bubblewrap did not answer within {_SANDBOX_PROBE_SECONDS} s") from error
         if run.returncode != 0:
-            said = run.stderr.decode("utf-8", "replace").strip()
+            reason = run.stderr.decode("utf-8", "replace").strip()
             raise ConfigurationError(
-                f"bubblewrap is installed but does not work here: {said}. It needs unprivileged user namespaces, "
+                f"bubblewrap is installed but does not work here: {reason}. It needs unprivileged user namespaces, "
                 "which containers and some distributions forbid."
             )
 
@@ -330,10 +330,10 @@ def _make_output_reporter(context: ToolContext[object], output: Tail, errors: Ta
 
 
 def _format_streams(output: Tail, errors: Tail) -> str:
-    said, complained = _format_stream(output), _format_stream(errors)
-    if complained:
-        return f"STDOUT:\n{said}\nSTDERR:\n{complained}" if said else f"STDERR:\n{complained}"
-    return said or "(no output)"
+    shown, shown_errors = _format_stream(output), _format_stream(errors)
+    if shown_errors:
+        return f"STDOUT:\n{shown}\nSTDERR:\n{shown_errors}" if shown else f"STDERR:\n{shown_errors}"
+    return shown or "(no output)"
 
 
 def _format_stream(tail: Tail) -> str:

@@ -110,12 +110,12 @@ class RecordingProvider(ProviderWrapper):
     async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
         """Yield the provider's events as they arrive; they are recorded when the stream ends or is abandoned."""
         asked = request_to_plain(request)
-        heard: list[CassetteJson] = []
+        recorded: list[CassetteJson] = []
         outcome: CassetteJson = {"left": True}
         try:
             async with closing(self._provider.stream(request)) as events:
                 async for event in events:
-                    heard.append(event_to_plain(event))
+                    recorded.append(event_to_plain(event))
                     if isinstance(event, ResponseDone):
                         outcome = {}
                     yield event
@@ -123,8 +123,8 @@ class RecordingProvider(ProviderWrapper):
             outcome = {"error": provider_error_to_plain(error)}
             raise
         finally:
-            if heard or "error" in outcome:
-                await self._append_exchange(request=asked, events=heard, **outcome)
+            if recorded or "error" in outcome:
+                await self._append_exchange(request=asked, events=recorded, **outcome)
 
     async def _append_exchange(self, *, events: Sequence[CassetteJson] | None = None, **exchange: Any) -> None:
         def append() -> None:
@@ -249,7 +249,7 @@ class ReplayProvider:
     def _normalize_request(self, asked: CassetteJson, method: Method) -> CassetteJson:
         if self._matching == "strict":
             return {"method": method, "request": asked}
-        return {"said": [said for message in asked["messages"] for said in _describe_message(message)]}
+        return {"said": [part for message in asked["messages"] for part in _describe_message(message)]}
 
     def _explain_mismatch(self, asked: CassetteJson) -> str:
         what = f"{self._path}: this request was not recorded, or has been played already"
@@ -287,18 +287,18 @@ def _describe_message(message: Mapping[str, Any]) -> list[list[Any]]:
     content: Any = message["content"]
     if isinstance(content, str):
         return [[message["role"], content]]
-    said: list[list[Any]] = []
+    parts: list[list[Any]] = []
     for block in content:
         match block:
             case {"type": "call", "name": name, "arguments": arguments}:
-                said.append(["call", name, _find_value(arguments)])
+                parts.append(["call", name, _find_value(arguments)])
             case {"type": "text", "text": text}:
-                said.append([message["role"], text])
+                parts.append([message["role"], text])
             case {"type": "reasoning"}:
                 pass
             case _:
-                said.append([message["role"], {name: value for name, value in block.items() if name != "name"}])
-    return said
+                parts.append([message["role"], {name: value for name, value in block.items() if name != "name"}])
+    return parts
 
 
 def _find_value(arguments: str) -> Any:

@@ -1,8 +1,8 @@
-"""The suite that every adapter passes: pytest classes to inherit, for the adapters here and for your own.
+"""The conformance suite for provider adapters: pytest classes to inherit, for the adapters here and for your own.
 
-A class that fulfils `toolkit.Provider` takes `ProviderConformance`, and its `Peer` makes the other side answer. An
-adapter that speaks HTTP takes `ServerConformance`, and says in a `Wire` how its format words answers; the
-rest, a server on loopback that answers, refuses, breaks off and falls silent, is here::
+Any implementation of `toolkit.Provider` can use `ProviderConformance`, with a `Peer` that plays the server. An HTTP
+adapter uses `ServerConformance`, with a `Wire` that writes responses in its format; the suite provides the rest, a
+loopback server that answers, refuses, breaks off and hangs::
 
     from toolkit.testing.conformance import ServerConformance
 
@@ -11,8 +11,8 @@ rest, a server on loopback that answers, refuses, breaks off and falls silent, i
         def wire(self) -> Wire:
             return MyWire()
 
-Tests run on the backends that the fixture ``anyio_backend`` names, by default asyncio and trio. Features that a
-format lacks, by its `Features`, are skipped with the reason. This module is the only one here that needs pytest.
+Tests run on the backends of the fixture ``anyio_backend``, by default asyncio and trio. Tests of features that a
+format lacks, according to its `Features`, are skipped with the reason. Only this module needs pytest.
 """
 
 from __future__ import annotations
@@ -100,26 +100,26 @@ NOTE_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {"text": {"ty
 NOTE = ToolDefinition(
     name="write_note", description="Write a note.", parameters=NOTE_PARAMETERS, freeform=Freeform(parameter="text")
 )
-"""A tool that takes a text as it is, where the format has such tools."""
+"""A freeform tool, for formats that have them."""
 WRITE_NOTE = ToolCall(
     "call_1", NOTE.name, json.dumps({"text": 'if a < "b":\n\treturn {"\\n": 1}  # 🦉'}, ensure_ascii=False)
 )
 PATIENCE = 30.0
 both_ways: pytest.MarkDecorator = pytest.mark.parametrize("streams", [False, True], ids=["generate", "stream"])
 KEY = "sk-conformance-0123456789abcdef"
-"""The key that a `Wire` passes to its adapter: no error may show it."""
+"""The API key that a `Wire` passes to its adapter; no error may show it."""
 _HTML = b"<!doctype html><html><body>Welcome!</body></html>"
 
 
 def response_of(*content: Any, stop_reason: StopReason | None = None, usage: Usage = USAGE) -> ChatResponse:
-    """Return an answer of these blocks; it stops for tools where there are calls."""
+    """Return a response of these blocks; by default calls stop it with ``tool_use``."""
     message = AssistantMessage(content)
     reason: StopReason = stop_reason or ("tool_use" if message.tool_calls else "end_turn")
     return ChatResponse(message=message, usage=usage, stop_reason=reason, model="conformance-1")
 
 
 TEXT = response_of(TextBlock("The sum of 1 and 2 is 3."))
-SAID = {
+RESPONSES = {
     "text": TEXT,
     "text in other letters": response_of(TextBlock('Grüße, 世界! 🦉\n\n\tTab, \u2028 "quotes" and \\.')),
     "one call": response_of(ADD),
@@ -134,12 +134,12 @@ SAID = {
 
 
 def request_of(text: str = "Hi", **settings: Any) -> ChatRequest:
-    """Return a request with one text of the user."""
+    """Return a request with one user message."""
     return ChatRequest(messages=[UserMessage(text)], **settings)
 
 
-def gist(message: Message) -> tuple[object, ...]:
-    """Return the parts of a message that must reach the other side, and come back."""
+def list_compared(message: Message) -> tuple[object, ...]:
+    """Return the parts of a message that must survive a round trip."""
     match message:
         case AssistantMessage():
             calls = [(call.id, call.name, json.loads(call.arguments)) for call in message.tool_calls]
@@ -150,42 +150,42 @@ def gist(message: Message) -> tuple[object, ...]:
             return (message.role, message.text)
 
 
-def thoughts(message: Message) -> str:
+def join_reasoning(message: Message) -> str:
     """Return the reasoning in a message."""
     blocks = message.content if isinstance(message, AssistantMessage) else ()
     return "".join([block.text for block in blocks if isinstance(block, ReasoningBlock)])
 
 
-def spoken(heard: Sequence[StreamEvent]) -> str:
-    """Return the text that the deltas of a stream add up to."""
-    return "".join([event.text for event in heard if isinstance(event, TextDelta)])
+def join_text(events: Sequence[StreamEvent]) -> str:
+    """Return the concatenated text deltas of a stream."""
+    return "".join([event.text for event in events if isinstance(event, TextDelta)])
 
 
-def end_of(heard: Sequence[StreamEvent]) -> ChatResponse:
-    """Return the whole answer, which a stream yields once, as its last event."""
-    done = [event for event in heard if isinstance(event, ResponseDone)]
+def find_response(events: Sequence[StreamEvent]) -> ChatResponse:
+    """Return the response of a stream, which must be its last event and occur once."""
+    done = [event for event in events if isinstance(event, ResponseDone)]
     assert len(done) == 1
-    assert heard[-1] is done[0]
+    assert events[-1] is done[0]
     return done[0].response
 
 
-async def hear(provider: Provider, request: ChatRequest) -> list[StreamEvent]:
-    """Return all events of a stream, bounded in time."""
+async def collect_events(provider: Provider, request: ChatRequest) -> list[StreamEvent]:
+    """Return all events of a stream, with a timeout."""
     with anyio.fail_after(PATIENCE):
         async with closing(provider.stream(request)) as events:
             return [event async for event in events]
 
 
 async def request_answer(provider: Provider, request: ChatRequest, *, streams: bool) -> ChatResponse:
-    """Return the answer, asked for in one of the two ways, bounded in time."""
+    """Return the response, streamed or not, with a timeout."""
     if streams:
-        return end_of(await hear(provider, request))
+        return find_response(await collect_events(provider, request))
     with anyio.fail_after(PATIENCE):
         return await provider.generate(request)
 
 
 async def read_first_delta(provider: Provider) -> None:
-    """Listen to an answer, and leave after its first word."""
+    """Close a stream after its first delta."""
     with anyio.fail_after(PATIENCE):
         async with closing(provider.stream(request_of())) as events:
             async for event in events:
@@ -195,7 +195,7 @@ async def read_first_delta(provider: Provider) -> None:
 
 @asynccontextmanager
 async def closed(provider: Provider) -> AsyncGenerator[Provider]:
-    """Yield a provider, and close it if it can be closed."""
+    """Yield a provider, and close it at the end if it has ``aclose``."""
     try:
         yield provider
     finally:
@@ -207,7 +207,7 @@ async def closed(provider: Provider) -> AsyncGenerator[Provider]:
 async def run_loop(
     provider: Provider, events: EventCollector, *, streams: bool, retry: ProviderRetryConfig | None = None
 ) -> None:
-    """Run a loop with a tool that adds, and without retries unless `retry` says so."""
+    """Run a loop with one tool, and without retries unless `retry` is given."""
 
     @tool
     def add(a: int, b: int) -> int:
@@ -221,20 +221,20 @@ async def run_loop(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Features:
-    """Abilities of a format; the default is all of them.
+    """The features of a format; the default is all of them.
 
     Args:
-        tool_choices: Of ``auto``, ``none``, ``required`` and ``one``.
-        stop_reasons: Those that an answer can report.
-        usage: The fields of `Usage` that an answer can report, besides input and output tokens.
-        parallel_switch: True where calls side by side can be turned off.
-        structured_output: True where a schema can be asked for.
-        reasoning: True if an answer can contain the model's reasoning.
-        reasoning_back: True where that is sent back with the next request.
-        images: True where the user can show some.
-        waiting: The kinds of items that only the application can answer; an answer has them in `unanswered`.
-        settled: Other kinds of items besides texts, thoughts and calls, such as a search by the vendor. The suite
-            passes them in `unanswered` as well, for the `Wire` to write them into the answer.
+        tool_choices: The supported choices among ``auto``, ``none``, ``required`` and ``one``.
+        stop_reasons: The stop reasons that a response can report.
+        usage: The fields of `Usage` that a response can report, besides input and output tokens.
+        parallel_switch: True if parallel calls can be turned off.
+        structured_output: True if a response format can be requested.
+        reasoning: True if a response can contain the model's reasoning.
+        reasoning_back: True if reasoning is sent back with the next request.
+        images: True if user messages can contain images.
+        waiting: The kinds of items that only the application can answer, which a response has in `unanswered`.
+        settled: Other kinds of items besides texts, reasoning and calls, such as a search by the vendor. The suite also
+            passes them in `unanswered`, for the `Wire` to write into the response.
     """
 
     tool_choices: frozenset[str] = frozenset({"auto", "none", "required", "one"})
@@ -252,28 +252,28 @@ class Features:
 
 
 class Peer(Protocol):
-    """The other side of an adapter: takes the answers to give, and returns the requests that it received.
+    """The server side of an adapter: plays the given responses, and records the requests.
 
     Attributes:
         features: The features of both sides.
-        provider: The adapter. It is closed after each test, where it has an ``aclose``.
+        provider: The adapter, closed after each test if it has an ``aclose``.
     """
 
     features: Features
     provider: Provider
 
     def say(self, *responses: ChatResponse, streams: bool) -> None:
-        """Answer the next requests so, whole or in pieces, the last answer again and again."""
+        """Answer the next requests with these responses, whole or streamed; the last one repeats."""
         ...
 
     @property
     def asked(self) -> Sequence[ChatRequest]:
-        """The requests so far; settings that the wire does not carry are as in a new `ChatRequest`."""
+        """The requests so far; settings that the format does not carry have their defaults."""
         ...
 
 
 class Wire(Protocol):
-    """Writes answers in one format, and reads its requests: only as far as the suite needs.
+    """Writes responses and reads requests in one format, as far as the suite needs.
 
     Attributes:
         features: The features of the format.
@@ -282,19 +282,19 @@ class Wire(Protocol):
     features: Features
 
     def provider(self, server: Server) -> Provider:
-        """Return the adapter, speaking to `server` with `KEY`, without retries of its own."""
+        """Return the adapter for `server` with `KEY`, without internal retries."""
         ...
 
     def whole(self, response: ChatResponse) -> dict[str, Any]:
-        """Return the body of a whole answer."""
+        """Return the body of a response that is not streamed."""
         ...
 
     def pieces(self, response: ChatResponse) -> Sequence[bytes]:
-        """Return the events of a streamed answer; texts and arguments are split into several, texts by words."""
+        """Return the events of a streamed response, with texts (by words) and arguments split into several."""
         ...
 
     def refusal(self, status: int, message: str) -> dict[str, Any]:
-        """Return the body of an error."""
+        """Return the body of an error response."""
         ...
 
     def asked(self, body: dict[str, Any]) -> ChatRequest:
@@ -312,11 +312,8 @@ class WirePeer:
         self._server = server
 
     def say(self, *responses: ChatResponse, streams: bool) -> None:
-        """Answer the next requests so, the last answer again and again."""
-        wire = self._wire
-        self._server.answers[:] = [
-            Answer(pieces=wire.pieces(response)) if streams else Answer(wire.whole(response)) for response in responses
-        ]
+        """Answer the next requests with these responses; the last one repeats."""
+        self._server.answers[:] = [_make_answer(self._wire, response, streams=streams) for response in responses]
 
     @property
     def asked(self) -> Sequence[ChatRequest]:
@@ -331,27 +328,27 @@ class ProviderConformance:
 
     @pytest.fixture
     def peer(self) -> Peer:
-        """The other side; each test takes a new one."""
+        """The server side, created for each test."""
         raise NotImplementedError("give the class a fixture `peer` that returns the other side of the provider")
 
-    @pytest.mark.parametrize("said", SAID)
+    @pytest.mark.parametrize("said", RESPONSES)
     async def test_whatever_is_said_is_heard_whole_and_in_pieces(self, peer: Peer, said: str) -> None:
-        """Texts and calls are unchanged; both methods give the same answer, which the deltas add up to."""
-        response, request = SAID[said], request_of(tools=TOOLS)
+        """Texts and calls are unchanged; both methods return the same response, the sum of the deltas."""
+        response, request = RESPONSES[said], request_of(tools=TOOLS)
         async with closed(peer.provider) as provider:
             peer.say(response, streams=False)
             whole = await request_answer(provider, request, streams=False)
             peer.say(response, streams=True)
-            heard = await hear(provider, request)
-        streamed = end_of(heard)
+            events = await collect_events(provider, request)
+        streamed = find_response(events)
         for answer in (whole, streamed):
-            assert gist(answer.message) == gist(response.message)
+            assert list_compared(answer.message) == list_compared(response.message)
             assert answer.stop_reason == response.stop_reason
             assert (answer.usage.input_tokens, answer.usage.output_tokens) == (7, 3)
         assert whole.model == streamed.model
-        assert spoken(heard) == "".join([b.text for b in streamed.message.content if isinstance(b, TextBlock)])
+        assert join_text(events) == "".join([b.text for b in streamed.message.content if isinstance(b, TextBlock)])
         pieces: dict[int, list[ArgumentsDelta]] = {}
-        for event in heard:
+        for event in events:
             if isinstance(event, ArgumentsDelta):
                 pieces.setdefault(event.index, []).append(event)
         assert list(pieces) == list(range(len(streamed.tool_calls)))
@@ -360,28 +357,28 @@ class ProviderConformance:
             assert (pieces[index][-1].call_id, pieces[index][-1].tool_name) == (call.id, call.name)
 
     async def test_the_text_of_a_freeform_tool_is_whole_and_in_pieces(self, peer: Peer) -> None:
-        """Its only argument is the text, whatever is in it; the call and its result go back."""
+        """Its only argument is the unchanged text; the call and its result are sent back."""
         text = json.loads(WRITE_NOTE.arguments)["text"]
         request = request_of(tools=[NOTE, *TOOLS])
         async with closed(peer.provider) as provider:
             for streams in (False, True):
                 peer.say(response_of(WRITE_NOTE), TEXT, streams=streams)
-                heard = await hear(provider, request) if streams else []
-                answer = end_of(heard) if streams else await request_answer(provider, request, streams=False)
+                events = await collect_events(provider, request) if streams else []
+                answer = find_response(events) if streams else await request_answer(provider, request, streams=False)
                 assert [(made.name, json.loads(made.arguments)) for made in answer.tool_calls] == [
                     ("write_note", {"text": text})
                 ]
                 assert (answer.stop_reason, answer.unanswered) == ("tool_use", ())
-                pieces = [event.text for event in heard if isinstance(event, ArgumentsDelta)]
+                pieces = [event.text for event in events if isinstance(event, ArgumentsDelta)]
                 assert "".join(pieces) == (answer.tool_calls[0].arguments if streams else "")
                 result = replace(ToolResult("call_1", "done"), tool_name="write_note")
                 messages: list[Message] = [UserMessage("Hi"), answer.message, result]
                 await request_answer(provider, replace(request, messages=messages), streams=streams)
-                assert list(map(gist, peer.asked[-1].messages)) == list(map(gist, messages))
+                assert list(map(list_compared, peer.asked[-1].messages)) == list(map(list_compared, messages))
 
     @both_ways
     async def test_many_deltas_are_one_text(self, peer: Peer, streams: bool) -> None:
-        """Two thousand words arrive one by one, without loss."""
+        """Two thousand deltas arrive without loss."""
         text = " ".join([f"word{number}" for number in range(2_000)])
         peer.say(response_of(TextBlock(text)), streams=streams)
         async with closed(peer.provider) as provider:
@@ -389,7 +386,7 @@ class ProviderConformance:
 
     @both_ways
     async def test_the_reason_to_stop_is_told(self, peer: Peer, streams: bool) -> None:
-        """The reason that a caller decides by is the same for all formats."""
+        """Stop reasons are the same for all formats."""
         async with closed(peer.provider) as provider:
             for reason in sorted(peer.features.stop_reasons):
                 content = ADD if reason == "tool_use" else TextBlock("As far as it came")
@@ -398,43 +395,43 @@ class ProviderConformance:
 
     @both_ways
     async def test_usage_tells_of_caches_and_reasoning(self, peer: Peer, streams: bool) -> None:
-        """The parts are reported, and are within the whole."""
+        """The parts are reported and included in the totals."""
         parts: dict[str, Any] = dict.fromkeys(peer.features.usage, 2)
         peer.say(response_of(TextBlock("Hi."), usage=replace(USAGE, **parts)), streams=streams)
         async with closed(peer.provider) as provider:
-            heard = (await request_answer(provider, request_of(), streams=streams)).usage
-        assert {name: getattr(heard, name) for name in parts} == parts
-        assert (heard.input_tokens, heard.output_tokens) == (7, 3)
+            usage = (await request_answer(provider, request_of(), streams=streams)).usage
+        assert {name: getattr(usage, name) for name in parts} == parts
+        assert (usage.input_tokens, usage.output_tokens) == (7, 3)
 
     @both_ways
     async def test_reasoning_is_told_and_goes_back(self, peer: Peer, streams: bool) -> None:
-        """A thought of the model is a block of its message, which the next request carries."""
+        """Reasoning is a block of the message, which the next request carries."""
         if not peer.features.reasoning:
             pytest.skip("this format does not tell what a model thinks")
         thought = ReasoningBlock(text="One and two make three.", signature="c2VhbA==")
         peer.say(response_of(thought, ADD), TEXT, streams=streams)
         async with closed(peer.provider) as provider:
-            heard = await request_answer(provider, request_of(tools=TOOLS), streams=streams)
-            assert thoughts(heard.message) == thought.text
-            messages: list[Message] = [UserMessage("Hi"), heard.message, ToolResult("call_1", "3", tool_name="add")]
+            answer = await request_answer(provider, request_of(tools=TOOLS), streams=streams)
+            assert join_reasoning(answer.message) == thought.text
+            messages: list[Message] = [UserMessage("Hi"), answer.message, ToolResult("call_1", "3", tool_name="add")]
             await request_answer(provider, ChatRequest(messages=messages, tools=TOOLS), streams=streams)
         if peer.features.reasoning_back:
-            assert thoughts(peer.asked[1].messages[1]) == thought.text
+            assert join_reasoning(peer.asked[1].messages[1]) == thought.text
 
     @both_ways
     async def test_the_transcript_is_asked_as_it_stands(self, peer: Peer, streams: bool) -> None:
-        """Each message arrives, in order, with its ids; nothing is added and nothing is lost."""
+        """Each message arrives in order, with its ids; nothing is added or lost."""
         peer.say(TEXT, streams=streams)
         async with closed(peer.provider) as provider:
             await request_answer(provider, ChatRequest(messages=TRANSCRIPT, tools=TOOLS), streams=streams)
         (asked,) = peer.asked
-        assert list(map(gist, asked.messages)) == list(map(gist, TRANSCRIPT))
+        assert list(map(list_compared, asked.messages)) == list(map(list_compared, TRANSCRIPT))
         assert [tool.name for tool in asked.tools or ()] == ["add", "multiply"]
         assert [tool.description for tool in asked.tools or ()] == ["Add.", "Multiply."]
         assert [list(tool.parameters["properties"]) for tool in asked.tools or ()] == [["a", "b"]] * 2
 
     async def test_an_image_reaches_the_model(self, peer: Peer) -> None:
-        """Its bytes and its kind are unchanged."""
+        """Its bytes and media type are unchanged."""
         if not peer.features.images:
             pytest.skip("this format has no images")
         image = ImageBlock(b"\x89PNG\xff\x00", media_type="image/png")
@@ -447,7 +444,7 @@ class ProviderConformance:
         assert image in tuple(asked.content)
 
     async def test_a_failed_result_says_that_it_failed(self, peer: Peer) -> None:
-        """In its field where there is one, else in its text."""
+        """The failure is in the format's field, or else in the text."""
         messages = (*TRANSCRIPT[:3], ToolResult("call_1", "no such number", is_error=True), TRANSCRIPT[4])
         peer.say(TEXT, streams=False)
         async with closed(peer.provider) as provider:
@@ -461,7 +458,7 @@ class ProviderConformance:
         assert "error" not in fine.text.lower()
 
     async def test_the_choice_of_tools_is_asked_for(self, peer: Peer) -> None:
-        """Each arrives, a tool by its name."""
+        """Each choice arrives; a tool is given by name."""
         peer.say(TEXT, streams=False)
         wanted = ["multiply" if choice == "one" else choice for choice in sorted(peer.features.tool_choices)]
         async with closed(peer.provider) as provider:
@@ -470,7 +467,7 @@ class ProviderConformance:
         assert [asked.tool_choice for asked in peer.asked] == wanted
 
     async def test_parallel_calls_can_be_turned_off(self, peer: Peer) -> None:
-        """Off is off; None leaves it to the provider."""
+        """False turns them off; None leaves it to the provider."""
         if not peer.features.parallel_switch:
             pytest.skip("this format can't turn parallel calls off")
         peer.say(TEXT, streams=False)
@@ -487,14 +484,14 @@ class ProviderConformance:
         peer.say(response_of(TextBlock('{"a": 1, "b": 2}')), streams=streams)
         async with closed(peer.provider) as provider:
             request = request_of(response_format=ResponseFormat(PARAMETERS, name="pair"))
-            heard = await request_answer(provider, request, streams=streams)
-        assert json.loads(heard.text) == {"a": 1, "b": 2}
+            answer = await request_answer(provider, request, streams=streams)
+        assert json.loads(answer.text) == {"a": 1, "b": 2}
         asked = peer.asked[0].response_format
         assert asked is not None
         assert list(asked.schema["properties"]) == ["a", "b"]
 
     async def test_the_limit_of_tokens_is_asked_for(self, peer: Peer) -> None:
-        """It arrives under whatever name the format has for it."""
+        """It arrives under the format's name for it."""
         peer.say(TEXT, streams=False)
         async with closed(peer.provider) as provider:
             await request_answer(provider, request_of(max_tokens=77), streams=False)
@@ -502,7 +499,7 @@ class ProviderConformance:
 
     @both_ways
     async def test_a_request_is_left_as_it_is(self, peer: Peer, streams: bool) -> None:
-        """The list may be live: later messages are not sent twice, and earlier ones are not changed."""
+        """The message list may be live: later messages are not sent twice, and earlier ones are not changed."""
         messages = list(TRANSCRIPT)
         request = ChatRequest(messages=messages, tools=TOOLS, options={})
         before = dump_messages(messages)
@@ -517,7 +514,7 @@ class ProviderConformance:
 
     @both_ways
     async def test_requests_may_run_side_by_side(self, peer: Peer, streams: bool) -> None:
-        """One provider serves many tasks."""
+        """One provider serves concurrent tasks."""
         peer.say(*[TEXT] * 10, streams=streams)
         texts: list[str] = []
 
@@ -530,7 +527,7 @@ class ProviderConformance:
         assert texts == [TEXT.text] * 10
 
     async def test_a_stream_may_be_left_early(self, peer: Peer) -> None:
-        """Nothing is left open, and the next request is answered."""
+        """Everything is closed, and the next request is answered."""
         peer.say(TEXT, streams=True)
         async with closed(peer.provider) as provider:
             await read_first_delta(provider)
@@ -540,7 +537,7 @@ class ProviderConformance:
     async def test_a_loop_goes_to_its_end_and_its_transcript_can_be_asked_again(
         self, peer: Peer, streams: bool
     ) -> None:
-        """Two turns of tools, the answer, the transcript through JSON and back to the provider."""
+        """Two turns with calls, an answer, and the transcript stored as JSON and sent to the provider again."""
         peer.say(
             response_of(TextBlock("First."), ADD, ADD_MORE),
             response_of(replace(ADD, id="call_9")),
@@ -561,13 +558,13 @@ class ProviderConformance:
             assert [message.text for message in result.messages if message.role == "tool"] == ["3", "7", "3"]
             again = [*load_messages(dump_messages(result.messages)), UserMessage("And?")]
             await request_answer(provider, ChatRequest(messages=again, tools=TOOLS), streams=streams)
-        assert list(map(gist, peer.asked[-1].messages)) == list(map(gist, again))
+        assert list(map(list_compared, peer.asked[-1].messages)) == list(map(list_compared, again))
 
     @both_ways
     async def test_what_only_the_application_can_answer_ends_a_loop_by_its_name(
         self, peer: Peer, streams: bool
     ) -> None:
-        """Each kind of such items, alone and beside a call, which is answered."""
+        """Each kind of item, alone and beside a call, which is answered."""
         if not peer.features.waiting:
             pytest.skip("this format has no items that wait for the application")
         async with closed(peer.provider) as provider:
@@ -587,7 +584,7 @@ class ProviderConformance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Refusal:
-    """A status of 400 or above, and the error that it is."""
+    """An error status and the exception that it becomes."""
 
     status: int
     kind: type[ProviderError]
@@ -626,25 +623,25 @@ class ServerConformance(ProviderConformance):
 
     @pytest.fixture
     def wire(self) -> Wire:
-        """The format; each test takes a new one."""
+        """The format, created for each test."""
         raise NotImplementedError("give the class a fixture `wire` that returns how the format words its answers")
 
     @pytest.fixture
     def server(self) -> Generator[Server]:
-        """The server on loopback that the adapter speaks to."""
+        """The loopback server that the adapter connects to."""
         with serving() as running:
             yield running
 
     @pytest.fixture
     def peer(self, wire: Wire, server: Server) -> Peer:
-        """The server, speaking the format."""
+        """The loopback server with the format."""
         return WirePeer(wire, server)
 
     @pytest.mark.parametrize("name", _REFUSALS)
     async def test_a_refusal_says_what_and_whether_to_try_again(
         self, wire: Wire, server: Server, peer: Peer, name: str
     ) -> None:
-        """The class, the status, the server's words and its time to wait; never the key, and no second request."""
+        """The error has its class, status, message and retry delay, but not the key; the adapter does not retry."""
         refusal = _REFUSALS[name]
         body = wire.refusal(refusal.status, refusal.message)
         server.answers[:] = [Answer(body, status=refusal.status, headers=refusal.headers)]
@@ -670,17 +667,17 @@ class ServerConformance(ProviderConformance):
             with pytest.raises(BadResponseError) as caught:
                 await request_answer(provider, request_of(), streams=False)
             _assert_no_key(caught.value)
-            with pytest.raises(ProviderError) as heard:
+            with pytest.raises(ProviderError) as streamed:
                 await request_answer(provider, request_of(), streams=True)
-            _assert_no_key(heard.value)
-        # Empty pieces of JSON are a stream that has ended too early, which is retryable.
-        assert type(heard.value) is BadResponseError or (body == b"[1]" and heard.value.is_retryable)
+            _assert_no_key(streamed.value)
+        # Chunks without content count as a stream that has ended too early, which is retryable.
+        assert type(streamed.value) is BadResponseError or (body == b"[1]" and streamed.value.is_retryable)
 
     @pytest.mark.parametrize("is_cut", [False, True], ids=["ended", "cut"])
     async def test_a_stream_that_breaks_off_is_an_error_and_never_a_short_answer(
         self, wire: Wire, server: Server, peer: Peer, is_cut: bool
     ) -> None:
-        """Wherever it breaks off: in a text, within arguments, at each kind of item, before the end."""
+        """The stream breaks off at each place: in text, in arguments, at each kind of item, before the end."""
         see = TextBlock("Let me see.")
         kinds = peer.features.waiting | peer.features.settled
         responses = [response_of(see, ADD), response_of(see, WRITE_NOTE)]
@@ -691,30 +688,30 @@ class ServerConformance(ProviderConformance):
                 item = _find_item(wire.whole(response))
                 for count in range(len(pieces)):
                     server.answers[:] = [Answer(pieces=pieces[:count], is_cut=is_cut)]
-                    heard = await _answer_unless_it_breaks_off(provider)
-                    if heard is not None:
+                    answer = await _answer_unless_it_breaks_off(provider)
+                    if answer is not None:
                         assert count > len(pieces) / 2, "so little can't be the whole"
-                        assert gist(heard.message) == gist(response.message)
-                        assert await _send_back(provider, server, wire, heard) == item
+                        assert list_compared(answer.message) == list_compared(response.message)
+                        assert await _send_back(provider, server, wire, answer) == item
 
     @both_ways
     async def test_each_kind_of_item_is_kept_and_goes_back(
         self, wire: Wire, server: Server, peer: Peer, streams: bool
     ) -> None:
-        """As it came, known or not, also through the transcript's JSON; only what waits is unanswered."""
+        """Known or not, it is preserved through the transcript's JSON; only items that wait are unanswered."""
         kinds = peer.features.waiting | peer.features.settled
         if not kinds:
-            pytest.skip("this format has texts, thoughts and calls alone")
+            pytest.skip("this format has only texts, reasoning and calls")
         async with closed(peer.provider) as provider:
             for kind in sorted(kinds):
                 response = _add_item(TEXT, kind)
-                server.answers[:] = [_word_answer(wire, response, streams=streams)]
-                heard = await request_answer(provider, request_of(), streams=streams)
-                assert heard.text == TEXT.text, kind
-                assert [item.kind for item in heard.unanswered] == [kind] * (kind in peer.features.waiting)
+                server.answers[:] = [_make_answer(wire, response, streams=streams)]
+                answer = await request_answer(provider, request_of(), streams=streams)
+                assert answer.text == TEXT.text, kind
+                assert [item.kind for item in answer.unanswered] == [kind] * (kind in peer.features.waiting)
                 item = _find_item(wire.whole(response))
                 assert item is not None, f"the wire does not write the item {kind}"
-                assert await _send_back(provider, server, wire, heard) == item, kind
+                assert await _send_back(provider, server, wire, answer) == item, kind
 
     @both_ways
     async def test_no_server_is_an_error_that_may_pass(self, wire: Wire, streams: bool) -> None:
@@ -735,7 +732,7 @@ class ServerConformance(ProviderConformance):
         assert await anyio.to_thread.run_sync(hang.has_left.wait, self.gone_within)
 
     async def test_a_timeout_counts_for_the_whole_stream(self, wire: Wire, server: Server, peer: Peer) -> None:
-        """A server that falls silent in the middle is late, too."""
+        """A server that hangs in the middle of a stream exceeds the timeout, too."""
         hang = await _run_out_of_time(server, peer, wire.pieces(TEXT)[:3], streams=True)
         assert await anyio.to_thread.run_sync(hang.has_left.wait, self.gone_within)
 
@@ -756,7 +753,7 @@ class ServerConformance(ProviderConformance):
             assert await anyio.to_thread.run_sync(hang.has_left.wait, self.gone_within)
 
     async def test_leaving_a_stream_closes_the_connection(self, wire: Wire, server: Server, peer: Peer) -> None:
-        """A caller that leaves after the first word does not pay for the others."""
+        """A caller that stops after the first delta does not pay for the rest."""
         hang = Hang(wire.pieces(TEXT)[:-1])
         server.answers[:] = [hang]
         async with closed(peer.provider) as provider:
@@ -770,7 +767,7 @@ class ServerConformance(ProviderConformance):
         """A loop that retries recovers from transient failures, and runs nothing twice."""
         refused = Answer(wire.refusal(503, "Overloaded"), status=503)
         cut = Answer(pieces=wire.pieces(response_of(ADD))[:2], is_cut=True)
-        say = partial(_word_answer, wire, streams=streams)
+        say = partial(_make_answer, wire, streams=streams)
         server.answers[:] = [
             *[refused, say(response_of(ADD))],
             *([cut] if streams else [refused]),
@@ -790,9 +787,9 @@ class ServerConformance(ProviderConformance):
     async def test_an_error_that_ends_a_loop_has_the_transcript(
         self, wire: Wire, server: Server, peer: Peer, streams: bool
     ) -> None:
-        """The work that was done before it is not lost."""
+        """The work done before the error is not lost."""
         server.answers[:] = [
-            _word_answer(wire, response_of(ADD, ADD_MORE), streams=streams),
+            _make_answer(wire, response_of(ADD, ADD_MORE), streams=streams),
             Answer(wire.refusal(400, "No more"), status=400),
         ]
         events = EventCollector()
@@ -842,12 +839,12 @@ def _find_item(body: Any) -> Any:
     return found[0] if found else None
 
 
-async def _send_back(provider: Provider, server: Server, wire: Wire, heard: ChatResponse) -> Any:
+async def _send_back(provider: Provider, server: Server, wire: Wire, response: ChatResponse) -> Any:
     """Send an answer back, through the transcript's JSON; return the item in the request."""
-    said = load_messages(dump_messages([UserMessage("Hi"), heard.message]))
-    results = [ToolResult(call.id, "done", tool_name=call.name) for call in heard.tool_calls]
+    messages = load_messages(dump_messages([UserMessage("Hi"), response.message]))
+    results = [ToolResult(call.id, "done", tool_name=call.name) for call in response.tool_calls]
     server.answers[:] = [Answer(wire.whole(TEXT))]
-    request = ChatRequest(messages=[*said, *results, UserMessage("And?")], tools=[NOTE, *TOOLS])
+    request = ChatRequest(messages=[*messages, *results, UserMessage("And?")], tools=[NOTE, *TOOLS])
     await request_answer(provider, request, streams=False)
     return _find_item(server.requests[-1])
 
@@ -861,7 +858,7 @@ async def _answer_unless_it_breaks_off(provider: Provider) -> ChatResponse | Non
         return None
 
 
-def _word_answer(wire: Wire, response: ChatResponse, *, streams: bool) -> Answer:
+def _make_answer(wire: Wire, response: ChatResponse, *, streams: bool) -> Answer:
     return Answer(pieces=wire.pieces(response)) if streams else Answer(wire.whole(response))
 
 

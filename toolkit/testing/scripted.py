@@ -346,21 +346,21 @@ class FlakyProvider(ProviderWrapper):
             self._raise_fault(fault)
         asked = frozen(request)
         if self._broken_off is not None and self._broken_off[0] == asked:
-            heard, self._broken_off = self._broken_off[1], None
+            received, self._broken_off = self._broken_off[1], None
         elif fault in _MID_STREAM:
             async with closing(self._provider.stream(request)) as events:
-                heard = [event async for event in events]
+                received = [event async for event in events]
         else:
             async with closing(self._provider.stream(request)) as events:
                 async for event in events:
                     yield _replace_event_ids(event, fault)
             return
         if fault in _MID_STREAM:
-            self._broken_off = asked, heard
-            for event in _cut_response(heard):
+            self._broken_off = asked, received
+            for event in _cut_response(received):
                 yield event
             self._raise_fault(fault)
-        for event in heard:
+        for event in received:
             yield _replace_event_ids(event, fault)
 
     def _next_fault(self) -> Fault | None:

@@ -105,10 +105,10 @@ class CacheTools:
             """Read the output of an earlier call directly from the cache."""
             name, arguments = _split_key(key)
             kept_under, trust = await _find_key(context, ToolCall(context.call_id, name, arguments))
-            kept = None if kept_under is None else await self._cache.get(kept_under)
-            if kept is None:
+            cached = None if kept_under is None else await self._cache.get(kept_under)
+            if cached is None:
                 raise ToolFailedError(f"Nothing is kept under '{key}'. Call the tool '{name}' itself.")
-            output = load_output(kept)
+            output = load_output(cached)
             output.trust = output.trust or trust
             return output
 

@@ -239,8 +239,8 @@ class Signer:
         token = answer.get("access_token")
         if response.is_error or not isinstance(token, str) or not _SENDABLE.fullmatch(token):
             reason = answer.get("error_description") or answer.get("error") or response.reason_phrase
-            said = self._secrets.without(f"{response.status_code} {reason}"[:300])
-            raise ToolFailedError(f"No access token could be had from {where}: {said}.")
+            shown = self._secrets.without(f"{response.status_code} {reason}"[:300])
+            raise ToolFailedError(f"No access token could be had from {where}: {shown}.")
         lifetime = answer.get("expires_in")
         seconds = float(lifetime) if isinstance(lifetime, (int, float)) else _LIFETIME
         self._token = token

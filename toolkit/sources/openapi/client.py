@@ -332,10 +332,10 @@ async def _read_first_bytes(response: httpx2.Response, limit: int) -> tuple[byte
 
 def _describe_http_reply(response: httpx2.Response, method: str, url: str) -> str:
     lines = [f"{method} {url} -> {response.status_code} {response.reason_phrase}".rstrip()]
-    told: Mapping[str, str] = {
+    shown: Mapping[str, str] = {
         name: value for name, value in response.headers.items() if _HEADERS_FOR_MODEL.fullmatch(name)
     }
-    return "\n".join([*lines, *(f"{name}: {value}" for name, value in told.items())])
+    return "\n".join([*lines, *(f"{name}: {value}" for name, value in shown.items())])
 
 
 def _cut_body(text: str, limit: int) -> str:

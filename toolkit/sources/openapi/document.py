@@ -175,10 +175,10 @@ class Part:
         except ValidationError as error:
             # In a union with references, errors about not being a reference do not help.
             complaints = error.errors(include_url=False, include_context=False, include_input=False)
-            told = [one for one in complaints if "Reference" not in one["loc"]] or complaints
-            where = ".".join(str(step) for step in told[0]["loc"])
+            shown = [one for one in complaints if "Reference" not in one["loc"]] or complaints
+            where = ".".join(str(step) for step in shown[0]["loc"])
             raise OpenApiError(
-                f"{self.subject}: {what} is not what OpenAPI has{f', at {where}' if where else ''}: {told[0]['msg']}"
+                f"{self.subject}: {what} is not what OpenAPI has{f', at {where}' if where else ''}: {shown[0]['msg']}"
             ) from error
 
     def resolved(self) -> Part:
@@ -257,8 +257,8 @@ def _check_document(contents: Any, *, name: str, uri: str, reading: DocumentRead
             "with swagger2openapi from npm or at https://converter.swagger.io"
         )
     if not isinstance(version, str) or not _VERSIONS.match(version):
-        said = f"says openapi: {version!r}" if "openapi" in contents else "has no field openapi"
-        raise OpenApiError(f"{name}: it {said}; a document of OpenAPI 3.0 or 3.1 says so, such as openapi: 3.1.0")
+        problem = f"says openapi: {version!r}" if "openapi" in contents else "has no field openapi"
+        raise OpenApiError(f"{name}: it {problem}; a document of OpenAPI 3.0 or 3.1 says so, such as openapi: 3.1.0")
     paths = contents.get("paths", {})
     if not is_object(paths):
         raise OpenApiError(f"{name}: its paths must be an object, not {_name_kind(paths)}")

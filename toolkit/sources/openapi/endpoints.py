@@ -265,11 +265,11 @@ def _drop_schemas(part: Part) -> Part:
     content = part.at("content").value
     if not is_object(content):
         return part
-    kept = {
+    content = {
         media_type: {"encoding": one["encoding"]} if is_object(one) and "encoding" in one else {}
         for media_type, one in content.items()
     }
-    return part.of({**part.value, "content": kept})
+    return part.of({**part.value, "content": content})
 
 
 _IN_BRACES = re.compile(r"\{([^{}]+)\}")
@@ -569,9 +569,9 @@ class Schemas:
             raise OpenApiError(f"{part.subject}: a schema must be an object, not {schema!r:.60}")
         if "$ref" in schema or "$dynamicRef" in schema:
             return self._convert_reference(part)
-        kept = {key: value for key, value in schema.items() if key not in _LEFT_OUT and not key.startswith("x-")}
-        kept = self._drop_read_only(part, kept)
-        made: dict[str, Any] = map_subschemas(kept, lambda member: self._convert_schema(part.of(member)))
+        supported = {key: value for key, value in schema.items() if key not in _LEFT_OUT and not key.startswith("x-")}
+        supported = self._drop_read_only(part, supported)
+        made: dict[str, Any] = map_subschemas(supported, lambda member: self._convert_schema(part.of(member)))
         if "discriminator" in schema:
             self._add_discriminator(part, made)
         if "example" in schema and "examples" not in made:
