@@ -1,13 +1,16 @@
 """Budgets in a database hold across processes, and a database that can't be used is named with its problem."""
 
 import sqlite3
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
 import pytest
 import sqlalchemy as sa
+from anyio import to_thread
 from sqlalchemy import event
+from sqlalchemy.pool import Pool
 
 from tests.durable.postgres import PostgresServer, start_postgres
 from tests.forked import fork_process
@@ -138,6 +141,38 @@ async def test_a_database_that_is_slow_is_waited_for_no_longer_than_asked(tmp_pa
     other.close()
     assert (await store.read("all")).requests == 0
     store.close()
+
+
+async def test_a_step_that_was_given_up_closes_its_connection_when_the_store_is_closed(tmp_path: Path) -> None:
+    path = tmp_path / "budgets.db"
+    store = SqlBudgets(f"sqlite:///{path}", timeout=0.3)
+    await store.read("all")
+    opened: set[int] = set()
+    all_closed = threading.Event()
+
+    def note_open(connection: object, *_: object) -> None:
+        opened.add(id(connection))
+
+    def note_close(connection: object, *_: object) -> None:
+        opened.discard(id(connection))
+        if not opened:
+            all_closed.set()
+
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("begin immediate")
+    event.listen(Pool, "checkout", note_open)
+    event.listen(Pool, "close", note_close)
+    try:
+        with anyio.fail_after(120), pytest.raises(BudgetStoreError):
+            await store.reserve(make_reservation(1), UsageLimits(requests=1))
+        assert opened
+        store.close()  # while the step still waits for the lock
+        other.execute("rollback")
+        assert await to_thread.run_sync(all_closed.wait, 60)
+    finally:
+        event.remove(Pool, "checkout", note_open)
+        event.remove(Pool, "close", note_close)
+        other.close()
 
 
 async def test_a_database_that_is_full_is_told(tmp_path: Path) -> None:

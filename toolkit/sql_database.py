@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from anyio import to_thread
 from sqlalchemy import event
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from toolkit.errors import ConfigurationError
 from toolkit.private_files import make_private, write_ahead
@@ -124,7 +125,19 @@ class SqlDatabase:
     def close(self) -> None:
         """End the connections; an engine of the application's stays open."""
         if self._is_own:
-            self.engine.dispose()
+            close_engine(self.engine)
+
+
+def close_engine(engine: sa.Engine) -> None:
+    """Close the connections of an engine; those that threads still use when they are returned."""
+    event.listen(engine.pool, "checkin", _close_connection)
+    engine.dispose()  # a new pool replaces it, for readers that outlive its owner
+
+
+def _close_connection(connection: object, record: ConnectionPoolEntry) -> None:
+    """Close a returned connection; the pool opens another one when needed."""
+    if connection is not None:
+        record.invalidate()
 
 
 def database_now(engine: sa.Engine) -> sa.ColumnElement[Any]:

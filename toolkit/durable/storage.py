@@ -36,7 +36,6 @@ from sqlalchemy.exc import (
     SQLAlchemyError,
     TimeoutError as PoolTimeoutError,
 )
-from sqlalchemy.pool import ConnectionPoolEntry
 
 from toolkit.durable.contents import (
     BESIDE,
@@ -57,7 +56,7 @@ from toolkit.json_text import write_json
 from toolkit.redaction import without_keys
 from toolkit.schema.nodes import is_object
 from toolkit.settings import check_setting
-from toolkit.sql_database import make_engine
+from toolkit.sql_database import close_engine, make_engine
 from toolkit.stored_text import Encryption, StoredText
 
 _REFUSALS = ("22", "54")
@@ -433,8 +432,7 @@ class Storage:
     def close(self) -> None:
         """Close all connections; those that threads still use when they are returned."""
         self.client.destroy()
-        event.listen(self.engine.pool, "checkin", _close_connection)
-        self.engine.dispose()  # a new pool replaces it, for readers that outlive the client
+        close_engine(self.engine)
 
 
 class DatabaseThread:
@@ -548,12 +546,6 @@ def _execute_each(
     for each in parameters:
         cursor.execute(statement, each)
     return True
-
-
-def _close_connection(connection: object, record: ConnectionPoolEntry) -> None:
-    """Close a returned connection; the pool opens another one when needed."""
-    if connection is not None:
-        record.invalidate()
 
 
 def _add_clock(connection: sqlite3.Connection, record: object) -> None:  # noqa: ARG001 - as SQLAlchemy calls it
