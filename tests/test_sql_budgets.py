@@ -114,7 +114,9 @@ def test_many_processes_never_spend_more_than_there_is(url: str, processes: int,
         process.join(300)
     assert [process.exitcode for process in running] == [0] * processes, [log.read_text() for log in logs][:2]
     assert sum([int(log.with_suffix(".out").read_text()) for log in logs]) == most
-    spent = anyio.run(SqlBudgets(url).read, "all")
+    store = SqlBudgets(url)
+    spent = anyio.run(store.read, "all")
+    store.close()
     assert spent == Spending(requests=most, output_tokens=most * 15, cost=most * 0.5)
 
 
