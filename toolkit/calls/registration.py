@@ -111,11 +111,11 @@ class EnvVar(Settings):
 
 
 ApprovalNeed: TypeAlias = Callable[[Mapping[str, Any]], bool | str]
-"""Says by the validated arguments whether somebody must agree to a call: True or a reason, else False or nothing."""
+"""Decides by the validated arguments whether a call needs approval: True or a reason, else False or empty."""
 
 
 Availability: TypeAlias = Callable[[Any], bool | ToolDefinition]
-"""Says by the context whether a tool is offered in a run, or as which definition."""
+"""Decides by the context whether a tool is offered in a run, or as which definition."""
 
 
 PreviewWriter: TypeAlias = Callable[[Mapping[str, Any]], str]
@@ -127,7 +127,7 @@ Effect: TypeAlias = Literal["write", "send", "spend", "run"]
 
 
 class ChangeableOptionKeywords(TypedDict, total=False):
-    """The keywords of `ToolRegistry.configured`: how a tool that is made already is run."""
+    """The keywords of `ToolRegistry.configured`: the options of an existing tool that can be changed."""
 
     label: str
     available: Availability | None
@@ -165,7 +165,7 @@ class ChangeableOptionKeywords(TypedDict, total=False):
 
 
 class ToolOptionKeywords(ChangeableOptionKeywords, total=False):
-    """The keywords of `tool`, `tool_with_ctx` and `tool_from_function`; `ToolOptions` says what they mean."""
+    """The keywords of `tool`, `tool_with_ctx` and `tool_from_function`; `ToolOptions` describes them."""
 
     strict: bool | None
     freeform: bool | Freeform
@@ -176,70 +176,71 @@ class ToolOptionKeywords(ChangeableOptionKeywords, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolOptions(Settings):
-    """How a tool is run.
+    """The options of a tool.
 
     Args:
-        label: The name that a person sees in its place; empty means the name.
-        available: A function of the application's context, called when a run begins: False leaves the tool out of that
-            run, a `ToolDefinition` has the model see that in place of its own, and its arguments checked against that
-            too. It must not wait. None offers the tool to all.
-        retry: How a failed run is tried again; None does not try again.
-        timeout: Seconds for one run, from the moment that its body begins; None takes the loop's `timeouts.tool`.
-        strict: True where ``"5"`` is refused for an integer, and providers are asked to hold the model to the schema.
-            None leaves it to the provider, as OpenAI's responses do where the schema allows it.
-        freeform: True where the only parameter is a text that the model writes as it is, without JSON; a `Freeform` has
-            its grammar. Providers without such tools take it as a text in JSON, and the grammar in words.
-        argument_repair: True where malformed arguments are mended; None takes the loop's setting.
-        requires_approval: True if somebody must agree to each call; ``unsaid`` if only to calls with arguments that
-            stand nowhere in the conversation (`ToolCall.unsaid`). A function decides by the validated arguments, and
-            may return the reason instead of True. If it raises, somebody must agree.
-        preview: A function of the validated arguments that returns them as text for the person who decides on the call;
-            None, or a function that raises, shows the arguments that were given as JSON.
-        sequential: True where it runs alone, never beside another tool of the turn.
-        concurrency: How many runs of it may be under way at once in this process; None sets no limit.
-        lock: Names what the call needs for itself, as a text or by a function of the arguments, which may give None
-            for nothing. Two calls that name the same never overlap: not of two tools, nor on two event loops of this
-            process, nor while an abandoned thread of one still runs.
-        isolation: ``process`` runs it in a process of its own that is killed when it must stop. Only a function at the
-            top of a module can be found there; arguments and value cross as JSON, and there is no context.
-        idempotent: True where a second run does no harm, so that a lost answer may be asked for again.
-        on_crash: The effect of the end of the process on a call that was under way in a durable run. ``tell`` has the
-            model read that it may have taken effect; ``rerun`` runs it again, and so perhaps twice; ``resume`` does
-            too, and the loops that it runs go on from the log: for what does nothing else that must not happen twice.
-            None is ``rerun`` for a tool that is `idempotent` or has the tag ``read`` or ``idempotent``, else ``tell``.
-            A sub-agent that it runs may await decisions where this is not ``tell``: the call runs again with them.
-        result_as_answer: True where the loop ends with its output as the answer.
-        max_usage_count: How many calls may run; None sets no limit.
-        usage_scope: ``run`` counts the calls of each run of a loop, ``process`` those of the tool as long as the
-            process lives. Outside of a run the application's own calls are counted together.
-        max_output_chars: The longest text that the model reads; None takes the loop's setting.
-        keep_output: The part of a longer text that the model reads; None takes the loop's setting.
-        env_vars: The variables that it reads from the environment; checked at registration.
-        cache: True where outputs are stored and given again for equal arguments, if the loop has a cache; None leaves
-            it to `should_cache`, and without that stores none.
-        should_cache: A function of arguments and output that says whether to store it; giving one asks for the cache
-            too, and False stores none.
-        cache_key: For a tool that takes a context: gives what its outputs depend on of that, such as a user's id. It
-            is given the application's object. Without it, or where it gives None, nothing is stored.
-        run_in_thread: True where a function that is not async runs in a worker thread; False runs it on the event loop,
-            which waits for it.
-        examples: Valid arguments for the model to read, checked when the tool is made.
-        callers: Its callers: ``model``, and ``code`` that the model has run at the vendor. Empty leaves it to the
-            vendor. Calls of code pass the same checks, approvals and limits.
-        eager_arguments: True where arguments are streamed as they are written, for vendors that otherwise wait.
-        cache_breakpoint: True where the prompt up to this tool is marked for the vendor's cache.
-        shows_output_schema: True where the model is shown the schema of the output, by vendors that take one.
-        defer: True where the model has to search for the tool before it sees it, for registries with many.
-        group: The group of tools that it belongs to, such as those of one server, for vendors that search in groups.
-        native_as: The kind of vendor tool that it implements, such as ``shell``. A vendor that has such a tool is sent
-            that one in place of this definition, and its calls run this tool.
-        tags: For `ToolRegistry.tagged`.
+        label: The name shown to people; empty shows the tool's name.
+        available: A function of the application's context, called when a run begins. False leaves the tool out of the
+            run; a `ToolDefinition` is offered to the model in place of the tool's own, and arguments are also checked
+            against it. It must not be async. None offers the tool in every run.
+        retry: When a failed run is retried; None never retries.
+        timeout: Seconds for one run, from the start of its body; None applies the loop's `timeouts.tool`.
+        strict: True to refuse ``"5"`` for an integer and to ask providers to enforce the schema. None leaves it to the
+            provider: OpenAI's responses, for example, enforce schemas that allow it.
+        freeform: True if the only parameter is a text that the model writes as is, without JSON; a `Freeform` adds a
+            grammar. Providers without such tools send the text as JSON and describe the grammar in words.
+        argument_repair: True to repair malformed arguments; None applies the loop's setting.
+        requires_approval: True if every call needs approval; ``unsaid`` if only calls do whose arguments occur nowhere
+            in the conversation (`ToolCall.unsaid`). A function decides by the validated arguments, and may return a
+            reason in place of True. If it raises, the call needs approval.
+        preview: A function of the validated arguments that returns the text an approver reads. With None, or if it
+            raises, the approver reads the given arguments as JSON.
+        sequential: True to run calls of this tool alone, never beside other tools of the turn.
+        concurrency: The most runs at once in this process; None sets no limit.
+        lock: The name of what a call needs exclusively, or a function of the arguments that returns it (None for
+            nothing). Calls with equal names never overlap, across tools and event loops of this process, and while an
+            abandoned thread of one still runs.
+        isolation: ``process`` runs each call in a process that can be killed. The function must be at the top level of
+            a module; arguments and value are passed as JSON, and there is no context.
+        idempotent: True if a second run does no harm, so that a call whose answer was lost may be repeated.
+        on_crash: The treatment of a call that was running when its durable process died. ``tell`` reports to the
+            model that it may have taken effect; ``rerun`` runs it again, perhaps a second time; ``resume`` also runs it
+            again, and the loops inside it continue from the log: for tools that do nothing else that must not be
+            repeated. None is ``rerun`` for a tool that is `idempotent` or tagged ``read`` or ``idempotent``, else
+            ``tell``. Unless it is ``tell``, sub-agents in the tool may wait for approvals: the call runs again with
+            the decisions.
+        result_as_answer: True to end the loop with this tool's output as the answer.
+        max_usage_count: The most calls that may run; None sets no limit.
+        usage_scope: ``run`` counts the calls of each run of a loop, ``process`` all calls in the life of the process.
+            Calls that the application makes outside of a run share one count.
+        max_output_chars: The most characters of output that the model reads; None applies the loop's setting.
+        keep_output: The part of a longer output that the model reads; None applies the loop's setting.
+        env_vars: The environment variables that the tool reads; checked at registration.
+        cache: True to cache outputs by their arguments, if the loop has a cache; None leaves it to `should_cache`, and
+            without that caches nothing.
+        should_cache: A function of arguments and output that returns whether to cache the output; giving one enables
+            caching. False caches nothing.
+        cache_key: For tools with a context: a function of the application's object that returns what outputs depend
+            on, such as a user's id. Without it, or if it returns None, nothing is cached.
+        run_in_thread: True to run a function that is not async in a worker thread; False runs it on the event loop,
+            which it blocks.
+        examples: Valid arguments, shown to the model and checked when the tool is made.
+        callers: Its callers: ``model``, and ``code`` that the model runs at the vendor. Empty leaves it to the vendor.
+            Calls by code pass the same checks, approvals and limits.
+        eager_arguments: True to stream arguments as they are written, with vendors that otherwise wait.
+        cache_breakpoint: True to mark the prompt up to this tool for the vendor's cache.
+        shows_output_schema: True to show the model the output's schema, with vendors that accept one.
+        defer: True if the model has to search for the tool; for registries with many.
+        group: The group of the tool, such as the server it is from, for vendors that search in groups.
+        native_as: The kind of vendor tool that it implements, such as ``shell``. A vendor with such a tool offers that
+            one in place of this definition, and its calls run this tool.
+        tags: The tags for `ToolRegistry.tagged`.
         metadata: The application's own notes.
-        trust: ``untrusted`` where outputs hold what others wrote: pages, mails, issues. Rules such as
-            `ask_when_tainted` go by it. It is the default of what comes from MCP servers, OpenAPI and plugins.
-        effects: The effects of a call: it may ``write`` (change or delete), ``send`` (give data to others), ``spend``
+        trust: ``untrusted`` if outputs contain what others wrote: pages, mails, issues. Rules such as
+            `ask_when_tainted` depend on it. It is the default for MCP servers, OpenAPI and plugins.
+        effects: The effects of a call: ``write`` (changes or deletes), ``send`` (gives data to others), ``spend``
             (money) or ``run`` (code). Empty means that it only reads.
-        destinations: The parameters that say where an effect goes, as paths: ``("to", "options.url")``. None counts
+        destinations: The parameters that name where an effect goes, as paths: ``("to", "options.url")``. None means
             all parameters.
     """
 
@@ -303,13 +304,13 @@ class ToolOptions(Settings):
         return None if hints == _NO_HINTS else hints
 
     def add_hints(self, definition: ToolDefinition) -> ToolDefinition:
-        """Return a definition with the hints that are said here."""
+        """Return a definition with the hints of these options."""
         hints = None if self is _PLAIN else self.hints
         return definition if hints is None or hints == definition.hints else replace(definition, hints=hints)
 
     @property
     def after_crash(self) -> Literal["tell", "rerun", "resume"]:
-        """The effect of the end of the process, as `on_crash` or else the tags say it."""
+        """The value of `on_crash`; its default depends on `idempotent` and the tags."""
         if self.on_crash is not None:
             return self.on_crash
         return "rerun" if self.idempotent or not self.tags.isdisjoint(("read", "idempotent")) else "tell"
