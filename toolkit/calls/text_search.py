@@ -194,7 +194,7 @@ class _Finder:
 
 
 class TextIndex:
-    """Finds values in texts; one of words that stand nowhere is looked for in none."""
+    """Finds values in texts; a value with a word that no text contains is not searched for."""
 
     __slots__ = ("_finder", "_words")
 
@@ -260,7 +260,7 @@ class Ways:
 
 
 class _OutsideText:
-    """An untrusted text. What is costly to find out about it is found out when it is first needed."""
+    """An untrusted text; what is costly to compute is computed at its first use."""
 
     __slots__ = ("_is_json", "_joined", "_readings", "_text", "lower", "source")
 
@@ -294,7 +294,7 @@ class _OutsideText:
         return self._joined
 
     def may_name(self, destination: Ways) -> bool:
-        """Return whether it may name a destination among other words; quick, and False only where it does not."""
+        """Return whether it may name a destination among other words: a quick check, False only if it does not."""
         if destination.number is not None:
             return destination.number.search(self.lower) is not None
         lower = self.lower
@@ -307,7 +307,7 @@ class _OutsideText:
         """Return whether it has all destinations near an anchor, a row of pieces or a number, and more words."""
         text = self.joined if isinstance(anchor, str) else self.leaves
         for count, (begin, end) in enumerate(_find_spans(text, anchor)):
-            if count > _MOST_PLACES:  # somebody wants to keep us busy
+            if count > _MOST_PLACES:  # so many places are made to take time: treat it as spelled out
                 return True
             left = max(begin - _NEARBY, text.rfind("\0", 0, begin + 1) + 1)
             right = text.find("\0", end - 1)

@@ -677,7 +677,7 @@ def find_policies(members: Sequence[Middleware[Any]], tool_names: Collection[str
 def join_middleware(
     inherited: Sequence[Middleware[Any]], own: Sequence[Middleware[Any]]
 ) -> tuple[Middleware[Any], ...]:
-    """Return the inherited and the own middleware of a loop, each once, outermost first."""
+    """Return the middleware that a loop inherits and its own, each once, outermost first."""
     return (*inherited, *[each for each in own if not any(each is outer for outer in inherited)])
 
 

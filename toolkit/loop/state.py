@@ -310,11 +310,6 @@ class LoopState:
         """The calls that have no result yet, in call order."""
         return [entry for entry in self.turn.by_id.values() if entry.result is None]
 
-    @property
-    def deferred_calls(self) -> list[OpenCall]:
-        """The calls that await a decision, in call order."""
-        return self.turn.with_status("deferred")
-
     def settled_messages(self) -> list[Message]:
         """Return the transcript; while calls await a decision, a copy in which they are answered as not started."""
         entries = self.turn.by_id.values()
