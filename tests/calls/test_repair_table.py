@@ -12,7 +12,7 @@ from pydantic import Strict, StrictStr
 from tests.calls.repair_table import PAGE, SECTIONS, Row, page, plan_trip, tool_of, write_file
 from tests.counted_work import count_calls
 from toolkit import ToolCall, ToolLoopConfig, ToolRegistry, tool, tool_from_schema, tool_loop
-from toolkit.calls.argument_repair import Mended, mend_arguments
+from toolkit.calls.argument_repair import RepairStep, repair_to_fit
 from toolkit.errors import InvalidArgumentsError
 from toolkit.events import ToolCallRepaired
 from toolkit.loop.events import LoopEvent
@@ -22,7 +22,7 @@ from toolkit.testing import ScriptedProvider
 ROWS = [row for section in SECTIONS for row in section.rows]
 
 
-def arguments_of(the_tool: Any, text: str) -> tuple[dict[str, Any], list[Mended]] | None:
+def arguments_of(the_tool: Any, text: str) -> tuple[dict[str, Any], list[RepairStep]] | None:
     """The arguments that a text is taken for, and the steps that led there; None where it is refused."""
     parser = the_tool.arguments
     try:
@@ -30,7 +30,7 @@ def arguments_of(the_tool: Any, text: str) -> tuple[dict[str, Any], list[Mended]
     except InvalidArgumentsError as error:
         refusal = error
     try:
-        return mend_arguments(text, parser, refusal, tool_name=the_tool.definition.name)
+        return repair_to_fit(text, parser, refusal, tool_name=the_tool.definition.name)
     except InvalidArgumentsError:
         return None
 
@@ -149,7 +149,7 @@ def test_two_readings_are_told_apart_from_none() -> None:
         with pytest.raises(InvalidArgumentsError) as caught:
             plan_trip.arguments.parse_json(text)
         with pytest.raises(InvalidArgumentsError) as final:
-            mend_arguments(text, plan_trip.arguments, caught.value)
+            repair_to_fit(text, plan_trip.arguments, caught.value)
         assert ("more than one way" in final.value.message) is is_told
 
 

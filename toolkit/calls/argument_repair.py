@@ -474,7 +474,7 @@ def _read_number(token: str) -> str | None:
 
 
 @dataclass(slots=True)
-class Mended:
+class RepairStep:
     """One step of a repair.
 
     Args:
@@ -488,9 +488,9 @@ class Mended:
     assumed: tuple[str, ...]
 
 
-def mend_arguments(
+def repair_to_fit(
     text: str, parser: ArgumentsParser, error: InvalidArgumentsError, *, tool_name: str = ""
-) -> tuple[dict[str, Any], list[Mended]]:
+) -> tuple[dict[str, Any], list[RepairStep]]:
     """Return the arguments that a refused text must mean, and the steps of the repair.
 
     Args:
@@ -504,38 +504,38 @@ def mend_arguments(
         InvalidArgumentsError: No reading fits the schema, or several do; the message is for the model.
     """
     if not isinstance(error, MalformedJsonError):
-        return _mend_values(text, parser, error, tool_name)
+        return _repair_values(text, parser, error, tool_name)
     try:
         reading = read_strictly(text, takes_prose=True)
     except UnclearError as unclear:
         if unclear.is_cut_off:
             raise error from None
         if (bare := _read_bare_text(text)) is not None:
-            return _mend_values(bare, parser, error, tool_name)
+            return _repair_values(bare, parser, error, tool_name)
         return _choose_reading(find_readings(text, parser.nodes), parser, error)
-    first = Mended("text", reading.text, reading.assumed)
+    first = RepairStep("text", reading.text, reading.assumed)
     try:
         return parser.parse_json(reading.text), [first]
     except MalformedJsonError:
         raise error from None
     except InvalidArgumentsError as still_wrong:
-        arguments, more = _mend_values(reading.text, parser, still_wrong, tool_name)
+        arguments, more = _repair_values(reading.text, parser, still_wrong, tool_name)
         return arguments, [first, *more]
 
 
 def _choose_reading(
     readings: list[Reading], parser: ArgumentsParser, error: InvalidArgumentsError
-) -> tuple[dict[str, Any], list[Mended]]:
+) -> tuple[dict[str, Any], list[RepairStep]]:
     """Return the only reading that the schema accepts, after a repair of values if it accepts none without."""
-    for mends_values in (False, True):
-        found: dict[str, tuple[dict[str, Any], list[Mended]]] = {}
+    for repairs_values in (False, True):
+        found: dict[str, tuple[dict[str, Any], list[RepairStep]]] = {}
         for reading in readings:
-            first = Mended("text", reading.text, reading.assumed)
+            first = RepairStep("text", reading.text, reading.assumed)
             try:
-                if mends_values:
-                    arguments, more = _mend_values(reading.text, parser, error, "")
+                if repairs_values:
+                    arguments, more = _repair_values(reading.text, parser, error, "")
                 else:
-                    arguments, more = parser.parse_json(reading.text), list[Mended]()
+                    arguments, more = parser.parse_json(reading.text), list[RepairStep]()
             except InvalidArgumentsError:
                 continue
             found[parser.dump_json(arguments, reveal_secrets=True)] = (arguments, [first, *more])
@@ -561,9 +561,9 @@ def _read_bare_text(text: str) -> str | None:
         return None
 
 
-def _mend_values(
+def _repair_values(
     text: str, parser: ArgumentsParser, error: InvalidArgumentsError, tool_name: str
-) -> tuple[dict[str, Any], list[Mended]]:
+) -> tuple[dict[str, Any], list[RepairStep]]:
     value = json.loads(text.strip() or "{}")  # the parser also strips vertical tabs
     for candidate, assumed in _list_other_values(value, parser, tool_name):
         try:
@@ -572,7 +572,7 @@ def _mend_values(
             # The problems after a step say more than those before it.
             error = still_wrong if candidate is not value and is_object(candidate) and is_object(value) else error
             continue
-        return arguments, [Mended("values", json.dumps(candidate, ensure_ascii=False), assumed)]
+        return arguments, [RepairStep("values", json.dumps(candidate, ensure_ascii=False), assumed)]
     raise error
 
 
@@ -619,7 +619,7 @@ def _unwrap_arguments(value: Any, parser: ArgumentsParser, tool_name: str) -> tu
     return (inner, f'the object under "{name}" was read as the arguments') if is_object(inner) else None
 
 
-def explain_nulls(text: str, parser: ArgumentsParser) -> Mended | None:
+def explain_nulls(text: str, parser: ArgumentsParser) -> RepairStep | None:
     """Return the step that read null for parameters with a default as left out; None if there was none."""
     try:
         value = json.loads(text)
@@ -635,7 +635,7 @@ def explain_nulls(text: str, parser: ArgumentsParser) -> Mended | None:
         del container[path[-1]]
     names = [".".join(map(str, path)) for path in paths]
     assumed = tuple([f"{name}: null was read as left out" for name in names])
-    return Mended("values", json.dumps(value, ensure_ascii=False), assumed)
+    return RepairStep("values", json.dumps(value, ensure_ascii=False), assumed)
 
 
 class _Level(NamedTuple):
