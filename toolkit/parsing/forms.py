@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from string import ascii_lowercase
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from toolkit.calls.argument_repair import repair_arguments
 from toolkit.chat import ToolCall
@@ -31,6 +32,7 @@ from toolkit.parsing.calls import (
     read_calls,
     read_json,
 )
+from toolkit.schema.nodes import is_object
 
 TextFormat: TypeAlias = Literal[
     "auto", "hermes", "react", "llama", "mistral", "qwen", "pythonic", "json", "fenced", "crew",
@@ -233,6 +235,15 @@ class JsonMarksForm(Form):
             raise UnclearCallError(f"Between {opening} and {closing} there must be one JSON object.")
 
 
+def decode_members(arguments: str) -> Mapping[str, Any] | None:
+    """Return the members of a JSON object; None for any other text."""
+    try:
+        members: object = json.loads(arguments)
+    except ValueError:
+        return None
+    return members if is_object(members) else None
+
+
 @dataclass(kw_only=True, eq=False)
 class PartsForm(Form):
     """A name, then its arguments as JSON or each between its own marks: ``<function=name><parameter=key>...``.
@@ -252,7 +263,9 @@ class PartsForm(Form):
         must_close: True if an opened wrapper must be closed.
         must_begin: True if the opening is shared with other forms: without a name, or a parameter, it is none of this.
         may_lack_end: True if the mark at the end is a token at which servers stop.
-        strips: True if a value is on lines of its own.
+        strips: True if a value may be on lines of its own.
+        written_name: The text between a mark and its end, for a name ``{}``.
+        writes_lines: True if a value is written on lines of its own.
         is_inline: See `Form`.
     """
 
@@ -271,6 +284,8 @@ class PartsForm(Form):
     must_begin: bool = False
     may_lack_end: bool = False
     strips: bool = True
+    written_name: str = "{}"
+    writes_lines: bool = False
     is_inline: bool = False
 
     def __post_init__(self) -> None:
@@ -293,6 +308,20 @@ class PartsForm(Form):
         except UnclearCallError:
             source.past(wrapper_end if wrapper_end and self.must_close else self.end)
             raise
+
+    def write(self, name: str, arguments: str) -> str:
+        """Return a call as its models write it; arguments that are no object are written as they are."""
+        head = self.begins[0] + self.written_name.format(name) + "".join(self.head_ends[:1])
+        members = decode_members(arguments) if self.key else None
+        if members is None:
+            return f"{head}{arguments}{self.end}"
+        edge, value_mark = "\n" if self.writes_lines else "", f"\n{self.value}" if self.value else ""
+        written: list[str] = []
+        for key, value in members.items():
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            mark = f"{self.key}{self.written_name.format(key)}{self.key_end}{value_mark}"
+            written.append(f"{mark}{edge}{text}{edge}{self.value_end}\n")
+        return f"{head}\n{''.join(written)}{self.end}"
 
     def _read_wrapper(self, source: Source) -> str:
         for mark, end in self.wrappers:
@@ -726,6 +755,7 @@ def _make_invoke(prefix: str, *wrappers: str) -> PartsForm:
         head_ends=(">",),
         end=f"</{prefix}invoke>",
         name=_ATTRIBUTE,
+        written_name='name="{}"',
         key=f"<{prefix}parameter ",
         value_end=f"</{prefix}parameter>",
         wrappers=tuple([(f"<{name}>", f"</{name}>") for name in wrappers]),
@@ -749,7 +779,7 @@ _PYTHON_TAG = JsonMarksForm(pairs=(("<|python_tag|>", ""),), is_closed=False, ta
 _MISTRAL = JsonMarksForm(
     pairs=(("[TOOL_CALLS]", "[/TOOL_CALLS]"),), named=("[ARGS]", ""), is_closed=False, is_inline=True
 )
-_FUNCTION_TAGS = PartsForm(
+FUNCTION_TAGS = PartsForm(
     begins=(_FUNCTION,),
     head_ends=(">",),
     end="</function>",
@@ -758,8 +788,9 @@ _FUNCTION_TAGS = PartsForm(
     wrappers=(_TOOL_CALL,),
     takes_object=True,
     must_close=False,
+    writes_lines=True,
 )
-_GLM = PartsForm(
+GLM = PartsForm(
     begins=(_TOOL_CALL[0],),
     head_ends=(),
     end=_TOOL_CALL[1],
@@ -771,11 +802,12 @@ _GLM = PartsForm(
     strips=False,
     is_inline=True,
 )
-_ASCII_SECTIONS = PartsForm(  # Kimi's tokens, and DeepSeek's in ASCII
+ASCII_SECTIONS = PartsForm(  # Kimi's tokens, and DeepSeek's in ASCII
     begins=("<|tool_call_begin|>",),
     head_ends=("<|tool_call_argument_begin|>", "<|tool_sep|>"),
     end="<|tool_call_end|>",
     name=r"\s*(?:functions\.)?(?P<name>.*?)(?::\d+)?\s*",
+    written_name="functions.{}:0",
     wrappers=(
         ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
         ("<|tool_calls_begin|>", "<|tool_calls_end|>"),
@@ -783,7 +815,7 @@ _ASCII_SECTIONS = PartsForm(  # Kimi's tokens, and DeepSeek's in ASCII
     takes_object=True,
     is_inline=True,
 )
-_DEEPSEEK = PartsForm(
+DEEPSEEK = PartsForm(
     begins=(f"<{_BAR}tool{_BLANK}call{_BLANK}begin{_BAR}>",),
     head_ends=(f"<{_BAR}tool{_BLANK}sep{_BAR}>",),
     end=f"<{_BAR}tool{_BLANK}call{_BLANK}end{_BAR}>",
@@ -792,14 +824,15 @@ _DEEPSEEK = PartsForm(
     is_inline=True,
 )
 _DSML = _make_invoke(f"{_BAR}DSML{_BAR}", f"{_BAR}DSML{_BAR}function_calls", f"{_BAR}DSML{_BAR}tool_calls")
-_INVOKE = _make_invoke("", "function_calls", "minimax:tool_call")
+INVOKE = _make_invoke("", "function_calls", "minimax:tool_call")
 _ANTML = _make_invoke("antml:", "antml:function_calls")
-_HARMONY = PartsForm(  # a message with a recipient
+HARMONY = PartsForm(  # a message with a recipient
     begins=("<|channel|>", "<|start|>assistant"),
     head=rf"[\w .=-]|{beginnings_of('<|channel|>')}|{beginnings_of('<|constrain|>')}",
     head_ends=("<|message|>",),
     end="<|call|>",
     name=r".*?\bto=(?:functions\.)?(?P<name>[\w.-]{1,64}).*",
+    written_name="commentary to=functions.{} <|constrain|>json",
     takes_object=True,
     must_begin=True,
     may_lack_end=True,
@@ -811,31 +844,29 @@ _WRITTEN_RESULTS = ("Result of ", "Error of ")  # the results that `wording` wri
 FORMATS: dict[str, TextFormatRow] = {
     "hermes": TextFormatRow(forms=(_HERMES,), result_marks=("<tool_response>",)),
     "react": TextFormatRow(forms=(_REACT,), result_marks=("Observation:", "Observation ")),
-    "llama": TextFormatRow(
-        forms=(_PYTHON_TAG, _FUNCTION_TAGS, _JSON), takes_fences=True, result_marks=_WRITTEN_RESULTS
-    ),
+    "llama": TextFormatRow(forms=(_PYTHON_TAG, FUNCTION_TAGS, _JSON), takes_fences=True, result_marks=_WRITTEN_RESULTS),
     "mistral": TextFormatRow(forms=(_MISTRAL,), result_marks=("[TOOL_RESULTS]",)),
-    "qwen": TextFormatRow(forms=(_FUNCTION_TAGS,), result_marks=("<tool_response>",)),
+    "qwen": TextFormatRow(forms=(FUNCTION_TAGS,), result_marks=("<tool_response>",)),
     "pythonic": TextFormatRow(forms=_PYTHON, takes_fences=True, result_marks=_WRITTEN_RESULTS),
     "json": TextFormatRow(forms=(_JSON,), takes_fences=True, result_marks=_WRITTEN_RESULTS),
     "fenced": TextFormatRow(forms=(_JSON,), takes_fences=True, result_marks=_WRITTEN_RESULTS),
     "crew": TextFormatRow(
         forms=(_JSON, _REACT), takes_fences=True, result_marks=(*_WRITTEN_RESULTS, "Observation:", "Observation ")
     ),
-    "glm": TextFormatRow(forms=(_GLM,), result_marks=("<tool_response>",)),
+    "glm": TextFormatRow(forms=(GLM,), result_marks=("<tool_response>",)),
     "deepseek": TextFormatRow(
-        forms=(_DEEPSEEK, _ASCII_SECTIONS, _DSML, _INVOKE),
+        forms=(DEEPSEEK, ASCII_SECTIONS, _DSML, INVOKE),
         result_marks=(f"<{_BAR}tool{_BLANK}outputs{_BLANK}begin{_BAR}>",),
     ),
-    "kimi": TextFormatRow(forms=(_ASCII_SECTIONS,), result_marks=_WRITTEN_RESULTS),
-    "harmony": TextFormatRow(forms=(_HARMONY,), result_marks=_WRITTEN_RESULTS),
-    "minimax": TextFormatRow(forms=(_INVOKE,), result_marks=_WRITTEN_RESULTS),
+    "kimi": TextFormatRow(forms=(ASCII_SECTIONS,), result_marks=_WRITTEN_RESULTS),
+    "harmony": TextFormatRow(forms=(HARMONY,), result_marks=_WRITTEN_RESULTS),
+    "minimax": TextFormatRow(forms=(INVOKE,), result_marks=_WRITTEN_RESULTS),
     "phi": TextFormatRow(forms=(_PHI, _FUNCTOOLS), result_marks=_WRITTEN_RESULTS),
-    "anthropic": TextFormatRow(forms=(_INVOKE, _ANTML), result_marks=("<function_results>",)),
+    "anthropic": TextFormatRow(forms=(INVOKE, _ANTML), result_marks=("<function_results>",)),
     "auto": TextFormatRow(
         forms=(
-            *(_GLM, _HERMES, _OTHER_TAGS, _PHI, _FUNCTION_TAGS, _PYTHON_TAG, _MISTRAL),
-            *(_DEEPSEEK, _ASCII_SECTIONS, _HARMONY, _DSML, _INVOKE, _ANTML, _FUNCTOOLS),
+            *(GLM, _HERMES, _OTHER_TAGS, _PHI, FUNCTION_TAGS, _PYTHON_TAG, _MISTRAL),
+            *(DEEPSEEK, ASCII_SECTIONS, HARMONY, _DSML, INVOKE, _ANTML, _FUNCTOOLS),
             *(_PYTHON[0], _REACT, _PYTHON[1], _JSON),
         ),
         takes_fences=True,

@@ -298,7 +298,7 @@ class ReplyReader:
         elif self._is_end():
             source.rest()
             self._add_text(self._take(), is_own=False)
-        elif (found := self._read_group(self._forms, Spot(begins_reply=self._place.begins_reply))) is None:
+        elif (found := self._read_group()) is None:
             self._misses += 1
             source.place = min(self._start + 1, len(source.text))  # search again after the first character
         else:
@@ -346,15 +346,17 @@ class ReplyReader:
             source.require_end()
             self._thinking_end = ""
 
-    def _read_group(self, forms: Sequence[Form], spot: Spot, *, follows: bool = False) -> _PendingItem | None:
+    def _read_group(self, *, follows: bool = False) -> _PendingItem | None:
         """Read the calls of one form, in a fence or not; None if there are none, or none are allowed here."""
         source = self._source
         try:
             if not follows and not self._place.allows_call(is_marked=True, is_inline=True):
                 return None
-            found = (self._read_fence if source.peek() in _FENCE_MARKS else self._read_form)(
-                forms, spot, follows=follows
-            )
+            if source.peek() in _FENCE_MARKS:
+                found = self._read_fence(follows=follows)
+            else:
+                spot = Spot(begins_reply=self._place.begins_reply and not follows)
+                found = self._read_form(self._forms, spot, follows=follows)
         except UnclearCallError as error:
             if self._left <= _COST_OF_BROKEN:
                 source.rest()
@@ -395,7 +397,7 @@ class ReplyReader:
                 source.place = start
         return None
 
-    def _read_fence(self, forms: Sequence[Form], spot: Spot, *, follows: bool) -> tuple[Form, list[ToolCall]] | None:
+    def _read_fence(self, *, follows: bool) -> tuple[Form, list[ToolCall]] | None:
         """Read a fence that contains only calls."""
         source = self._source
         fence = source.word(_FENCE_MARKS[source.peek()])
@@ -404,18 +406,18 @@ class ReplyReader:
         if not may_hold or not (follows or self._place.allows_call(is_marked=False)):
             return None
         try:
-            return self._read_fenced(forms, Spot(fence=fence, language=language))
+            return self._read_fenced(Spot(fence=fence, language=language))
         except UnclearCallError:
             source.past(fence)
             raise
 
-    def _read_fenced(self, forms: Sequence[Form], spot: Spot) -> tuple[Form, list[ToolCall]] | None:
+    def _read_fenced(self, spot: Spot) -> tuple[Form, list[ToolCall]] | None:
         source = self._source
         form: Form | None = None
         calls: list[ToolCall] = []
         while form is None or not (source.spaces() == "" or source.accepts(spot.fence)):
             source.spaces()
-            found = self._read_form(forms if form is None else (form,), spot, follows=True)
+            found = self._read_form(self._forms if form is None else (form,), spot, follows=True)
             if found is not None:
                 form = found[0]
                 calls += found[1]
@@ -435,7 +437,7 @@ class ReplyReader:
             source.rest()
             self._emit_calls()
         elif not self._pass_closing():
-            found = self._read_group(self._forms, Spot(), follows=True)
+            found = self._read_group(follows=True)
             self._pending += [] if found is None else [found]
             if found is None or not found.parts:
                 self._emit_as_text()
