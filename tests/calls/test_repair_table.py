@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -49,6 +49,29 @@ def test_a_row_of_the_table_holds(row: Row) -> None:
 
 def test_the_docs_show_the_table_as_it_is() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "python -m tests.calls.repair_table writes it anew"
+
+
+def test_a_number_that_is_no_json_may_be_a_text_where_any_type_is_accepted() -> None:
+    @tool
+    def note(value: Any, ratio: float = 0) -> str:
+        """Note a value."""
+        return f"{value} {ratio}"
+
+    assert arguments_of(note, '{"value": .1}') is None
+    assert arguments_of(note, '{"value": 2, "ratio": .1}') is not None
+    assert arguments_of(note, '{"value": 5., "ratio": .1}') is None
+    assert arguments_of(note, '{"value": {"x": [+1]}}') is None
+
+
+def test_the_schema_decides_on_which_side_of_a_space_a_quote_belongs() -> None:
+    @tool
+    def choose(unit: Literal["km", "miles"]) -> str:
+        """Choose a unit."""
+        return unit
+
+    found = arguments_of(choose, "{'unit':' km'}")
+    assert found is not None
+    assert found[0] == {"unit": "km"}
 
 
 # strict fields
