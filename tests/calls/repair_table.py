@@ -66,8 +66,8 @@ FILE = {"path": "a.py", "content": "x"}
 SECTIONS = (
     Section(
         "Spelling",
-        "Quotes, unquoted names, commas before a closing bracket, Python literals, numbers such as `.5` where no text may "
-        "stand. A space behind a quote, and none before it, may be on the wrong side: then the schema must decide.",
+        "Quotes, unquoted names, commas before a closing bracket, Python literals, numbers such as `.5` where no "
+        "text may stand. A space behind a quote, and none before it, may be on the wrong side: then the schema must decide.",
         (
             taken("{'city': 'Lima', 'days': 3,}", city="Lima", days=3),
             taken('{city: "Lima"}', city="Lima"),
