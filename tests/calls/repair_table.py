@@ -67,7 +67,7 @@ SECTIONS = (
     Section(
         "Spelling",
         "Quotes, unquoted names, commas before a closing bracket, Python literals, numbers such as `.5` where no "
-        "text may stand. A space behind a quote, and none before it, may be on the wrong side: then the schema must decide.",
+        "text may stand. A space behind a quote, and none before it, may be on the wrong side: the schema must decide.",
         (
             taken("{'city': 'Lima', 'days': 3,}", city="Lima", days=3),
             taken('{city: "Lima"}', city="Lima"),
