@@ -908,10 +908,9 @@ class _Search:
                 assumed = self._note_inner_quotes(raw, closers, is_member=is_member) if has_inner else set[str]()
                 if opening != '"' or token[0] != '"':
                     assumed.add("quotes were corrected")
-                is_misplaced = _MISPLACED_QUOTE.match(self.text, place.position) is not None
-                for written in (raw, raw[1:]) if is_misplaced else (raw,):
-                    for piece, more in _read_contents(written):
-                        yield end, piece, frozenset({*assumed, *more})
+                may_be_misplaced = _MISPLACED_QUOTE.match(self.text, place.position) is not None
+                for piece, more in _read_contents(raw, may_be_misplaced=may_be_misplaced):
+                    yield end, piece, frozenset({*assumed, *more})
             has_inner = True
 
     def _note_inner_quotes(self, raw: str, closers: str, *, is_member: bool) -> set[str]:
@@ -1024,8 +1023,10 @@ def _compile_member(nodes: Nodes) -> re.Pattern[str]:
     return re.compile(rf"(?:{touches}){_JUNK}:{parts}", re.DOTALL)
 
 
-def _read_contents(raw: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _read_contents(raw: str, *, may_be_misplaced: bool = False) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield the readings of a text between two quotes; escapes that JSON lacks are backslashes of the text."""
+    if may_be_misplaced:
+        yield from _read_contents(raw[1:])
     if _CONTROL_CHARACTERS.search(raw) or _LOST_EDGE.fullmatch(f'"{raw}"'):
         return
     escapes = {escape[1] for escape in _ESCAPE.finditer(raw)}

@@ -58,6 +58,7 @@ _LONGEST_NAME = 64
 _LONGEST_HEAD = 400
 _IS_STRING = re.compile(r"""\bstring\s*=\s*["'](true|false)["']""")
 _LINE = re.compile(r"[^\r\n]{0,2000}+")
+_OBJECT_STARTS = {"{", "`", "~"}
 _TICKS = re.compile(r"[`~]{0,10}+")
 _FENCE_OPENING = re.compile(r"[`~]{0,10}+\w{0,20}+")
 _CALLED = re.compile(r"(?:\(.*|\s+Action Input.*)", re.IGNORECASE)
@@ -352,28 +353,34 @@ class PartsForm(Form):
                 return calls
 
     def _read_call(self, source: Source, tools: KnownTools) -> ToolCall | None:
-        name, _ = self._read_head(source, self.head_ends)
-        character = source.spaces()
-        if self.must_begin and not name:
-            return None
-        if name == "function" and not self.key and character not in {"{", "`", "~"}:
-            name = source.word(_NAME).strip()  # DeepSeek's type of a call
-            character = source.spaces()
+        name = self._read_name(source)
         if not name:
+            if self.must_begin:
+                return None
             raise UnclearCallError(f"A call is not complete: write {self.begins[0]}NAME{self.head_ends[0]}.")
-        if self.takes_object and character in {"{", "`", "~"}:
-            arguments = _read_fenced_object(source)
-        elif not self.key:
-            raise UnclearCallError("The arguments of a call must be a JSON object.")
-        elif self.must_begin and source.peek(len(self.key)) != self.key:
-            is_call = name in tools and source.accepts(self.end)
-            return ToolCall("", name, "{}") if is_call else None
-        else:
-            arguments = self._read_members(source, tools, name)
+        arguments = self._read_arguments(source, tools, name)
+        if arguments is None:
+            return None
         is_over = source.spaces() == "" and self.may_lack_end
         if not is_over and not source.accepts(self.end):
             raise UnclearCallError(f"A call ends with {self.end}, directly after its arguments.")
         return ToolCall("", name, arguments)
+
+    def _read_name(self, source: Source) -> str:
+        name, _ = self._read_head(source, self.head_ends)
+        if name == "function" and not self.key and source.spaces() not in _OBJECT_STARTS:
+            return source.word(_NAME)  # after DeepSeek's type of a call
+        return name
+
+    def _read_arguments(self, source: Source, tools: KnownTools, name: str) -> str | None:
+        if self.takes_object and source.spaces() in _OBJECT_STARTS:
+            return _read_fenced_object(source)
+        if not self.key:
+            raise UnclearCallError("The arguments of a call must be a JSON object.")
+        source.spaces()
+        if self.must_begin and source.peek(len(self.key)) != self.key:
+            return "{}" if name in tools and source.peek(len(self.end)) == self.end else None
+        return self._read_members(source, tools, name)
 
     def _read_head(self, source: Source, ends: tuple[str, ...]) -> tuple[str, bool | None]:
         """Go past a name and its end; return it, and the value of an attribute ``string``, if any."""
@@ -490,7 +497,7 @@ def _read_input(source: Source, tools: KnownTools, name: str) -> str:
     ends_line = source.spaces(" \t") in {"", "\r", "\n"}
     there = source.place
     character = source.spaces()
-    if ends_line and character not in {"{", "`", "~"} and tools.takes_no_arguments(name):
+    if ends_line and character not in _OBJECT_STARTS and tools.takes_no_arguments(name):
         source.place = there
         return "{}"
     is_fenced = character in {"`", "~"}
