@@ -140,17 +140,9 @@ class TextToolProvider(ProviderWrapper):
         check_setting("the tools of a TextToolProvider", tools, *get_args(ToolOffer))
         self._wording = wording_of(format, model)
         self._is_native = tools == "native"
-        self._limits = ParsingLimits.for_model(model, max_parsing_attempts, remember_format_after_usages)
-
-    @property
-    def max_parsing_attempts(self) -> int:
-        """How often the model is asked at most, for one reply that can't be read."""
-        return self._limits.max_parsing_attempts
-
-    @property
-    def remember_format_after_usages(self) -> int:
-        """After how many results each the prompt repeats how to write calls."""
-        return self._limits.remember_format_after_usages
+        self._limits = limits = ParsingLimits.for_model(model, max_parsing_attempts, remember_format_after_usages)
+        self.max_parsing_attempts: int = limits.max_parsing_attempts
+        self.remember_format_after_usages: int = limits.remember_format_after_usages
 
     async def generate(self, request: ChatRequest) -> ChatResponse:
         """Return the model's answer with the calls in its text.
