@@ -1,7 +1,7 @@
 """The forms in which models write calls: marks around JSON, marks around named parts, and special ones.
 
-Each format is a row of `FORMATS`. A form reads the text at a place; `ReplyReader` decides by the place whether it is a
-call.
+A form reads the text at a place; `ReplyReader` decides by the place whether it is a call. The table of formats is in
+`wording`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Any, Literal, TypeAlias
 
 from toolkit.calls.argument_repair import repair_arguments
 from toolkit.chat import ToolCall
-from toolkit.errors import ConfigurationError
 from toolkit.parsing.calls import (
     ARGUMENTS,
     CALL_KEYS,
@@ -736,21 +735,6 @@ def _is_over(source: Source, spot: Spot) -> bool:
     return is_end
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextFormatRow:
-    """The reading rules of one format.
-
-    Args:
-        forms: The forms of its calls.
-        takes_fences: True if a fence may enclose calls; calls with marks in a fence are code.
-        result_marks: The beginnings of results, which are dropped from a reply: the model made them up.
-    """
-
-    forms: tuple[Form, ...]
-    takes_fences: bool = False
-    result_marks: tuple[str, ...] = ()
-
-
 _TOOL_CALL, _FUNCTION = ("<tool_call>", "</tool_call>"), "<function="
 _BAR, _BLANK = "\uff5c", "\u2581"
 _ATTRIBUTE = r"""(?:.*?\s)?name\s*=\s*(?P<q>["'])(?P<name>[^"'<>\n]{1,256})(?P=q).*"""
@@ -769,8 +753,8 @@ def _make_invoke(prefix: str, *wrappers: str) -> PartsForm:
     )
 
 
-_HERMES = JsonMarksForm(pairs=(_TOOL_CALL,))
-_OTHER_TAGS = JsonMarksForm(
+HERMES = JsonMarksForm(pairs=(_TOOL_CALL,))
+OTHER_TAGS = JsonMarksForm(
     pairs=(
         ("<tools>", "</tools>"),  # Qwen Coder
         ("<tool_calls>", "</tool_calls>"),  # Jamba
@@ -780,10 +764,10 @@ _OTHER_TAGS = JsonMarksForm(
         ("<|action_start|><|plugin|>", "<|action_end|>"),  # InternLM
     )
 )
-_PHI = JsonMarksForm(pairs=(("<|tool_call|>", "<|/tool_call|>"),))  # also Granite's
-_FUNCTOOLS = JsonMarksForm(pairs=(("functools[", ""),), is_closed=False, is_word=True)
-_PYTHON_TAG = JsonMarksForm(pairs=(("<|python_tag|>", ""),), is_closed=False, takes_python=True)
-_MISTRAL = JsonMarksForm(
+PHI = JsonMarksForm(pairs=(("<|tool_call|>", "<|/tool_call|>"),))  # also Granite's
+FUNCTOOLS = JsonMarksForm(pairs=(("functools[", ""),), is_closed=False, is_word=True)
+PYTHON_TAG = JsonMarksForm(pairs=(("<|python_tag|>", ""),), is_closed=False, takes_python=True)
+MISTRAL = JsonMarksForm(
     pairs=(("[TOOL_CALLS]", "[/TOOL_CALLS]"),), named=("[ARGS]", ""), is_closed=False, is_inline=True
 )
 FUNCTION_TAGS = PartsForm(
@@ -830,9 +814,9 @@ DEEPSEEK = PartsForm(
     takes_object=True,
     is_inline=True,
 )
-_DSML = _make_invoke(f"{_BAR}DSML{_BAR}", f"{_BAR}DSML{_BAR}function_calls", f"{_BAR}DSML{_BAR}tool_calls")
+DSML = _make_invoke(f"{_BAR}DSML{_BAR}", f"{_BAR}DSML{_BAR}function_calls", f"{_BAR}DSML{_BAR}tool_calls")
 INVOKE = _make_invoke("", "function_calls", "minimax:tool_call")
-_ANTML = _make_invoke("antml:", "antml:function_calls")
+ANTML = _make_invoke("antml:", "antml:function_calls")
 HARMONY = PartsForm(  # a message with a recipient
     begins=("<|channel|>", "<|start|>assistant"),
     head=rf"[\w .=-]|{beginnings_of('<|channel|>')}|{beginnings_of('<|constrain|>')}",
@@ -844,51 +828,5 @@ HARMONY = PartsForm(  # a message with a recipient
     must_begin=True,
     may_lack_end=True,
 )
-_REACT, _JSON = ReactForm(), JsonForm()
-_PYTHON = (PythonListForm(), PythonCallForm())
-_WRITTEN_RESULTS = ("Result of ", "Error of ")  # the results that `wording` writes for formats without a mark
-
-FORMATS: dict[str, TextFormatRow] = {
-    "hermes": TextFormatRow(forms=(_HERMES,), result_marks=("<tool_response>",)),
-    "react": TextFormatRow(forms=(_REACT,), result_marks=("Observation:", "Observation ")),
-    "llama": TextFormatRow(forms=(_PYTHON_TAG, FUNCTION_TAGS, _JSON), takes_fences=True, result_marks=_WRITTEN_RESULTS),
-    "mistral": TextFormatRow(forms=(_MISTRAL,), result_marks=("[TOOL_RESULTS]",)),
-    "qwen": TextFormatRow(forms=(FUNCTION_TAGS,), result_marks=("<tool_response>",)),
-    "pythonic": TextFormatRow(forms=_PYTHON, takes_fences=True, result_marks=_WRITTEN_RESULTS),
-    "json": TextFormatRow(forms=(_JSON,), takes_fences=True, result_marks=_WRITTEN_RESULTS),
-    "fenced": TextFormatRow(forms=(_JSON,), takes_fences=True, result_marks=_WRITTEN_RESULTS),
-    "crew": TextFormatRow(
-        forms=(_JSON, _REACT), takes_fences=True, result_marks=(*_WRITTEN_RESULTS, "Observation:", "Observation ")
-    ),
-    "glm": TextFormatRow(forms=(GLM,), result_marks=("<tool_response>",)),
-    "deepseek": TextFormatRow(
-        forms=(DEEPSEEK, ASCII_SECTIONS, _DSML, INVOKE),
-        result_marks=(f"<{_BAR}tool{_BLANK}outputs{_BLANK}begin{_BAR}>",),
-    ),
-    "kimi": TextFormatRow(forms=(ASCII_SECTIONS,), result_marks=_WRITTEN_RESULTS),
-    "harmony": TextFormatRow(forms=(HARMONY,), result_marks=_WRITTEN_RESULTS),
-    "minimax": TextFormatRow(forms=(INVOKE,), result_marks=_WRITTEN_RESULTS),
-    "phi": TextFormatRow(forms=(_PHI, _FUNCTOOLS), result_marks=_WRITTEN_RESULTS),
-    "anthropic": TextFormatRow(forms=(INVOKE, _ANTML), result_marks=("<function_results>",)),
-    "auto": TextFormatRow(
-        forms=(
-            *(GLM, _HERMES, _OTHER_TAGS, _PHI, FUNCTION_TAGS, _PYTHON_TAG, _MISTRAL),
-            *(DEEPSEEK, ASCII_SECTIONS, HARMONY, _DSML, INVOKE, _ANTML, _FUNCTOOLS),
-            *(_PYTHON[0], _REACT, _PYTHON[1], _JSON),
-        ),
-        takes_fences=True,
-        result_marks=(*RESULT_MARKS, *_WRITTEN_RESULTS),
-    ),
-}
-
-
-def find_format(name: str) -> TextFormatRow:
-    """Return the row of a format.
-
-    Raises:
-        ConfigurationError: There is no such format.
-    """
-    row = FORMATS.get(name)
-    if row is None:
-        raise ConfigurationError(f"there is no format '{name}'; there are: {', '.join(FORMATS)}")
-    return row
+REACT, JSON = ReactForm(), JsonForm()
+PYTHON = (PythonListForm(), PythonCallForm())

@@ -31,10 +31,9 @@ from toolkit.parsing.forms import (
     Spot,
     TextFormat,
     beginnings_of,
-    find_format,
 )
+from toolkit.parsing.wording import AUTO, find_format
 
-_AUTO = find_format("auto")
 _TURNS_OF_OTHERS = (
     *RESULT_MARKS,
     "User:",
@@ -376,7 +375,7 @@ class ReplyReader:
         written = self._take()
         if is_given:
             return _PendingItem(written, [])
-        if self._row is _AUTO:
+        if self._row is AUTO:
             self._forms = (form,)
         self._left -= len(calls)
         return _PendingItem(written, list(calls), form.marks)

@@ -1,4 +1,4 @@
-"""Families of models, and the texts of tools, calls and results in each format.
+"""The table of formats, with the forms of their calls and the texts of tools and results; and families of models.
 
 The row of a family has the format of its calls, whether its template accepts tools, the best way to ask it for calls,
 and the sources of these facts. Unknown facts are None; nothing is guessed.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any, Literal, Self, TypeAlias
 
@@ -17,16 +18,8 @@ from toolkit.chat import ToolCall, ToolDefinition, ToolResult
 from toolkit.chat.request import describe_with_hints
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
-from toolkit.parsing.forms import (
-    ASCII_SECTIONS,
-    DEEPSEEK,
-    FUNCTION_TAGS,
-    GLM,
-    HARMONY,
-    INVOKE,
-    TextFormat,
-    decode_members,
-)
+from toolkit.parsing import forms
+from toolkit.parsing.forms import Form, TextFormat, decode_members
 from toolkit.schema.nodes import Nodes, is_object
 from toolkit.schema.problems import ExampleTooLargeError, make_example
 
@@ -205,7 +198,7 @@ def format_of_model(model: str) -> TextFormat:
 
 _CallWriter: TypeAlias = Callable[[Sequence[ToolCall]], str]
 _ResultWriter: TypeAlias = Callable[[ToolResult], str]
-_RESULT_WORDS = ("Result of", "Error of")
+_WRITTEN_RESULTS = ("Result of ", "Error of ")
 
 
 def _write_plain_result(result: ToolResult) -> str:
@@ -213,24 +206,30 @@ def _write_plain_result(result: ToolResult) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wording:
-    """The texts of one format.
+class TextFormatRow:
+    """One format: the forms in which its calls are read, and its texts.
 
     Args:
         format: The name of the format.
+        forms: The forms of its calls.
+        takes_fences: True if a fence may enclose calls; calls with marks in a fence are code.
+        result_marks: The beginnings of results, which are dropped from a reply: the model made them up.
         rule: How to write a call; an example follows it.
         write_calls: Writes calls as the model would.
         write_result: Writes a result; by default in words, for formats without a mark for results.
         stop: The texts at which the model must stop, since it must not write what follows.
-        markers: The marks of calls and results in this format, beside the tokens that are escaped in all.
+        markers: The words of calls and results in this format, beside the marks that are escaped in all.
     """
 
     format: TextFormat
-    rule: str
+    forms: tuple[Form, ...]
+    takes_fences: bool = False
+    result_marks: tuple[str, ...] = _WRITTEN_RESULTS
+    rule: str = ""
     write_calls: _CallWriter
     write_result: _ResultWriter = _write_plain_result
     stop: tuple[str, ...] = ()
-    markers: tuple[str, ...] = _RESULT_WORDS
+    markers: tuple[str, ...] = _WRITTEN_RESULTS
 
     def escape(self, text: str) -> str:
         """Return a text of somebody else with the marks of calls and results broken."""
@@ -266,16 +265,13 @@ def _make_example_call(tools: Sequence[ToolDefinition]) -> ToolCall:
     return ToolCall("", tool.name, json.dumps(arguments if is_object(arguments) else {}, ensure_ascii=False))
 
 
-def wording_of(format: TextFormat, model: str = "") -> Wording:  # noqa: A002
-    """Return the texts of a format; ``auto`` is that of the model's family, or ``hermes``.
+def wording_of(format: TextFormat, model: str = "") -> TextFormatRow:  # noqa: A002
+    """Return the row of a format; ``auto`` is that of the model's family, or ``hermes``.
 
     Raises:
         ConfigurationError: There is no such format.
     """
-    wording = _WORDINGS.get(format_of_model(model) if format == "auto" else format)
-    if wording is None:
-        raise ConfigurationError(f"there is no format '{format}'; there are: auto, {', '.join(_WORDINGS)}")
-    return wording
+    return find_format(format_of_model(model) if format == "auto" else format)
 
 
 def _write_arguments(call: ToolCall) -> str:
@@ -311,7 +307,6 @@ def _write_mistral_result(result: ToolResult) -> str:
     return f"[TOOL_RESULTS]{json.dumps({'content': result.text}, ensure_ascii=False)}[/TOOL_RESULTS]"
 
 
-_HERMES_MARKS = ("<tool_call", "</tool_call", "<tool_response", "</tool_response")
 _JSON_RULE = "To call a tool, reply with a JSON object on lines of its own, and nothing after it."
 _SECTION_RULE = (
     "To call tools, write each call with its name and a JSON object of arguments between the tokens for calls."
@@ -322,19 +317,23 @@ _OUTPUTS = tuple(
         for part in ("outputs\u2581begin", "output\u2581begin", "output\u2581end", "outputs\u2581end")
     ]
 )
-_ALL_WORDINGS = (
-    Wording(
+_ROWS = (
+    TextFormatRow(
         format="hermes",
+        forms=(forms.HERMES,),
+        result_marks=("<tool_response>",),
         rule="To call a tool, write a JSON object with its name and arguments between <tool_call> and </tool_call>.",
         write_calls=_write_each(
             lambda name, arguments: f"<tool_call>\n{_write_json_call(name, arguments)}\n</tool_call>"
         ),
         write_result=_write_around("<tool_response>\n", "\n</tool_response>"),
         stop=("<tool_response>",),
-        markers=_HERMES_MARKS,
+        markers=(),
     ),
-    Wording(
+    TextFormatRow(
         format="react",
+        forms=(forms.REACT,),
+        result_marks=("Observation:", "Observation "),
         rule="To call a tool, write a line with Action and its name, and a line with Action Input and a JSON object; "
         "then stop, and wait for the Observation.",
         write_calls=_write_each(lambda name, arguments: f"Action: {name}\nAction Input: {arguments}"),
@@ -342,96 +341,143 @@ _ALL_WORDINGS = (
         stop=("\nObservation:",),
         markers=("Action", "Observation", "Thought", "Final Answer"),
     ),
-    Wording(
+    TextFormatRow(
         format="llama",
+        forms=(forms.PYTHON_TAG, forms.FUNCTION_TAGS, forms.JSON),
+        takes_fences=True,
         rule=_JSON_RULE,
         write_calls=_write_each(partial(_write_json_call, keys=("name", "parameters"))),
     ),
-    Wording(
+    TextFormatRow(
         format="mistral",
+        forms=(forms.MISTRAL,),
+        result_marks=("[TOOL_RESULTS]",),
         rule="To call tools, write [TOOL_CALLS] and a list of JSON objects with their names and arguments.",
         write_calls=_write_each(_write_json_call, "[TOOL_CALLS] [", "]", ", "),
         write_result=_write_mistral_result,
     ),
-    Wording(
+    TextFormatRow(
         format="qwen",
+        forms=(forms.FUNCTION_TAGS,),
+        result_marks=("<tool_response>",),
         rule="To call a tool, write a <function> element with a <parameter> element for each argument between "
         "<tool_call> and </tool_call>, and close each of them.",
         write_calls=_write_each(
-            FUNCTION_TAGS.write, "<tool_call>\n", "\n</tool_call>", "\n</tool_call>\n<tool_call>\n"
+            forms.FUNCTION_TAGS.write, "<tool_call>\n", "\n</tool_call>", "\n</tool_call>\n<tool_call>\n"
         ),
         write_result=_write_around("<tool_response>\n", "\n</tool_response>"),
-        markers=(*_HERMES_MARKS, "<function", "</function", "<parameter", "</parameter"),
+        markers=(),
     ),
-    Wording(
+    TextFormatRow(
         format="pythonic",
+        forms=forms.PYTHON,
+        takes_fences=True,
         rule="To call tools, reply with a list of calls in Python syntax, with names for all arguments, alone.",
         write_calls=_write_each(_write_python_call, "[", "]", ", "),
     ),
-    Wording(
+    TextFormatRow(
         format="json",
+        forms=(forms.JSON,),
+        takes_fences=True,
         rule=_JSON_RULE,
         write_calls=_write_each(_write_json_call),
     ),
-    Wording(
+    TextFormatRow(
         format="fenced",
+        forms=(forms.JSON,),
+        takes_fences=True,
         rule="To call a tool, write a JSON object with its name and arguments in a fence of its own.",
         write_calls=_write_each(lambda name, arguments: f"```json\n{_write_json_call(name, arguments)}\n```"),
     ),
-    Wording(
+    TextFormatRow(
         format="crew",
+        forms=(forms.JSON, forms.REACT),
+        takes_fences=True,
+        result_marks=(*_WRITTEN_RESULTS, "Observation:", "Observation "),
         rule=_JSON_RULE,
         write_calls=_write_each(partial(_write_json_call, keys=("tool_name", "arguments"))),
-        markers=(*_RESULT_WORDS, "Action", "Observation"),
+        markers=(*_WRITTEN_RESULTS, "Action", "Observation"),
     ),
-    Wording(
+    TextFormatRow(
         format="glm",
+        forms=(forms.GLM,),
+        result_marks=("<tool_response>",),
         rule="To call a tool, write its name between <tool_call> and </tool_call>, and after the name an <arg_key> "
         "and an <arg_value> element for each argument.",
-        write_calls=_write_each(GLM.write),
+        write_calls=_write_each(forms.GLM.write),
         write_result=_write_around("<tool_response>\n", "\n</tool_response>"),
-        markers=(*_HERMES_MARKS, "<arg_", "</arg_"),
+        markers=(),
     ),
-    Wording(
+    TextFormatRow(
         format="deepseek",
+        forms=(forms.DEEPSEEK, forms.ASCII_SECTIONS, forms.DSML, forms.INVOKE),
+        result_marks=_OUTPUTS[:1],
         rule=_SECTION_RULE,
-        write_calls=_write_each(DEEPSEEK.write, *DEEPSEEK.wrappers[0], ""),
+        write_calls=_write_each(forms.DEEPSEEK.write, *forms.DEEPSEEK.wrappers[0], ""),
         write_result=_write_around("".join(_OUTPUTS[:2]), "".join(_OUTPUTS[2:])),
         stop=_OUTPUTS[:1],
     ),
-    Wording(
+    TextFormatRow(
         format="kimi",
+        forms=(forms.ASCII_SECTIONS,),
         rule=_SECTION_RULE,
-        write_calls=_write_each(ASCII_SECTIONS.write, *ASCII_SECTIONS.wrappers[0], ""),
+        write_calls=_write_each(forms.ASCII_SECTIONS.write, *forms.ASCII_SECTIONS.wrappers[0], ""),
     ),
-    Wording(
+    TextFormatRow(
         format="harmony",
+        forms=(forms.HARMONY,),
         rule="To call a tool, write a message on the commentary channel to functions.NAME; its body is a JSON object.",
-        write_calls=_write_each(HARMONY.write),
+        write_calls=_write_each(forms.HARMONY.write),
     ),
-    Wording(
+    TextFormatRow(
         format="minimax",
+        forms=(forms.INVOKE,),
         rule="To call tools, write <invoke> elements with <parameter> elements between <minimax:tool_call> and "
         "</minimax:tool_call>.",
-        write_calls=_write_each(INVOKE.write, "<minimax:tool_call>\n", "\n</minimax:tool_call>"),
-        markers=(*_RESULT_WORDS, "<invoke", "</invoke", "<parameter", "</parameter"),
+        write_calls=_write_each(forms.INVOKE.write, "<minimax:tool_call>\n", "\n</minimax:tool_call>"),
     ),
-    Wording(
+    TextFormatRow(
         format="phi",
+        forms=(forms.PHI, forms.FUNCTOOLS),
         rule="To call tools, write a list of JSON objects with names and arguments between the tokens for calls.",
         write_calls=_write_each(_write_json_call, "<|tool_call|>[", "]<|/tool_call|>", ", "),
     ),
-    Wording(
+    TextFormatRow(
         format="anthropic",
+        forms=(forms.INVOKE, forms.ANTML),
+        result_marks=("<function_results>",),
         rule="To call tools, write <invoke> elements with <parameter> elements between <function_calls> and "
         "</function_calls>.",
-        write_calls=_write_each(INVOKE.write, "<function_calls>\n", "\n</function_calls>"),
+        write_calls=_write_each(forms.INVOKE.write, "<function_calls>\n", "\n</function_calls>"),
         write_result=_write_around("<function_results>\n", "\n</function_results>"),
         stop=("<function_results>",),
-        markers=("<invoke", "</invoke", "<parameter", "</parameter"),
+        markers=(),
     ),
 )
-_WORDINGS: Mapping[str, Wording] = {wording.format: wording for wording in _ALL_WORDINGS}
+FORMATS: Mapping[str, TextFormatRow] = {row.format: row for row in _ROWS}
+AUTO = replace(
+    FORMATS["json"],
+    format="auto",
+    forms=(
+        *(forms.GLM, forms.HERMES, forms.OTHER_TAGS, forms.PHI, forms.FUNCTION_TAGS, forms.PYTHON_TAG, forms.MISTRAL),
+        *(forms.DEEPSEEK, forms.ASCII_SECTIONS, forms.HARMONY, forms.DSML, forms.INVOKE, forms.ANTML, forms.FUNCTOOLS),
+        *(forms.PYTHON[0], forms.REACT, forms.PYTHON[1], forms.JSON),
+    ),
+    result_marks=(*forms.RESULT_MARKS, *_WRITTEN_RESULTS),
+)
+"""All forms, for a reply whose first call decides on its format."""
+
+
+def find_format(name: str) -> TextFormatRow:
+    """Return the row of a format, or `AUTO`.
+
+    Raises:
+        ConfigurationError: There is no such format.
+    """
+    row = AUTO if name == "auto" else FORMATS.get(name)
+    if row is None:
+        raise ConfigurationError(f"there is no format '{name}'; there are: auto, {', '.join(FORMATS)}")
+    return row
 
 
 def escape_markers(text: str, markers: Iterable[str] = ()) -> str:
