@@ -320,7 +320,8 @@ class _StrictReader:
         """Return the JSON, and that with the loose numbers as texts: all of them, and each of the first ones alone."""
         loose = {place: f'"{token}"' for place, token in self._loose_numbers.items() if place < len(self.pieces)}
         alone = [{place: token} for place, token in [*loose.items()][:_MOST_READINGS]] if len(loose) > 1 else []
-        ways = [{}, loose, *alone] if loose else [{}]
+        nothing: dict[int, str] = {}
+        ways = [nothing, loose, *alone] if loose else [nothing]
         return ["".join([quoted.get(place, piece) for place, piece in enumerate(self.pieces)]) for quoted in ways]
 
     def _pass_blank(self, blank: str, last: str) -> None:
