@@ -30,8 +30,9 @@ from toolkit.settings import check_setting
 
 if TYPE_CHECKING:
     from toolkit.calls.approval import WaitingChild
-    from toolkit.calls.policy import ExecutionPolicy
+    from toolkit.calls.policy import ExecutionPolicy, OutputLimits
     from toolkit.calls.prepare import Ready
+    from toolkit.calls.registration import Registration
     from toolkit.redaction import Redact
     from toolkit.runtime.backend import CallClock
 
@@ -77,12 +78,7 @@ def shape_result(
         time=time.time(),
         trust=trust,
     )
-    limits = policy.config.output
-    # An answer is for the application and needs no limit, unless the author of the tool sets one.
-    most = registration.max_output_chars or (None if result.result_as_answer else limits.max_chars)
-    is_short = most is None or (isinstance(result.content, str) and len(result.content) <= most)
-    part = registration.options.keep_output or limits.keep
-    limited = result if most is None or is_short else _limit_result(result, most, part, memory)
+    limited = _limit_result(result, registration, policy.config.output, memory)
     if ready.is_changed and not result.result_as_answer:
         note = f"[The approver changed the arguments of this call: it ran with {ready.arguments_json}.]"
         return output.unserializable, append_note(result, note), append_note(limited, note)
@@ -103,12 +99,17 @@ def _ensure_output(call: ToolCall, value: object) -> ToolOutput:
     return output
 
 
-def _limit_result(result: ToolResult, most: int, part: _Part, memory: RunMemory | None) -> ToolResult:
+def _limit_result(
+    result: ToolResult, registration: Registration[Any], limits: OutputLimits, memory: RunMemory | None
+) -> ToolResult:
     """Return the result with its text truncated to the limit."""
+    # An answer is for the application and needs no limit, unless the author of the tool sets one.
+    most = registration.max_output_chars or (None if result.result_as_answer else limits.max_chars)
+    part = registration.options.keep_output or limits.keep
+    if most is None or len(result.content if isinstance(result.content, str) else result.text) <= most:
+        return result
     if isinstance(result.content, str):
         return replace(result, content=_cut_text(result.content, most, part, memory, result.trust))
-    if len(result.text) <= most:
-        return result
     blocks: list[ContentBlock] = []
     for block in result.content:
         if isinstance(block, TextBlock):

@@ -27,7 +27,7 @@ from toolkit.schema.nodes import is_array, is_object
 from toolkit.tool_names import nearest_names, repair_name
 
 if TYPE_CHECKING:
-    from toolkit.calls.argument_repair import Mended
+    from toolkit.calls.argument_repair import RepairStep
     from toolkit.calls.policy import ExecutionPolicy
 
 _logger = logging.getLogger("toolkit.calls")
@@ -298,13 +298,13 @@ def _repair_name(call: ToolCall, scope: Scope[Any], policy: ExecutionPolicy) -> 
 def _read_refused(
     call: ToolCall, registration: Registration[Any], policy: ExecutionPolicy, error: Exception
 ) -> tuple[dict[str, Any], tuple[ToolCallRepaired, ...], str]:
-    """Return mended arguments in place of those on which a parser raised this, or raise the refusal for the model."""
+    """Return repaired arguments in place of those on which a parser raised this, or raise the refusal for the model."""
     if isinstance(error, InvalidArgumentsError):
         if len(call.arguments) > _LONG_BROKEN_TEXT and is_trial():
             raise TooMuchWorkError  # what looks for readings of it takes its time
         allowed = registration.options.argument_repair
         if policy.config.argument_repair if allowed is None else allowed:
-            return _mend_arguments(call, registration, error)
+            return _repair_arguments(call, registration, error)
     if isinstance(error, (ToolkitError, TooMuchWorkError)):
         raise error
     _logger.error("the arguments of a call of %s could not be read", call.name, exc_info=error)
@@ -376,18 +376,18 @@ def _find_approval_need(ready: Ready[Any], registration: Registration[Any]) -> s
     return need if isinstance(need, str) else f"Tool '{ready.call.name}' needs approval."
 
 
-def _mend_arguments(
+def _repair_arguments(
     call: ToolCall, registration: Registration[Any], error: InvalidArgumentsError
 ) -> tuple[dict[str, Any], tuple[ToolCallRepaired, ...], str]:
-    """Return arguments that were refused once, their repairs and their mended text, or raise the refusal."""
-    from toolkit.calls.argument_repair import explain_nulls, mend_arguments  # noqa: PLC0415 - few arguments are broken
+    """Return arguments that were refused once, their repairs and their repaired text, or raise the refusal."""
+    from toolkit.calls.argument_repair import explain_nulls, repair_to_fit  # noqa: PLC0415 - few arguments are broken
 
     try:
-        arguments, steps = mend_arguments(call.arguments, registration.arguments, error, tool_name=call.name)
+        arguments, steps = repair_to_fit(call.arguments, registration.arguments, error, tool_name=call.name)
     except (ToolkitError, TooMuchWorkError):
         raise
     except Exception:
-        _logger.exception("the arguments of a call of %s could not be mended", call.name)
+        _logger.exception("the arguments of a call of %s could not be repaired", call.name)
         raise error from None
     nulls = explain_nulls(steps[-1].after, registration.arguments) if "null" in steps[-1].after else None
     steps = [*steps, nulls] if nulls is not None else steps
@@ -397,7 +397,7 @@ def _mend_arguments(
 def _describe_nulls(
     call: ToolCall, registration: Registration[Any], arguments: dict[str, Any]
 ) -> tuple[ToolCallRepaired, ...]:
-    from toolkit.calls.argument_repair import explain_nulls  # noqa: PLC0415 - as in `_mend_arguments`
+    from toolkit.calls.argument_repair import explain_nulls  # noqa: PLC0415 - as in `_repair_arguments`
 
     step = explain_nulls(call.arguments, registration.arguments)
     return () if step is None else _describe_repairs(call, registration, arguments, [step])
@@ -407,7 +407,7 @@ _HIDDEN = ("what was assumed may hold a secret and is not told",)
 
 
 def _describe_repairs(
-    call: ToolCall, registration: Registration[Any], arguments: dict[str, Any], steps: Sequence[Mended]
+    call: ToolCall, registration: Registration[Any], arguments: dict[str, Any], steps: Sequence[RepairStep]
 ) -> tuple[ToolCallRepaired, ...]:
     """Return the events of repairs; where a parameter is a secret, no text of the model's that may hold it."""
     from toolkit.redaction import MASK  # noqa: PLC0415 - as in `_show_json`

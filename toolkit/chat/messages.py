@@ -447,9 +447,9 @@ def repair_transcript(messages: Sequence[Message]) -> list[Message]:
             continue
         iteration += 1
         group = slots.get(index, ())
-        mended = _with_ids(message, _new_ids(group, used, taken, iteration))
-        repaired.append(mended)
-        repaired.extend(_answer_call(call, slot.result) for call, slot in zip(mended.tool_calls, group, strict=True))
+        with_ids = _with_ids(message, _new_ids(group, used, taken, iteration))
+        repaired.append(with_ids)
+        repaired.extend(_answer_call(call, slot.result) for call, slot in zip(with_ids.tool_calls, group, strict=True))
     return repaired
 
 

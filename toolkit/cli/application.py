@@ -424,8 +424,8 @@ _add_command(
     "chatting:evaluate_tools",
     """Measure how well models call the tools.
 
-    Each task is run with each model in each way. The figures have intervals, and differences are paired by task. With
-    --results an interrupted run continues where it stopped.""",
+    Each task is run with each model in each way. The figures have intervals. With --results an interrupted run
+    continues where it stopped.""",
     _sources_argument,
     click.option("--tasks", type=_FILE_PATH, required=True, metavar="FILE.yaml", help="The tasks."),
     click.option("--model", "-m", "models", multiple=True, required=True, help="The model; may be repeated."),
@@ -438,7 +438,6 @@ _add_command(
         help="How it is asked: by its own tool calls, by calls written as text, or guided by small steps; may be "
         "repeated. Without it a model is asked as `toolkit chat` asks it.",
     ),
-    click.option("--against", default="", metavar="NAME", help="The model or way that the others are compared with."),
     click.option("--per-class", type=click.IntRange(1), help="Only the first tasks of each class, that many."),
     click.option(
         "--results", type=_FILE_PATH, metavar="FILE.jsonl", help="Store outcomes there, and run only what is missing."

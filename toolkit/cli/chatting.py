@@ -52,7 +52,6 @@ from toolkit.evaluation import (
     EvaluationSummary,
     TrialFile,
     TrialSettings,
-    find_candidate,
     load_tasks,
     run_candidates,
     summarize_trials,
@@ -477,7 +476,6 @@ def evaluate_tools(
     url: str,
     *,
     ways: Sequence[str],
-    against: str,
     per_class: int | None,
     results: Path | None,
     output: OutputFormat,
@@ -490,7 +488,6 @@ def evaluate_tools(
     loaded = loaded.sample(per_class) if per_class else loaded
     shown, outcomes = Steps(), list[CandidateTrials]()
     candidates = _make_candidates(models, ways, url, SourceSettings(**settings).timeout, shown)
-    base = find_candidate(candidates, against)
     stored = TrialFile(results)
 
     def show_progress(candidate: Candidate, done: int, total: int) -> None:
@@ -517,9 +514,9 @@ def evaluate_tools(
             code = run_with_tools(sources, settings, run_tasks)
     except Exception:
         if not screen.is_json:  # there the error is the one document
-            _write_figures(screen, outcomes, base, loaded.kinds)
+            _write_figures(screen, outcomes, loaded.kinds)
         raise
-    _write_figures(screen, outcomes, base, loaded.kinds)
+    _write_figures(screen, outcomes, loaded.kinds)
     return code
 
 
@@ -561,13 +558,12 @@ def _shorten_model(name: str) -> str:
     return f"{prefix}{colon}{Path(rest).stem}" if rest.endswith(".gguf") else name
 
 
-def _write_figures(screen: Screen, outcomes: Sequence[CandidateTrials], base: Candidate, kinds: Sequence[str]) -> None:
+def _write_figures(screen: Screen, outcomes: Sequence[CandidateTrials], kinds: Sequence[str]) -> None:
     """Write the figures of the candidates that have begun, if any."""
     done = [outcome for outcome in outcomes if outcome.trials or outcome.problem]
     if not done:
         return
-    against = base.label if any(outcome.candidate is base for outcome in done) else ""
-    summary = summarize_trials(done, kinds, against=against)
+    summary = summarize_trials(done, kinds)
     if screen.is_json:
         trials = [
             {"model": outcome.candidate.model, "way": outcome.candidate.way, **asdict(trial)}
@@ -581,25 +577,12 @@ def _write_figures(screen: Screen, outcomes: Sequence[CandidateTrials], base: Ca
 
 
 def _write_scores(screen: Screen, summary: EvaluationSummary) -> None:
-    kinds = (*summary.kinds, ALL_KINDS)
     rows = [["solved, in % (interval)", *(each.label for each in summary.candidates)]]
-    for kind in kinds:
+    for kind in (*summary.kinds, ALL_KINDS):
         scores = [each.scores[kind] for each in summary.candidates]
         cells = [f"{100 * s.solved / s.tasks:.0f} ({s.interval})" if s.tasks else "-" for s in scores]
         rows.append([f"{kind} ({max(score.tasks for score in scores)})", *cells])
     _write_rows(screen, rows)
-    if summary.comparisons:
-        screen.say()
-        rows = [[f"points more than {summary.comparisons[0].against}", *(each.label for each in summary.comparisons)]]
-        for kind in kinds:
-            pairs = [each.differences[kind] for each in summary.comparisons]
-            cells = [
-                f"{100 * pair.difference:+.0f} ({pair.interval}){' *' if pair.is_clear else ''}" if pair.tasks else "-"
-                for pair in pairs
-            ]
-            rows.append([kind, *cells])
-        _write_rows(screen, rows)
-        screen.note("* the interval does not contain zero")
 
 
 def _write_costs(screen: Screen, summary: EvaluationSummary) -> None:

@@ -526,10 +526,10 @@ class ExpectedAnswer(Generic[Out]):
             except MalformedJsonError as error:
                 from toolkit.calls.argument_repair import repair_arguments  # noqa: PLC0415 - slow to import, and rarely needed
 
-                mended = repair_arguments(text)
-                if mended is None:
+                repaired = repair_arguments(text)
+                if repaired is None:
                     raise error from None
-                arguments = self._parse_words(mended)
+                arguments = self._parse_words(repaired)
         except InvalidArgumentsError as error:
             return _speak_of_answer(error.message, is_bare=not self._is_wrapped)
         self.problems = self.list_problems(arguments)

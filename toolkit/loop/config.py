@@ -523,7 +523,7 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
             random bytes: those that are not sealed with it are not restored. Without one a snapshot or a journal is
             only as trustworthy as its store: who can write there can have any tool called with any arguments.
         binds_descriptions: True where a decision on a call no longer holds once the words change that describe its tool
-            or parameters. By default it is bound to the call's turn, tool, schema and arguments, so that a word mended
+            or parameters. By default it is bound to the call's turn, tool, schema and arguments, so that a word changed
             in a docstring does not void the decisions that are awaited.
         request_options: Laid over the `ChatRequest.options` of each request, by name. A snapshot holds ``***`` in place
             of the secrets among those (telling names, all headers and query values): give them here to restore it.

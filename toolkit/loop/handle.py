@@ -345,7 +345,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
 
         Raises:
             LoopUsageError: It is running already.
-            TranscriptError: The `messages` were edited and are not valid anymore; mend them and call it again.
+            TranscriptError: The `messages` were edited and are not valid anymore; repair them and call it again.
             ConfigurationError: The loop has a journal, and is not stepped.
         """
         if self._run.log is not None:

@@ -811,7 +811,7 @@ class _LiveWork:
         try:
             await self._log.go_live()
             return await self._do()
-        except (ConfigurationError, JournalError) as error:  # mended by the application, not by the run
+        except (ConfigurationError, JournalError) as error:  # corrected by the application, not by the run
             raise CutError from error
         except Exception as error:  # noqa: BLE001 - it is the outcome of the run
             self.failure = error

@@ -940,7 +940,7 @@ class Run(Generic[Ctx, Out]):
         if self.answer is not None or steering is not None:
             await self.requests.judge_reply(response, has_calls=has_calls)
         if self.listener is not None and ResponseReceived in self.listener.kinds:
-            # As the machine took it: ids of calls may have been mended.
+            # As the machine took it: ids of calls may have been repaired.
             left = self.listener.emit(_make_reply(iteration=state.iterations, response=state.response or response))
             if left is not None:
                 await left

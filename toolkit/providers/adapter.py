@@ -49,7 +49,7 @@ from toolkit.chat import (
 )
 from toolkit.chat.request import Capabilities
 from toolkit.errors import ConfigurationError, ProviderAuthError, ProviderError
-from toolkit.foreign_text import find_lone_halves, may_have_surrogates, mend_surrogates
+from toolkit.foreign_text import find_lone_halves, may_have_surrogates, repair_surrogates
 from toolkit.http_replies import (
     ACCEPTED_ENCODINGS,
     MOST_ERROR_BYTES,
@@ -137,7 +137,7 @@ async def _feed_piece(decoder: Decoder[Any], data: bytes) -> list[StreamEvent]:
 
 
 def _read_json(content: bytes) -> object:
-    return from_json(mend_surrogates(content))
+    return from_json(repair_surrogates(content))
 
 
 class _KnownUsage:
@@ -803,7 +803,7 @@ class SurrogateMender:
     def finish(self) -> list[bytes]:
         """Return the events that are still held."""
         held, self._held = self._held, []
-        return [mend_surrogates(event) for event in held]
+        return [repair_surrogates(event) for event in held]
 
     def _feed_one(self, event: bytes) -> list[bytes]:
         low = _find_low_at_start(event)
@@ -823,7 +823,7 @@ class SurrogateMender:
         """Return the first event that is held, and of those behind it and the new one what is ready then."""
         first, *others = self._held
         self._held = []
-        return [mend_surrogates(first), *self.feed([*others, event])]
+        return [repair_surrogates(first), *self.feed([*others, event])]
 
 
 def _find_high_at_end(data: bytes) -> int | None:

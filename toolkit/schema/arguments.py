@@ -113,10 +113,10 @@ class ArgumentsParser(Protocol):
         """
         ...
 
-    def parse(self, value: object, *, mend: bool = True) -> dict[str, Any]:
+    def parse(self, value: object, *, repair: bool = True) -> dict[str, Any]:
         """Return the validated arguments of decoded JSON, which may contain validated values.
 
-        Without `mend`, values are not interpreted: null does not mean that a parameter is left out.
+        Without `repair`, values are not interpreted: null does not mean that a parameter is left out.
 
         Raises:
             InvalidArgumentsError: It has problems; the message lists all of them.

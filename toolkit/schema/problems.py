@@ -187,7 +187,7 @@ def explain(
     count = len(shown) + max(0, more)
     title = "The arguments have 1 problem:" if count == 1 else f"The arguments have {count} problems:"
     message = "\n".join([title, *lines, *_list_accepted(problems, nodes)])
-    example = None if more > 0 else _mend_example(problems, meant, value, nodes, accepts)
+    example = None if more > 0 else _repair_example(problems, meant, value, nodes, accepts)
     if example is not None:
         message += f"\n{_EXAMPLE_LEAD}{example}"
     if nodes.may_take_secrets:
@@ -368,7 +368,7 @@ def _make_sentence(text: str) -> str:
     return text + ("" if text.endswith((".", "!", "?")) else ".")
 
 
-def _mend_example(
+def _repair_example(
     problems: Sequence[Problem],
     meant: Mapping[JsonPath, str],
     value: Any,
@@ -382,15 +382,15 @@ def _mend_example(
         return None
     ordered = sorted(problems, key=lambda problem: problem.kind != "unknown")
 
-    def mend(attempt: int, *, keeps: bool) -> Any:
-        mended: Any = copy.deepcopy(value)
+    def repair(attempt: int, *, keeps: bool) -> Any:
+        repaired: Any = copy.deepcopy(value)
         for problem in ordered:
-            mended = _mend_problem(mended, problem, meant if keeps else {}, nodes, attempt)
-        return _replace_secrets(mended, nodes, attempt)
+            repaired = _repair_problem(repaired, problem, meant if keeps else {}, nodes, attempt)
+        return _replace_secrets(repaired, nodes, attempt)
 
     # A value under a wrong name is moved to the right one, if it is valid there.
     for keeps in (True, False) if meant else (True,):
-        found = _find_example(partial(mend, keeps=keeps), accepts)
+        found = _find_example(partial(repair, keeps=keeps), accepts)
         if found is not None:
             return found
     return None
@@ -427,7 +427,7 @@ def _is_small(value: Any) -> bool:
     return True
 
 
-def _mend_problem(value: Any, problem: Problem, meant: Mapping[JsonPath, str], nodes: Nodes, attempt: int) -> Any:
+def _repair_problem(value: Any, problem: Problem, meant: Mapping[JsonPath, str], nodes: Nodes, attempt: int) -> Any:
     if not problem.path:
         return make_example(nodes, nodes.root, attempt=attempt)
     key = problem.path[-1]

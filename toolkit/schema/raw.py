@@ -95,17 +95,17 @@ class RawArguments:
             check_depth(value)
         return self._parse_value(value, length=len(text))
 
-    def parse(self, value: object, *, mend: bool = True) -> dict[str, Any]:
+    def parse(self, value: object, *, repair: bool = True) -> dict[str, Any]:
         """See `ArgumentsParser.parse`."""
         check_depth(value)
-        return self._parse_value(value, mend=mend)
+        return self._parse_value(value, repair=repair)
 
-    def _parse_value(self, value: object, *, mend: bool = True, length: int | None = None) -> dict[str, Any]:
+    def _parse_value(self, value: object, *, repair: bool = True, length: int | None = None) -> dict[str, Any]:
         value = {} if value is None else value
         problems = self._find_problems(value, length)
         if problems:
             paths = [problem.path for problem in problems]
-            without = drop_nulls(value, paths, self.nodes) if mend else None
+            without = drop_nulls(value, paths, self.nodes) if repair else None
             if without is None or self._find_problems(without):
                 raise InvalidArgumentsError(explain(problems, value, self.nodes, self._is_accepted))
             value = without

@@ -34,7 +34,7 @@ from toolkit.schema.nodes import JsonPath, Nodes, is_array, is_object
 from toolkit.schema.problems import KINDS_OF_ERRORS, Problem, explain, find_path, read_validation_errors, value_at
 
 _TAKES_TEXT = frozenset({"string_type", "path_type"})
-_MENDABLE = frozenset({"enum", "json_type"}) | _TAKES_TEXT
+_REPAIRABLE = frozenset({"enum", "json_type"}) | _TAKES_TEXT
 _MOST_ERRORS_READ = 500
 _PLAIN_KINDS = frozenset({"str", "int", "float", "bool", "none"})
 _LONGEST_TUPLE = 1_000
@@ -121,11 +121,11 @@ class TypedArguments:
     def _read_refused(self, text: str, error: Exception | SystemExit) -> dict[str, Any]:
         """Repair refused arguments, or raise the refusal of Pydantic or the unexpected error of a validator."""
         if isinstance(error, ValidationError):
-            return self._mend_or_refuse(text, error)
+            return self._repair_or_refuse(text, error)
         check_text(text)
         raise self._explain_crash(_decode_text(text), error) from None
 
-    def parse(self, value: object, *, mend: bool = True) -> dict[str, Any]:
+    def parse(self, value: object, *, repair: bool = True) -> dict[str, Any]:
         """See `ArgumentsParser.parse`."""
         value = {} if value is None else self._drop_opaque_defaults(value)
         check_depth(value)
@@ -133,7 +133,7 @@ class TypedArguments:
             text = json.dumps(value)
         except (TypeError, ValueError, RecursionError):
             text = None
-        if text is not None and mend:
+        if text is not None and repair:
             return self._parse_text(text)
         try:
             return self._validate_python(value) if text is None else self._validate_json(text)
@@ -180,7 +180,7 @@ class TypedArguments:
         nothing = object()
         return {name: item for name, item in value.items() if opaque.get(name, nothing) is not item}
 
-    def _mend_or_refuse(self, text: str, error: ValidationError) -> dict[str, Any]:
+    def _repair_or_refuse(self, text: str, error: ValidationError) -> dict[str, Any]:
         """Repair refused arguments, such as an empty text or names of enum members, or raise the problems."""
         check_text(text)
         stripped = text.strip()
@@ -192,13 +192,13 @@ class TypedArguments:
             is_cut_off = reason.startswith("EOF")
             raise malformed(text, reason, self.nodes, self._is_accepted, is_cut_off=is_cut_off) from None
         value = _decode_text(text)
-        if (mended := self._mend_values(value, problems, text)) is not None:
+        if (repaired := self._repair_values(value, problems, text)) is not None:
             try:
-                return self._validate_json(json.dumps(mended))
+                return self._validate_json(json.dumps(repaired))
             except ValidationError as still_wrong:
-                problems, value = still_wrong.errors(include_url=False, include_input=False), mended
+                problems, value = still_wrong.errors(include_url=False, include_input=False), repaired
             except _CRASHES as crash:
-                raise self._explain_crash(mended, crash) from None
+                raise self._explain_crash(repaired, crash) from None
         raise self._describe_errors(problems, value) from None
 
     def _describe_errors(self, details: Sequence[ErrorDetails], value: Any) -> InvalidArgumentsError:
@@ -257,17 +257,17 @@ class TypedArguments:
             return [_describe_crash(error, (name,))]
         return []
 
-    def _mend_values(self, value: Any, problems: Sequence[ErrorDetails], text: str) -> Any | None:
+    def _repair_values(self, value: Any, problems: Sequence[ErrorDetails], text: str) -> Any | None:
         """Drop nulls of optional parameters; unless strict, accept enum names, and numbers as texts.
 
         Returns None if none of that applies.
         """
         if "null" not in text:
-            problems = [problem for problem in problems if problem["type"] in _MENDABLE]
+            problems = [problem for problem in problems if problem["type"] in _REPAIRABLE]
         paths = [find_path(problem["loc"], value) for problem in problems]
-        is_mended = not self.is_strict and self._correct_values(value, problems, paths, text)
+        is_repaired = not self.is_strict and self._correct_values(value, problems, paths, text)
         without = drop_nulls(value, paths, self.nodes)
-        return value if without is None and is_mended else without
+        return value if without is None and is_repaired else without
 
     def _correct_values(
         self, value: Any, problems: Sequence[ErrorDetails], paths: Sequence[JsonPath], text: str
@@ -275,7 +275,7 @@ class TypedArguments:
         """Correct each problem of `value` with an obvious solution; return whether there was any."""
         as_written: Any = None
         strict_at: dict[JsonPath, bool] = {}
-        is_mended = False
+        is_repaired = False
         for problem, path in zip(problems, paths, strict=True):
             came = value_at(value, path) if path else None
             meant: Any = None
@@ -290,9 +290,9 @@ class TypedArguments:
             elif problem["type"] == "json_type" and came is not None:
                 meant = json.dumps(came)  # JSON that should be in a string
             if meant is not None:
-                is_mended = True
+                is_repaired = True
                 value_at(value, path[:-1])[path[-1]] = meant
-        return is_mended
+        return is_repaired
 
     def _is_strict_like(self, path: JsonPath, known: dict[JsonPath, bool]) -> bool:
         """Return `is_strict_at`, computed once for all late items of a list, beyond any tuple."""
