@@ -39,8 +39,6 @@ from pydantic import (
     AliasPath,
     Field,
     GetCoreSchemaHandler,
-    PlainSerializer,
-    PlainValidator,
     Secret,
     TypeAdapter,
 )
@@ -67,7 +65,7 @@ from toolkit.schema.nodes import (
     map_subschemas,
     subschemas,
 )
-from toolkit.schema.signature import NOTHING, UNIONS, rebuild_hint
+from toolkit.schema.signature import NOTHING, UNIONS, collect_type_arguments, rebuild_hint, specialize_hint
 
 MEMBERS = "x-members"
 """Our own key for the names of enum members, until they are added to the description."""
@@ -76,7 +74,6 @@ _DEFINITIONS_PREFIX = "#/$defs/"
 _MOST_LISTED = 64
 _SCALAR_TYPES = (str, int, float, bool)
 _MOST_LISTED_FLAGS = 6
-_CONSTANT_TYPES = frozenset({"literal", "tagged-union"})
 _FIELD_QUALIFIERS = (Required, NotRequired, ReadOnly)
 _SHOWN_DEFAULTS = (str, int, float, bool, type(None))
 _copied_typed_dicts: dict[tuple[type, tuple[Any, ...]], Any] = {}
@@ -428,80 +425,119 @@ def rewrite_hint(hint: Any, *, described: bool = False) -> Any:
     """Return the hint in a form that Pydantic handles.
 
     The text of each inner ``Annotated[T, "text"]`` becomes a description; that of the outermost is for the property.
-    Enum members are written as JSON, or by their names if their values are not JSON.
 
     Raises:
         TypeError: JSON Schema can't express it; the message says why.
     """
     origin: Any = get_origin(hint)
-    if origin is None:
-        return _rewrite_class(hint) if isinstance(hint, type) else hint
-    if origin is Literal:
-        return _rewrite_literal(hint)
+    if origin is None and isinstance(hint, type) and not _is_unknown_typed_dict(hint):
+        return _record_of(hint, rewrite_hint)
     if origin is Secret:  # which Pydantic does not mark, unlike `SecretStr`
         return Annotated[hint, Field(json_schema_extra={"writeOnly": True})]
     if origin is Iterable:  # which Pydantic would validate lazily, and which can be read only once
         hint = types.GenericAlias(list, get_args(hint))
     if origin is tuple and any(map(_find_unpacked_parts, get_args(hint))):
         return _rewrite_open_tuple(hint)
-    cls: Any = origin
-    if typing_extensions.is_typeddict(cls) and _is_unknown_typed_dict(cls):
+    cls: Any = origin or hint
+    if _is_unknown_typed_dict(cls):
         arguments = [rewrite_hint(part) for part in get_args(hint)]
-        return _copy_typed_dict(cls, dict(zip(cls.__parameters__, arguments, strict=False)))
-    is_union = origin in UNIONS
+        return _copy_typed_dict(cls, dict(zip(getattr(cls, "__parameters__", ()), arguments, strict=False)))
     if origin is Annotated:
         return rebuild_hint(hint, lambda part: rewrite_hint(part, described=described))
-    return rebuild_hint(hint, lambda part: _rewrite_part(part, described=described and is_union))
+    return rebuild_hint(hint, lambda part: _rewrite_part(part, described=described and origin in UNIONS))
 
 
 def _rewrite_part(hint: Any, *, described: bool) -> Any:
     hint = rewrite_hint(hint, described=described)
-    return hint if described else _describe_part(hint)
+    text = None if described else _text_in(metadata_of(hint))
+    return hint if text is None or has_field_description(hint, None) else Annotated[hint, Field(description=text)]
 
 
-def _rewrite_class(hint: type) -> Any:
-    if isinstance(hint, enum.EnumMeta):
-        if issubclass(hint, enum.Flag):
-            return _rewrite_flag(hint)
-        members = list(cast("type[enum.Enum]", hint))
-        is_plain = all(isinstance(member.value, _SCALAR_TYPES) for member in members)
-        return hint if is_plain else _write_as(hint, {member.name: member for member in members})
-    if typing_extensions.is_typeddict(hint) and _is_unknown_typed_dict(hint):
-        return _copy_typed_dict(hint, {})
-    return _record_of(hint, rewrite_hint)
+def walk_core(schema: Any) -> Iterator[dict[str, Any]]:
+    """Yield a core schema and all schemas inside it."""
+    waiting: list[Any] = [schema]
+    while waiting:
+        part = waiting.pop()
+        if is_object(part):
+            is_schema = isinstance(part.get("type"), str)  # otherwise a mapping of fields
+            if is_schema:
+                yield part
+            waiting.extend(item for key, item in part.items() if key != "metadata" or not is_schema)
+        elif isinstance(part, (list, tuple)):
+            waiting.extend(cast("Sequence[Any]", part))
 
 
-def _fields_of(schema: Any) -> list[Any]:
-    """Return the fields of a dataclass, inside the schemas of its validators."""
-    while "fields" not in schema:
-        schema = schema["schema"]
-    return cast("list[Any]", schema["fields"])
+def needs_correction(schema: Any) -> bool:
+    """Return whether `correct_core_schema` changes a core schema."""
+    return any(_is_wrong(part) for part in walk_core(schema))
 
 
-def _rewrite_literal(hint: Any) -> Any:
-    """Write enum members in a ``Literal`` as JSON: Pydantic offers ``"red"`` for ``Color.RED`` and refuses it."""
-    values = get_args(hint)
-    return _write_as(hint, _choices_of(values)) if any(isinstance(value, enum.Enum) for value in values) else hint
+def _is_wrong(part: Mapping[str, Any]) -> bool:
+    match part["type"]:
+        case "literal" | "enum":
+            return _find_constants(part) is not None
+        case "tagged-union":
+            return any(isinstance(tag, enum.Enum) for tag in part["choices"])
+        case "dataclass":
+            return bool(find_specialized_hints(part["cls"]))
+        case _:
+            return False
 
 
-def _write_as(hint: Any, choices: dict[Any, Any]) -> Any:
-    """Return a hint whose values are written as the keys of `choices`; names of members are accepted, too."""
-    written: Any = Literal[tuple(choices)]
-    text = _describe_member_names(choices)
-    if text:
-        written = Annotated[written, Field(json_schema_extra={MEMBERS: text})]
-    choose, write = _choice_functions(choices)
-    return Annotated[hint, PlainValidator(choose, json_schema_input_type=written), PlainSerializer(write)]
+def correct_core_schema(schema: Any) -> Any:
+    """Return a core schema that accepts the values of its JSON Schema, and no others.
+
+    Enum members that are constants or tags are written as JSON, or by their names if their values are not JSON: Pydantic
+    offers ``"red"`` for a ``Literal[Color.RED]``, and refuses it. A ``Flag`` is a sum of its members, of which Pydantic
+    would offer single ones. Fields of a generic base have the types that the class gives them.
+    """
+    if isinstance(schema, (list, tuple)):
+        parts = [correct_core_schema(part) for part in cast("Sequence[Any]", schema)]
+        return parts if isinstance(schema, list) else tuple(parts)
+    if not is_object(schema):
+        return schema
+    is_schema = isinstance(schema.get("type"), str)  # otherwise a mapping of fields
+    if is_schema and (constants := _find_constants(schema)) is not None:
+        made: Any = _correct_flag(constants) if isinstance(constants, type) else _correct_constants(constants)
+        return {**made, "ref": schema["ref"]} if "ref" in schema else made
+    corrected: dict[str, Any] = {
+        key: part if key == "metadata" and is_schema else correct_core_schema(part) for key, part in schema.items()
+    }
+    if is_schema and schema["type"] == "dataclass":
+        _specialize_fields(corrected)
+    elif is_schema and schema["type"] == "tagged-union":
+        tags = _choices_of(tag for tag in schema["choices"] if isinstance(tag, enum.Enum))
+        corrected["choices"] |= {written: corrected["choices"][tag] for written, tag in tags.items()}
+    return corrected
 
 
-def _describe_member_names(choices: Mapping[Any, Any]) -> str:
+def _find_constants(schema: Mapping[str, Any]) -> dict[Any, Any] | type[enum.Flag] | None:
+    """Return the values of a literal or an enum by their JSON values, or a flag; None if Pydantic writes them as JSON."""
+    if schema["type"] == "literal":
+        values = schema["expected"]
+        return _choices_of(values) if any(isinstance(value, enum.Enum) for value in values) else None
+    if schema["type"] != "enum":
+        return None
+    if issubclass(schema["cls"], enum.Flag):
+        return cast("type[enum.Flag]", schema["cls"])
+    members: list[enum.Enum] = list(schema["cls"])
+    is_plain = all(isinstance(member.value, _SCALAR_TYPES) for member in members)
+    return None if is_plain else {member.name: member for member in members}
+
+
+def _choices_of(values: Iterable[Any]) -> dict[Any, Any]:
+    """Return the values of a ``Literal`` by their JSON values."""
+    choices: dict[Any, Any] = {}
+    for value in values:
+        is_plain = not isinstance(value, enum.Enum) or isinstance(value.value, _SCALAR_TYPES)
+        choices[value.name if not is_plain else value.value if isinstance(value, enum.Enum) else value] = value
+    return choices
+
+
+def _correct_constants(choices: dict[Any, Any]) -> core_schema.CoreSchema:
+    """Return the schema of values that are written as the keys of `choices`; names of members are accepted, too."""
     members = {value.name: value for value in choices.values() if isinstance(value, enum.Enum)}
-    return members_text([value for name, value in members.items() if name not in choices])
-
-
-def _choice_functions(choices: Mapping[Any, Any]) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-    """Return a function from a JSON value to a choice, and one from a choice to its JSON value."""
-    members = {value.name: value for value in choices.values() if isinstance(value, enum.Enum)}
+    text = members_text([value for name, value in members.items() if name not in choices])
 
     def choose(value: Any) -> Any:
         for written, choice in choices.items():
@@ -518,129 +554,11 @@ def _choice_functions(choices: Mapping[Any, Any]) -> tuple[Callable[[Any], Any],
     def write(value: Any) -> Any:
         return next((written for written, choice in choices.items() if choice is value), value)
 
-    return choose, write
+    return _make_choice(choose, core_schema.literal_schema(list(choices), metadata=_note_members(text)), write)
 
 
-def _choices_of(values: Iterable[Any]) -> dict[Any, Any]:
-    """Return the values of a ``Literal`` by their JSON values."""
-    choices: dict[Any, Any] = {}
-    for value in values:
-        is_plain = not isinstance(value, enum.Enum) or isinstance(value.value, _SCALAR_TYPES)
-        choices[value.name if not is_plain else value.value if isinstance(value, enum.Enum) else value] = value
-    return choices
-
-
-def needs_correction(schema: Any) -> bool:
-    """Return whether `correct_core_schema` changes a core schema."""
-    waiting: list[Any] = [schema]
-    while waiting:
-        part = waiting.pop()
-        if is_object(part):
-            kind = part.get("type")
-            is_schema = isinstance(kind, str)  # otherwise a mapping of fields, one of them named `type`
-            listed = part.get("expected", part.get("choices", ())) if is_schema and kind in _CONSTANT_TYPES else ()
-            if any(isinstance(value, enum.Enum) for value in listed):
-                return True
-            if kind == "dataclass" and find_specialized_hints(part["cls"]):
-                return True
-            waiting.extend(item for key, item in part.items() if key != "metadata" or not is_schema)
-        elif isinstance(part, (list, tuple)):
-            waiting.extend(cast("Sequence[Any]", part))
-    return False
-
-
-def find_specialized_hints(cls: type) -> dict[str, Any]:
-    """Return the hints of the fields that a class inherits from a generic base with type arguments.
-
-    In ``class DateBox(Box[date])``, Pydantic accepts any value for ``value: T``.
-    """
-    special: dict[str, Any] = {}
-    owners = {name: base for base in reversed(cls.__mro__) for name in inspect.get_annotations(base)}
-    waiting: list[tuple[Any, dict[Any, Any]]] = [(cls, {})]
-    while waiting:
-        owner, given = waiting.pop()
-        is_generic = "__orig_bases__" in vars(owner)
-        bases: tuple[Any, ...] = getattr(owner, "__orig_bases__", ()) if is_generic else owner.__bases__
-        for base in bases:
-            origin: Any = get_origin(base) or base
-            if not inspect.isclass(origin):
-                continue
-            types_of_base = {
-                parameter: _substitute_types(hint, given)
-                for parameter, hint in zip(getattr(origin, "__parameters__", ()), get_args(base), strict=False)
-            }
-            waiting.append((origin, types_of_base))
-            hints = typing_extensions.get_type_hints(origin, include_extras=True) if types_of_base else {}
-            for name in [name for name in inspect.get_annotations(origin) if name in hints and owners[name] is origin]:
-                hint = _substitute_types(hints[name], types_of_base)
-                if hint is not hints[name] and not isinstance(hint, TypeVar):
-                    special.setdefault(name, hint)
-    return special
-
-
-def _substitute_types(hint: Any, given: Mapping[Any, Any]) -> Any:
-    if isinstance(hint, TypeVar):
-        return given.get(hint, hint)
-    parameters = getattr(hint, "__parameters__", ())
-    if isinstance(hint, type) or not any(parameter in given for parameter in parameters):
-        return hint
-    return hint[tuple([given.get(parameter, parameter) for parameter in parameters])]
-
-
-def correct_core_schema(schema: Any) -> Any:
-    """Return a core schema that accepts the values of its JSON Schema, and no others.
-
-    Enum members that are constants or tags are written as JSON: Pydantic offers ``"red"`` for a
-    ``Literal[Color.RED]``, and refuses it. Fields of a generic base have the types that the class gives them.
-    """
-    if isinstance(schema, (list, tuple)):
-        parts = [correct_core_schema(part) for part in cast("Sequence[Any]", schema)]
-        return parts if isinstance(schema, list) else tuple(parts)
-    if not is_object(schema):
-        return schema
-    kind = schema.get("type")
-    if not isinstance(kind, str):  # a mapping of fields
-        return {name: correct_core_schema(part) for name, part in schema.items()}
-    if kind == "literal" and any(isinstance(value, enum.Enum) for value in schema["expected"]):
-        return _correct_literal(schema["expected"])
-    corrected: dict[str, Any] = {
-        key: part if key == "metadata" else correct_core_schema(part) for key, part in schema.items()
-    }
-    if kind == "dataclass":
-        specialized = find_specialized_hints(schema["cls"])
-        for field in _fields_of(corrected["schema"]) if specialized else ():
-            if field["name"] in specialized:
-                holder: Any = field if field["schema"]["type"] != "default" else field["schema"]
-                holder["schema"] = correct_core_schema(TypeAdapter(specialized[field["name"]]).core_schema)
-    elif kind == "tagged-union":
-        tags = _choices_of(tag for tag in schema["choices"] if isinstance(tag, enum.Enum))
-        corrected["choices"] |= {written: corrected["choices"][tag] for written, tag in tags.items()}
-    return corrected
-
-
-def _correct_literal(values: Iterable[Any]) -> Any:
-    choices = _choices_of(values)
-    text = _describe_member_names(choices)
-    choose, write = _choice_functions(choices)
-    return core_schema.no_info_plain_validator_function(
-        choose,
-        json_schema_input_schema=core_schema.literal_schema(
-            list(choices), metadata={"pydantic_js_extra": {MEMBERS: text}} if text else None
-        ),
-        serialization=core_schema.plain_serializer_function_ser_schema(write),
-    )
-
-
-def _join_flags(flags: type[enum.Flag], text: str) -> enum.Flag:
-    """Return the sum of the members that a text names, such as ``READ|WRITE`` or ``Access.READ, Access.WRITE``."""
-    names = [name.strip().rpartition(".")[2] for name in text.replace(",", "|").split("|")]
-    if not {*names} <= {*flags.__members__}:
-        raise PydanticCustomError("enum", "unknown name")
-    return flags(_sum_bits([flags[name].value for name in names]))
-
-
-def _rewrite_flag(flags: type[enum.Flag]) -> Any:
-    """Return a ``Flag`` as the sum of its members: Pydantic would offer single members, and accept any sum."""
+def _correct_flag(flags: type[enum.Flag]) -> core_schema.CoreSchema:
+    """Return the schema of a flag as the sum of its members, or a text such as ``READ|WRITE``."""
     members = [member for member in flags if member.value]
     known = _sum_bits([member.value for member in members])
 
@@ -648,22 +566,65 @@ def _rewrite_flag(flags: type[enum.Flag]) -> Any:
         if isinstance(value, flags):
             return value
         if isinstance(value, str) and not value.strip().isdigit():
-            return _join_flags(flags, value)
+            names = [name.strip().rpartition(".")[2] for name in value.replace(",", "|").split("|")]
+            if not {*names} <= {*flags.__members__}:
+                raise PydanticCustomError("enum", "unknown name")
+            return flags(_sum_bits([flags[name].value for name in names]))
         number = int(value) if isinstance(value, (int, str)) and not isinstance(value, bool) else -1
         if number < 0 or number & ~known:
             raise PydanticCustomError("enum", "no sum of members")
         return flags(number)
 
-    number: Any = Annotated[int, Field(ge=0, le=known)]
+    noted = _note_members(f"The sum of any of {members_text(members)}")
+    offered: core_schema.CoreSchema = core_schema.int_schema(ge=0, le=known, metadata=noted)
     if known & (known + 1) and len(members) <= _MOST_LISTED_FLAGS:
         values = [member.value for member in members]
         sums = {_sum_bits(list(part)) for size in range(len(values) + 1) for part in combinations(values, size)}
-        number = Literal[tuple(sorted(sums))]
-    text = f"The sum of any of {members_text(members)}"
-    return Annotated[
-        flags,
-        PlainValidator(choose, json_schema_input_type=Annotated[number, Field(json_schema_extra={MEMBERS: text})]),
-    ]
+        offered = core_schema.literal_schema(sorted(sums), metadata=noted)
+    return _make_choice(choose, offered, lambda value: value.value if isinstance(value, flags) else value)
+
+
+def _make_choice(
+    choose: Callable[[Any], Any], offered: core_schema.CoreSchema, write: Callable[[Any], Any]
+) -> core_schema.CoreSchema:
+    return core_schema.no_info_plain_validator_function(
+        choose,
+        json_schema_input_schema=offered,
+        serialization=core_schema.plain_serializer_function_ser_schema(write),
+    )
+
+
+def _note_members(text: str) -> dict[str, Any] | None:
+    return {"pydantic_js_extra": {MEMBERS: text}} if text else None
+
+
+def _specialize_fields(schema: Any) -> None:
+    specialized = find_specialized_hints(schema["cls"])
+    inner = schema
+    while (specialized and "fields" not in inner) or inner is schema:  # inside the schemas of its validators
+        inner = inner["schema"]
+    for field in inner["fields"]:
+        if field["name"] in specialized:
+            holder: Any = field if field["schema"]["type"] != "default" else field["schema"]
+            holder["schema"] = correct_core_schema(TypeAdapter(specialized[field["name"]]).core_schema)
+
+
+def find_specialized_hints(cls: type) -> dict[str, Any]:
+    """Return the hints of the fields that a class inherits from a generic base with type arguments.
+
+    In ``class DateBox(Box[date])``, Pydantic accepts any value for ``value: T``.
+    """
+    if "__orig_bases__" not in {name for base in cls.__mro__ for name in vars(base)}:
+        return {}
+    special: dict[str, Any] = {}
+    owners = {name: base for base in reversed(cls.__mro__) for name in inspect.get_annotations(base)}
+    for base, arguments in collect_type_arguments(cls).items():
+        hints = typing_extensions.get_type_hints(base, include_extras=True) if arguments and base is not cls else {}
+        for name in [name for name in hints if owners.get(name) is base]:
+            hint = specialize_hint(hints[name], cls, arguments)
+            if hint is not hints[name] and not isinstance(hint, TypeVar):
+                special.setdefault(name, hint)
+    return special
 
 
 def _sum_bits(values: list[int]) -> int:
@@ -725,9 +686,10 @@ class _OpenTuple:
         return core_schema.tuple_schema(items, variadic_item_index=len(self.fixed))
 
 
-def _is_unknown_typed_dict(hint: type) -> bool:
+def _is_unknown_typed_dict(hint: Any) -> bool:
     """Return whether Pydantic refuses a typed dictionary: before 3.12 it accepts those of typing_extensions only."""
-    return sys.version_info < (3, 12) and type(hint).__module__ == "typing"
+    is_old = sys.version_info < (3, 12) and typing_extensions.is_typeddict(hint)
+    return is_old and type(hint).__module__ == "typing"
 
 
 def _copy_typed_dict(hint: type, arguments: dict[Any, Any]) -> Any:
@@ -848,13 +810,6 @@ def find_description(hint: Any, default: Any) -> str | None:
         if text is not None:
             return text
     return None
-
-
-def _describe_part(hint: Any) -> Any:
-    """Return an inner hint with its text as a description."""
-    if (text := _text_in(metadata_of(hint))) is None or has_field_description(hint, None):
-        return hint
-    return Annotated[hint, Field(description=text)]
 
 
 def _described_layers(hint: Any) -> Iterator[tuple[Any, ...]]:

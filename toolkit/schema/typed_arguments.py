@@ -30,6 +30,7 @@ from toolkit.schema.arguments import (
     may_be_deep,
 )
 from toolkit.schema.fields import Fields
+from toolkit.schema.json_schema import walk_core
 from toolkit.schema.nodes import JsonPath, Nodes, is_array, is_object
 from toolkit.schema.problems import KINDS_OF_ERRORS, Problem, explain, find_path, read_validation_errors, value_at
 
@@ -165,7 +166,7 @@ class TypedArguments:
     def _drop_unoffered_members(self, plain: Any) -> Any:
         """Leave out fields with ``init=False``, which are no arguments."""
         if self._has_unoffered is None:
-            self._has_unoffered = any(found.get("init") is False for found in _walk_core(self._fields.core_schema))
+            self._has_unoffered = any(found.get("init") is False for found in walk_core(self._fields.core_schema))
         return _drop_unoffered(plain, self.schema, self.nodes) if self._has_unoffered else plain
 
     def is_strict_at(self, path: JsonPath) -> bool:
@@ -213,7 +214,7 @@ class TypedArguments:
         function = str(detail.get("ctx", {}).get("discriminator", ""))
         if not function.endswith("()"):
             return detail
-        unions = (part for part in _walk_core(self._fields.core_schema) if part.get("type") == "tagged-union")
+        unions = (part for part in walk_core(self._fields.core_schema) if part.get("type") == "tagged-union")
         named = (union for union in unions if getattr(union["discriminator"], "__name__", "") == function[:-2])
         tags = dict.fromkeys(
             json.dumps(getattr(tag, "value", tag), default=str) for union in named for tag in union["choices"]
@@ -345,20 +346,8 @@ def _drop_required(schema: Any) -> core_schema.CoreSchema:
 
 
 def _find_enums(schema: Any) -> list[type[enum.Enum]]:
-    found = [part.get("cls") for part in _walk_core(schema) if part.get("type") == "enum"]
+    found = [part.get("cls") for part in walk_core(schema) if part.get("type") == "enum"]
     return [cls for cls in found if isinstance(cls, type)]
-
-
-def _walk_core(schema: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield a core schema and all schemas inside it."""
-    waiting: list[Any] = [schema]
-    while waiting:
-        part = waiting.pop()
-        if is_object(part):
-            yield part
-            waiting.extend(item for key, item in part.items() if key != "metadata")
-        elif isinstance(part, (list, tuple)):
-            waiting.extend(cast("Sequence[Any]", part))
 
 
 def _drop_unoffered(value: Any, node: Any, nodes: Nodes) -> Any:
