@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, TypeGuard, cast
 from urllib.parse import unquote
 
 from toolkit.dataclass import dataclass
+from toolkit.redaction import is_secret_field, replace_secrets
 
 Node: TypeAlias = Mapping[str, Any]
 JsonPath: TypeAlias = tuple[str | int, ...]
@@ -305,8 +306,6 @@ class Nodes:
 
     def replace_secrets(self, value: Any, replace: ReplaceSecret) -> Any:
         """Return a value of the schema with its secrets replaced, each with all below it; the original stays."""
-        from toolkit.redaction import replace_secrets  # noqa: PLC0415 - as in `_find_secrets`
-
         return replace_secrets(value, self._judge_field, replace)
 
     def _judge_field(self, name: str | int, path: JsonPath, item: Any) -> bool | None:
@@ -328,14 +327,10 @@ class Nodes:
             return False
         if not secrets.is_open or name in secrets.harmless:
             return None
-        from toolkit.redaction import is_secret_field  # noqa: PLC0415 - as in `_find_secrets`
-
         return False if is_secret_field(name) else None
 
     def _find_secrets(self) -> SecretFields:
         """Search the whole schema, also the parts that no value may reach."""
-        from toolkit.redaction import is_secret_field  # noqa: PLC0415 - its patterns take milliseconds
-
         above: dict[int, list[int]] = {}  # by node, those whose value, or a nameless part of it, it describes
         owners: dict[int, list[int]] = {}  # by the node of a field, the nodes with that field
         marked: list[int] = []

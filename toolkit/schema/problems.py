@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from toolkit.dataclass import dataclass
+from toolkit.redaction import MASK
 from toolkit.schema.nodes import JsonPath, Node, Nodes, is_array, is_object, types_of
 from toolkit.suggestions import ask_whether_meant, find_similar
 
@@ -474,8 +475,6 @@ def _replace_secrets(value: Any, nodes: Nodes, attempt: int) -> Any:
 
 def _strike_out_secrets(message: str, value: Any, nodes: Nodes) -> str:
     """Mask the secrets of the arguments in a message; an example with a secret is left out."""
-    from toolkit.redaction import MASK  # noqa: PLC0415 - its patterns take milliseconds
-
     body, mark, example = message.rpartition(f"\n{_EXAMPLE_LEAD}")
     if not mark:
         body, example = message, ""
