@@ -480,6 +480,8 @@ def _is_wrong(part: Mapping[str, Any]) -> bool:
             return any(isinstance(tag, enum.Enum) for tag in part["choices"])
         case "dataclass":
             return bool(find_specialized_hints(part["cls"]))
+        case "dataclass-field":
+            return part.get("init") is False
         case _:
             return False
 
@@ -487,9 +489,10 @@ def _is_wrong(part: Mapping[str, Any]) -> bool:
 def correct_core_schema(schema: Any) -> Any:
     """Return a core schema that accepts the values of its JSON Schema, and no others.
 
-    Enum members that are constants or tags are written as JSON, or by their names if their values are not JSON: Pydantic
-    offers ``"red"`` for a ``Literal[Color.RED]``, and refuses it. A ``Flag`` is a sum of its members, of which Pydantic
-    would offer single ones. Fields of a generic base have the types that the class gives them.
+    Enum members that are constants or tags are written as JSON, or by their names if their values are not JSON:
+    Pydantic offers ``"red"`` for a ``Literal[Color.RED]``, and refuses it. A ``Flag`` is a sum of its members, of which
+    Pydantic would offer single ones. Fields of a generic base have the types that the class gives them. A field with
+    ``init=False`` is no argument.
     """
     if isinstance(schema, (list, tuple)):
         parts = [correct_core_schema(part) for part in cast("Sequence[Any]", schema)]
@@ -504,7 +507,7 @@ def correct_core_schema(schema: Any) -> Any:
         key: part if key == "metadata" and is_schema else correct_core_schema(part) for key, part in schema.items()
     }
     if is_schema and schema["type"] == "dataclass":
-        _specialize_fields(corrected)
+        _correct_fields(corrected)
     elif is_schema and schema["type"] == "tagged-union":
         tags = _choices_of(tag for tag in schema["choices"] if isinstance(tag, enum.Enum))
         corrected["choices"] |= {written: corrected["choices"][tag] for written, tag in tags.items()}
@@ -512,7 +515,7 @@ def correct_core_schema(schema: Any) -> Any:
 
 
 def _find_constants(schema: Mapping[str, Any]) -> dict[Any, Any] | type[enum.Flag] | None:
-    """Return the values of a literal or an enum by their JSON values, or a flag; None if Pydantic writes them as JSON."""
+    """Return the values of a literal or enum by their JSON values, or a flag; None if Pydantic writes them rightly."""
     if schema["type"] == "literal":
         values = schema["expected"]
         return _choices_of(values) if any(isinstance(value, enum.Enum) for value in values) else None
@@ -598,12 +601,15 @@ def _note_members(text: str) -> dict[str, Any] | None:
     return {"pydantic_js_extra": {MEMBERS: text}} if text else None
 
 
-def _specialize_fields(schema: Any) -> None:
+def _correct_fields(schema: Any) -> None:
+    """Correct the fields of a dataclass."""
     specialized = find_specialized_hints(schema["cls"])
-    inner = schema
-    while (specialized and "fields" not in inner) or inner is schema:  # inside the schemas of its validators
+    inner = schema["schema"]
+    while "fields" not in inner:  # inside the schemas of its validators
         inner = inner["schema"]
     for field in inner["fields"]:
+        if field.get("init") is False:
+            field["serialization_exclude"] = True
         if field["name"] in specialized:
             holder: Any = field if field["schema"]["type"] != "default" else field["schema"]
             holder["schema"] = correct_core_schema(TypeAdapter(specialized[field["name"]]).core_schema)

@@ -97,8 +97,8 @@ _MAX_LEVELS = 12
 _TEXTS = ("...", "example", "a", "1", "A1", "example.txt", "en", "https://example.com", "4242424242424242")
 _NUMBERS = (1, 0, 2, 10, 100, 1000, 7, -1)
 _SCHEMES = (
-    "https", "http", "ftp", "wss", "file", "redis", "amqp", "kafka", "mariadb", "snowflake", "cockroachdb", "clickhouse",
-    "nats", "mysql", "mongodb", "postgresql",
+    "https", "http", "ftp", "wss", "file", "redis", "amqp", "kafka", "mariadb", "snowflake", "cockroachdb",
+    "clickhouse", "nats", "mysql", "mongodb", "postgresql",
 )  # fmt: skip
 _TEXTS_OF_FORMATS: dict[str, tuple[str, ...]] = {
     "date-time": ("2026-01-31T12:00:00Z", "2026-01-31T12:00:00", "2000-01-01T00:00:00Z", "2999-12-31T00:00:00Z",

@@ -52,7 +52,6 @@ class TypedArguments:
         "_each",
         "_enums",
         "_fields",
-        "_has_unoffered",
         "_is_plain",
         "_may_hide",
         "_members",
@@ -72,7 +71,6 @@ class TypedArguments:
         self._members = [f'"{name}":' for name in fields.schema.get("properties", ())]
         self._enums: list[type[enum.Enum]] | None = None
         self._each: SchemaValidator | None = None
-        self._has_unoffered: bool | None = None
         self._dump_python: Callable[..., Any] | None = None
         self._is_plain: bool | None = None
         self._may_hide = True
@@ -158,16 +156,8 @@ class TypedArguments:
             plain = self._dump_python(plain, warnings=False, round_trip=True, by_alias=True, fallback=_keep_value)
         except Exception:
             _logger.warning("the arguments of a call could not be serialized as their types say", exc_info=True)
-        if self._has_unoffered is not False:
-            plain = self._drop_unoffered_members(plain)
         text = canonical_json(plain, reveal_secrets=reveal_secrets)
         return text if reveal_secrets or not self._may_hide else hide_secrets(text, None, self.nodes)
-
-    def _drop_unoffered_members(self, plain: Any) -> Any:
-        """Leave out fields with ``init=False``, which are no arguments."""
-        if self._has_unoffered is None:
-            self._has_unoffered = any(found.get("init") is False for found in walk_core(self._fields.core_schema))
-        return _drop_unoffered(plain, self.schema, self.nodes) if self._has_unoffered else plain
 
     def is_strict_at(self, path: JsonPath) -> bool:
         """See `ArgumentsParser.is_strict_at`."""
@@ -348,19 +338,6 @@ def _drop_required(schema: Any) -> core_schema.CoreSchema:
 def _find_enums(schema: Any) -> list[type[enum.Enum]]:
     found = [part.get("cls") for part in walk_core(schema) if part.get("type") == "enum"]
     return [cls for cls in found if isinstance(cls, type)]
-
-
-def _drop_unoffered(value: Any, node: Any, nodes: Nodes) -> Any:
-    """Return a value without keys that its schema does not have."""
-    if is_array(value):
-        return [_drop_unoffered(item, nodes.at_key(node, index), nodes) for index, item in enumerate(value)]
-    if not is_object(value):
-        return value
-    inside = {key: nodes.at_key(node, key) for key in value}
-    taken = [choice for choice in nodes.choices(node) if choice.get("type") == "object"]
-    only = taken[0] if len(taken) == 1 and taken[0].get("additionalProperties") is False else None
-    kept = value if only is None else {key: value[key] for key in value if key in only.get("properties", {})}
-    return {key: _drop_unoffered(item, inside[key], nodes) for key, item in kept.items()}
 
 
 def _keep_value(value: Any) -> Any:
