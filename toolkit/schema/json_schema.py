@@ -58,6 +58,7 @@ from toolkit.dataclass import dataclass
 from toolkit.json_text import canonical_json
 from toolkit.schema.nodes import (
     Node,
+    find_reached,
     find_references,
     is_array,
     is_marked_secret,
@@ -314,7 +315,7 @@ def with_few_definitions(schema: dict[str, Any]) -> dict[str, Any]:
     uses: Counter[str] = Counter(_find_definition_names(rest))
     for names in inside.values():
         uses.update(names)
-    single = {name for name in definitions if uses[name] == 1 and name not in _find_reachable(name, inside)}
+    single = {name for name in definitions if uses[name] == 1 and name not in find_reached(inside[name], inside)}
 
     def inlined(part: Mapping[str, Any]) -> dict[str, Any]:
         while (name := _read_definition_name(part.get("$ref"))) in single:
@@ -360,18 +361,6 @@ def copy_schema(part: Any) -> Any:
     if kind is dict:
         return {key: copy_schema(value) for key, value in part.items()}
     return [copy_schema(item) for item in part] if kind is list else part
-
-
-def _find_reachable(name: str, inside: Mapping[str, Sequence[str]]) -> set[str]:
-    """Return the names of all definitions that can be reached from one."""
-    seen: set[str] = set()
-    waiting = [name]
-    while waiting:
-        for reference in inside.get(waiting.pop(), ()):
-            if reference not in seen:
-                seen.add(reference)
-                waiting.append(reference)
-    return seen
 
 
 def describe_keys(keys: Node, resolve: Callable[[Node], Node], *, is_literal: bool) -> dict[str, Any] | bool:
