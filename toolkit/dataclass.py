@@ -82,24 +82,22 @@ else:
         """
         fields, has_slots = dataclasses.fields(made), "__slots__" in vars(made)
         known: dict[str, Any] = {"_FACTORY": _FACTORY, "_make": object.__new__, "_made": made}
-        positional, named = [] if is_maker else ["self"], []
         lines = ["self = _make(_made)"] if is_maker else []
         lines += [] if has_slots else ["_fields = self.__dict__"]
+        parameters: dict[str, str] = {}
         for field in fields:
             known |= {f"_default_{field.name}": field.default, f"_make_{field.name}": field.default_factory}
             known |= {f"_set_{field.name}": getattr(made, field.name).__set__} if has_slots else {}
-            parameter, line = _write_field(field, has_slots=has_slots)
+            parameters[field.name], line = _write_field(field, has_slots=has_slots)
             lines.append(line)
-            if field.init:
-                (named if field.kw_only else positional).append(parameter)
         if expected := vars(made).get("__expected__"):
             known |= {f"_expected_{name}": accepted for name, accepted in expected.items()}
             lines.append(f"if {' or '.join(starmap(_write_check, expected.items()))}: self.__check_fields__()")
         lines += ["self.__post_init__()"] if hasattr(made, "__post_init__") else []
+        head = _write_parameters(fields, parameters, first=[] if is_maker else ["self"])
         lines += ["return self"] if is_maker else []
-        parameters = ", ".join([*positional, *(["*", *named] if named else [])])
         # Within a function, whose variables are read in less time than those of a module.
-        source = f"def make({', '.join(known)}):\n def __init__({parameters}):\n  " + "\n  ".join(lines or ["pass"])
+        source = f"def make({', '.join(known)}):\n def __init__({head}):\n  " + "\n  ".join(lines or ["pass"])
         space: dict[str, Any] = {}
         exec(f"{source}\n return __init__", space)  # noqa: S102 - as the standard library does
         init = space["make"](**known)
@@ -107,6 +105,11 @@ else:
             init.__qualname__, init.__module__ = f"{made.__qualname__}.__init__", made.__module__
             init.__annotations__ = {field.name: field.type for field in fields if field.init} | {"return": None}
         return init
+
+    def _write_parameters(fields: Any, parameters: dict[str, str], *, first: list[str]) -> str:
+        positional = [parameters[field.name] for field in fields if field.init and not field.kw_only]
+        named = [parameters[field.name] for field in fields if field.init and field.kw_only]
+        return ", ".join([*first, *positional, *(["*", *named] if named else [])])
 
     def _write_field(field: dataclasses.Field[Any], *, has_slots: bool) -> tuple[str, str]:
         """Return the parameter of a field, and the line that sets it."""

@@ -18,7 +18,9 @@ import types
 import typing
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import combinations, count
+from functools import reduce
+from itertools import chain, combinations, count
+from operator import or_
 from typing import (
     Annotated,
     Any,
@@ -488,16 +490,17 @@ def correct_core_schema(schema: Any) -> Any:
         return parts if isinstance(schema, list) else tuple(parts)
     if not is_object(schema):
         return schema
-    is_schema = isinstance(schema.get("type"), str)  # otherwise a mapping of fields
-    if is_schema and (constants := _find_constants(schema)) is not None:
+    if not isinstance(schema.get("type"), str):  # a mapping of fields
+        return {name: correct_core_schema(part) for name, part in schema.items()}
+    constants = _find_constants(schema)
+    if constants is not None:
         made: Any = _correct_flag(constants) if isinstance(constants, type) else _correct_constants(constants)
         return {**made, "ref": schema["ref"]} if "ref" in schema else made
-    corrected: dict[str, Any] = {
-        key: part if key == "metadata" and is_schema else correct_core_schema(part) for key, part in schema.items()
-    }
-    if is_schema and schema["type"] == "dataclass":
+    inner = {key: correct_core_schema(part) for key, part in schema.items() if key != "metadata"}
+    corrected: dict[str, Any] = {**schema, **inner}
+    if schema["type"] == "dataclass":
         _correct_fields(corrected)
-    elif is_schema and schema["type"] == "tagged-union":
+    elif schema["type"] == "tagged-union":
         tags = _choices_of(tag for tag in schema["choices"] if isinstance(tag, enum.Enum))
         corrected["choices"] |= {written: corrected["choices"][tag] for written, tag in tags.items()}
     return corrected
@@ -567,13 +570,17 @@ def _correct_flag(flags: type[enum.Flag]) -> core_schema.CoreSchema:
             raise PydanticCustomError("enum", "no sum of members")
         return flags(number)
 
+    return _make_choice(choose, _offer_sums(members, known), lambda value: getattr(value, "value", value))
+
+
+def _offer_sums(members: Sequence[enum.Flag], known: int) -> core_schema.CoreSchema:
+    """Return the schema of the sums of the members of a flag, listed if some number in between is none."""
     noted = _note_members(f"The sum of any of {members_text(members)}")
-    offered: core_schema.CoreSchema = core_schema.int_schema(ge=0, le=known, metadata=noted)
-    if known & (known + 1) and len(members) <= _MOST_LISTED_FLAGS:
-        values = [member.value for member in members]
-        sums = {_sum_bits(list(part)) for size in range(len(values) + 1) for part in combinations(values, size)}
-        offered = core_schema.literal_schema(sorted(sums), metadata=noted)
-    return _make_choice(choose, offered, lambda value: value.value if isinstance(value, flags) else value)
+    if not known & (known + 1) or len(members) > _MOST_LISTED_FLAGS:
+        return core_schema.int_schema(ge=0, le=known, metadata=noted)
+    values = [member.value for member in members]
+    parts = chain.from_iterable(combinations(values, size) for size in range(len(values) + 1))
+    return core_schema.literal_schema(sorted({_sum_bits(part) for part in parts}), metadata=noted)
 
 
 def _make_choice(
@@ -622,12 +629,9 @@ def find_specialized_hints(cls: type) -> dict[str, Any]:
     return special
 
 
-def _sum_bits(values: list[int]) -> int:
+def _sum_bits(values: Iterable[int]) -> int:
     """Return the bitwise sum of values."""
-    total = 0
-    for value in values:
-        total |= value
-    return total
+    return reduce(or_, values, 0)
 
 
 def _find_unpacked_parts(part: Any) -> tuple[Any, ...]:

@@ -839,13 +839,8 @@ class _ExampleMaker:
 def _make_number(node: Node, wanted: int) -> Any:
     """Return the number within the limits that is nearest to a wanted one; the least one for 1."""
     step: Any = node.get("multipleOf")
-    above, below = node.get("exclusiveMinimum"), node.get("exclusiveMaximum")
-    is_narrow = node.get("type") != "integer" and above is not None and below is not None
-    gap: Any = step or ((below - above) / 2 if is_narrow else 1)
-    lowest = [each for each in (node.get("minimum"), None if above is None else above + gap) if each is not None]
-    highest = [each for each in (node.get("maximum"), None if below is None else below - gap) if each is not None]
-    number: Any = max([*lowest, *([] if lowest and wanted == 1 else [wanted])])
-    number = min([*highest, number])
+    lowest, highest = _find_limits(node)
+    number: Any = min([*highest, max([*lowest, *([] if lowest and wanted == 1 else [wanted])])])
     if step is None:
         return number
     try:
@@ -854,6 +849,16 @@ def _make_number(node: Node, wanted: int) -> Any:
         raise ExampleTooLargeError from None
     whole += step if lowest and whole < max(lowest) else 0
     return whole or (0 if highest and step > min(highest) else step)
+
+
+def _find_limits(node: Node) -> tuple[list[Any], list[Any]]:
+    """Return the least and the greatest numbers that a schema accepts, one step inside exclusive limits."""
+    above, below = node.get("exclusiveMinimum"), node.get("exclusiveMaximum")
+    is_narrow = node.get("type") != "integer" and above is not None and below is not None
+    gap: Any = node.get("multipleOf") or ((below - above) / 2 if is_narrow else 1)
+    lowest = [node.get("minimum"), None if above is None else above + gap]
+    highest = [node.get("maximum"), None if below is None else below - gap]
+    return [each for each in lowest if each is not None], [each for each in highest if each is not None]
 
 
 def _write_fitting_text(pattern: str, *, least: int) -> str | None:
