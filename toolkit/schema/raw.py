@@ -93,16 +93,16 @@ class RawArguments:
             raise malformed(text, reason, self.nodes, self._is_accepted, is_cut_off=is_cut_off) from None
         if may_be_deep(text):
             check_depth(value)
-        return self._parse_value(value)
+        return self._parse_value(value, length=len(text))
 
     def parse(self, value: object, *, mend: bool = True) -> dict[str, Any]:
         """See `ArgumentsParser.parse`."""
         check_depth(value)
         return self._parse_value(value, mend=mend)
 
-    def _parse_value(self, value: object, *, mend: bool = True) -> dict[str, Any]:
+    def _parse_value(self, value: object, *, mend: bool = True, length: int | None = None) -> dict[str, Any]:
         value = {} if value is None else value
-        problems = self._find_problems(value)
+        problems = self._find_problems(value, length)
         if problems:
             paths = [problem.path for problem in problems]
             without = drop_nulls(value, paths, self.nodes) if mend else None
@@ -129,11 +129,11 @@ class RawArguments:
         except (TooMuchWorkError, RecursionError, TypeError, ValueError):
             return False
 
-    def _find_problems(self, value: object) -> Sequence[Problem]:
+    def _find_problems(self, value: object, length: int | None = None) -> Sequence[Problem]:
         if not is_object(value):
             return [Problem(path=(), kind="wrong", reason="It must be an object")]
         try:
-            if self._schema.is_valid(value):
+            if self._schema.is_valid(value, length=length):
                 return ()
             return find_problems(self._schema, value) or [_UNFOUND_PROBLEM]
         except RecursionError:

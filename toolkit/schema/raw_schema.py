@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import unquote, urldefrag, urljoin
 
@@ -70,7 +71,8 @@ _LONGEST_PATTERN = 50_000
 _MOST_STATES = 500_000
 _MOST_STATES_WITH_LOOKAROUND = 10_000
 _MOST_STEPS_AT_ONCE = 50_000
-_MOST_STEPS_FOR_DEFAULT = 5_000
+_STEPS_NOT_WORTH_MEASURING = 5_000
+_MOST_LETTERS_ESTIMATED = 20_000
 _MOST_WAYS_FOLLOWED = 50_000
 _LONG_NUMBER = 2**64
 _COSTLY = frozenset(
@@ -131,11 +133,12 @@ class RawSchema:
         for part in [part for part in defaulted if not self._accepts_default(part)]:
             del part.node["default"]
 
-    def is_valid(self, value: object, *, budget: WorkBudget | None = None) -> bool:
+    def is_valid(self, value: object, *, length: int | None = None, budget: WorkBudget | None = None) -> bool:
         """Return whether the schema accepts a value.
 
         Args:
             value: Decoded JSON.
+            length: The length of its JSON text, if known: short values are not measured.
             budget: Pays for the check; by default the budget of the call.
 
         Raises:
@@ -148,7 +151,9 @@ class RawSchema:
             raise TooMuchWorkError
         if budget.is_trial:
             budget.spend(self._bound.parts)
-        steps = self._bound.count_steps(measure(value))
+        steps = None if length is None else self._bound.estimate(length)
+        if steps is None or steps > _STEPS_NOT_WORTH_MEASURING:
+            steps = self._bound.count_steps(measure(value))
         budget.spend(steps if steps <= _MOST_STEPS_AT_ONCE else max(steps, budget.left + 1))
         return self._validator.is_valid(value)
 
@@ -202,7 +207,7 @@ class RawSchema:
         if node.keys() <= _TYPE_AND_WORDS and isinstance(kind, str) and kind in types_of(default):
             return True
         try:
-            is_cheap = self._bound.count_steps(measure(default)) <= _MOST_STEPS_FOR_DEFAULT
+            is_cheap = self._bound.count_steps(measure(default)) <= _STEPS_NOT_WORTH_MEASURING
             return is_cheap and self._compile_at(part.pointer).is_valid(default)
         except (TypeError, ValueError, TooMuchWorkError, RecursionError):
             return False
@@ -670,10 +675,22 @@ class _WorkBound:
                 states += self._read_load(part)
         if states > _MOST_STATES:
             raise document.refuse("its regular expressions are too large")
+        self._total: _Load | None = None
+        if not document.has_references:
+            self._total = _add_loads([part.load for part in document.parts])
+            return
         counts: dict[_Part, int] = {}
-        for part in document.parts if document.has_references else ():
+        for part in document.parts:
             if self._count_here(part, counts, set()) > _MOST_EXPANSION:
                 raise document.refuse("its alternatives and references multiply without bounds")
+        with suppress(RecursionError):  # for long chains of definitions
+            self._total = _add_up(document.root, {})
+
+    def estimate(self, length: int) -> int | None:
+        """Return a rough bound of the steps for a JSON text of a length; None if the value has to be measured."""
+        if self._total is None or length > _MOST_LETTERS_ESTIMATED:
+            return None
+        return _count_steps(_Level(length // 2 + 1, length, length**2), self._total, items=length // 2 + 1)
 
     def count_steps(self, size: Size) -> int:
         """Return the highest number of steps, about microseconds, of a check of a value of a size.
@@ -757,6 +774,21 @@ class _WorkBound:
                 found = _Load(*map(max, found, _add_loads([*always, *loads])))
         self._most[part, depth] = found
         return found
+
+
+def _add_up(part: _Part, known: dict[_Part, _Load | None]) -> _Load | None:
+    """Return the load of a part and of all parts that can be reached from it; None for a cycle."""
+    if part in known:
+        return known[part]
+    known[part] = None
+    loads = [part.load]
+    for inner in (*part.here, *(inner for _, inner in part.keyed), *part.others):
+        more = _add_up(inner, known)
+        if more is None:
+            return None
+        loads.append(more)
+    known[part] = total = _add_loads(loads)
+    return total
 
 
 def _count_steps(level: _Level, load: _Load, *, items: int) -> int:
