@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from toolkit.dataclass import dataclass
+from toolkit.errors import InvalidArgumentsError
 from toolkit.redaction import MASK
 from toolkit.schema.nodes import JsonPath, Node, Nodes, is_array, is_object, types_of
 from toolkit.suggestions import ask_whether_meant, find_similar
@@ -172,8 +173,8 @@ class Problem:
 
 def explain(
     problems: Sequence[Problem], value: Any, nodes: Nodes, accepts: Callable[[Any], bool], *, omitted: int = 0
-) -> str:
-    """Return one message about all problems.
+) -> InvalidArgumentsError:
+    """Return an error with one message about all problems.
 
     Args:
         problems: The problems.
@@ -200,7 +201,11 @@ def explain(
         message += f"\n{_EXAMPLE_LEAD}{example}"
     if nodes.may_take_secrets:
         message = _strike_out_secrets(message, value, nodes)
-    return message if len(message) <= _LONGEST_EXPLANATION else f"{message[:_LONGEST_EXPLANATION]}..."
+    message = message if len(message) <= _LONGEST_EXPLANATION else f"{message[:_LONGEST_EXPLANATION]}..."
+    refusal = InvalidArgumentsError(message)
+    refusal.paths = tuple([problem.path for problem in problems])
+    refusal.lines = tuple([line for line in message.split("\n")[1:] if not line.startswith(_EXAMPLE_LEAD)])
+    return refusal
 
 
 def describe_errors(details: Sequence[ErrorDetails], value: Any, nodes: Nodes) -> list[str]:
@@ -682,12 +687,12 @@ def find_nearest(choices: Sequence[Sequence[Problem]], path: JsonPath, value: An
     def measure_distance(place: int) -> tuple[bool, int, int, int]:
         found, (constants, names) = choices[place], likeness[place]
         others = sum(problem.is_constant and len(problem.path) == len(path) + 1 for problem in found)
-        return not is_inside(found, path), others - constants, len(found), -names
+        return not is_wrong_inside(found, path), others - constants, len(found), -names
 
     return choices[min(range(len(choices)), key=measure_distance)]
 
 
-def is_inside(problems: Iterable[Problem], path: JsonPath) -> bool:
+def is_wrong_inside(problems: Iterable[Problem], path: JsonPath) -> bool:
     """Return whether the value at a path has the right type, and is wrong only inside or by a rule of the author."""
     return any(len(problem.path) > len(path) or problem.is_of_author for problem in problems)
 
@@ -853,7 +858,8 @@ def _make_number(node: Node, wanted: int) -> Any:
 
 def _find_limits(node: Node) -> tuple[list[Any], list[Any]]:
     """Return the least and the greatest numbers that a schema accepts, one step inside exclusive limits."""
-    above, below = node.get("exclusiveMinimum"), node.get("exclusiveMaximum")
+    above: Any = node.get("exclusiveMinimum")
+    below: Any = node.get("exclusiveMaximum")
     is_narrow = node.get("type") != "integer" and above is not None and below is not None
     gap: Any = node.get("multipleOf") or ((below - above) / 2 if is_narrow else 1)
     lowest = [node.get("minimum"), None if above is None else above + gap]

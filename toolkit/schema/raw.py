@@ -28,7 +28,7 @@ from toolkit.schema.arguments import (
     open_budget,
 )
 from toolkit.schema.nodes import JsonPath, Node, Nodes, is_array, is_object
-from toolkit.schema.problems import WRONG_NAME, Problem, explain, find_nearest, is_inside
+from toolkit.schema.problems import WRONG_NAME, Problem, explain, find_nearest, is_wrong_inside
 from toolkit.schema.raw_schema import RawSchema, measure
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class RawArguments:
             paths = [problem.path for problem in problems]
             without = drop_nulls(value, paths, self.nodes) if mend else None
             if without is None or self._find_problems(without):
-                raise InvalidArgumentsError(explain(problems, value, self.nodes, self._is_accepted))
+                raise explain(problems, value, self.nodes, self._is_accepted)
             value = without
         arguments = cast("dict[str, Any]", value)
         return self._fill_in_defaults(arguments) if self._fills_defaults else arguments
@@ -213,7 +213,7 @@ def _read_nearest(
     """Return the problems of the one alternative that was meant, if the value is wrong only further inside."""
     choices = [[problem for error in errors for problem in _read_error(error, value, nodes)] for errors in alternatives]
     nearest = find_nearest(choices, path, value, nodes)
-    is_meant = all(is_inside([problem], path) for problem in nearest)
+    is_meant = all(is_wrong_inside([problem], path) for problem in nearest)
     return nearest if is_meant else [Problem(path=path, kind="wrong")]
 
 

@@ -197,7 +197,7 @@ class TypedArguments:
         if omitted > 0:
             details = sorted(details, key=lambda detail: detail["type"] not in KINDS_OF_ERRORS)[:_MOST_ERRORS_READ]
         problems = read_validation_errors([self._name_tags(detail) for detail in details], value, self.nodes)
-        return InvalidArgumentsError(explain(problems, value, self.nodes, self._is_accepted, omitted=max(0, omitted)))
+        return explain(problems, value, self.nodes, self._is_accepted, omitted=max(0, omitted))
 
     def _name_tags(self, detail: ErrorDetails) -> ErrorDetails:
         """Return an error with the known tags, if it is about a union with a discriminator function."""
@@ -215,18 +215,15 @@ class TypedArguments:
         """Return the refusal of arguments on which code of the author failed unexpectedly."""
         _logger.warning("a validator failed with %s instead of refusing", type(error).__name__, exc_info=error)
         if not is_object(value):
-            return self._describe_problems([Problem(path=(), kind="wrong")], value)
+            return explain([Problem(path=(), kind="wrong")], value, self.nodes, self._is_accepted)
         required: list[str] = self.schema.get("required", [])
         found = [Problem(path=(name,), kind="missing") for name in required if name not in value]
         for name, item in value.items():
             found += self._find_problems_of_one(name, item)
         found = found or [_describe_crash(error, ())]
-        refusal = self._describe_problems(found, value)
+        refusal = explain(found, value, self.nodes, self._is_accepted)
         refusal.crash = error if any(problem.is_crash for problem in found) else None
         return refusal
-
-    def _describe_problems(self, problems: Sequence[Problem], value: Any) -> InvalidArgumentsError:
-        return InvalidArgumentsError(explain(problems, value, self.nodes, self._is_accepted))
 
     def _find_problems_of_one(self, name: str, item: Any) -> list[Problem]:
         """Return the problems of a single argument."""
