@@ -17,8 +17,6 @@ from itertools import starmap
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from toolkit.redaction import MASK, clean_text, replace_fields
-
 __all__ = ["dataclass", "maker_of"]
 
 T = TypeVar("T")
@@ -32,6 +30,8 @@ if TYPE_CHECKING:
         """See below."""
         ...
 else:
+    from toolkit.redaction import MASK, clean_text, replace_fields
+
     _FACTORY = type("_Factory", (), {"__repr__": lambda _: "<factory>"})()
 
     def dataclass(cls: Any = None, /, *, frozen: bool = False, slots: bool = False, kw_only: bool = False) -> Any:

@@ -254,7 +254,7 @@ class Fields:
 
     def _join_core(self, parts: Mapping[str, CompiledHint], extra: CompiledHint | None, config: CoreConfig) -> None:
         """Set the core schema, and its validator."""
-        fields: dict[str, core_schema.TypedDictField] = {}
+        fields: dict[str, Any] = {}
         for name, part in parts.items():
             gathered, field = self._gathered[name], part.field
             if gathered.default is not NOTHING:

@@ -18,9 +18,7 @@ import types
 import typing
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import reduce
 from itertools import chain, combinations, count
-from operator import or_
 from typing import (
     Annotated,
     Any,
@@ -514,7 +512,7 @@ def _find_constants(schema: Mapping[str, Any]) -> dict[Any, Any] | type[enum.Fla
     if schema["type"] != "enum":
         return None
     if issubclass(schema["cls"], enum.Flag):
-        return cast("type[enum.Flag]", schema["cls"])
+        return schema["cls"]
     members: list[enum.Enum] = list(schema["cls"])
     is_plain = all(isinstance(member.value, _SCALAR_TYPES) for member in members)
     return None if is_plain else {member.name: member for member in members}
@@ -631,7 +629,10 @@ def find_specialized_hints(cls: type) -> dict[str, Any]:
 
 def _sum_bits(values: Iterable[int]) -> int:
     """Return the bitwise sum of values."""
-    return reduce(or_, values, 0)
+    total = 0
+    for value in values:
+        total |= value
+    return total
 
 
 def _find_unpacked_parts(part: Any) -> tuple[Any, ...]:

@@ -858,12 +858,12 @@ def _make_number(node: Node, wanted: int) -> Any:
 
 def _find_limits(node: Node) -> tuple[list[Any], list[Any]]:
     """Return the least and the greatest numbers that a schema accepts, one step inside exclusive limits."""
-    above: Any = node.get("exclusiveMinimum")
-    below: Any = node.get("exclusiveMaximum")
-    is_narrow = node.get("type") != "integer" and above is not None and below is not None
-    gap: Any = node.get("multipleOf") or ((below - above) / 2 if is_narrow else 1)
-    lowest = [node.get("minimum"), None if above is None else above + gap]
-    highest = [node.get("maximum"), None if below is None else below - gap]
+    above, below = node.get("exclusiveMinimum"), node.get("exclusiveMaximum")
+    gap: Any = node.get("multipleOf") or 1
+    if "multipleOf" not in node and node.get("type") != "integer" and above is not None and below is not None:
+        gap = (node["exclusiveMaximum"] - node["exclusiveMinimum"]) / 2
+    lowest: list[Any] = [node.get("minimum"), None if above is None else above + gap]
+    highest: list[Any] = [node.get("maximum"), None if below is None else below - gap]
     return [each for each in lowest if each is not None], [each for each in highest if each is not None]
 
 
