@@ -420,12 +420,13 @@ def rewrite_hint(hint: Any, *, described: bool = False) -> Any:
     """
     origin: Any = get_origin(hint)
     if origin is None and isinstance(hint, type) and not _is_unknown_typed_dict(hint):
-        return _record_of(hint, rewrite_hint)
+        is_record = not hasattr(hint, "__get_pydantic_core_schema__") and _read_record(hint) is not None
+        return Annotated[hint, _Record(hint)] if is_record else hint
     if origin is Secret:  # which Pydantic does not mark, unlike `SecretStr`
         return Annotated[hint, Field(json_schema_extra={"writeOnly": True})]
     if origin is Iterable:  # which Pydantic would validate lazily, and which can be read only once
         hint = types.GenericAlias(list, get_args(hint))
-    if origin is tuple and any(map(_find_unpacked_parts, get_args(hint))):
+    if origin is tuple and any(find_unpacked(part) is not None for part in get_args(hint)):
         return _rewrite_open_tuple(hint)
     cls: Any = origin or hint
     if _is_unknown_typed_dict(cls):
@@ -512,7 +513,8 @@ def _find_constants(schema: Mapping[str, Any]) -> dict[Any, Any] | type[enum.Fla
     if schema["type"] != "enum":
         return None
     if issubclass(schema["cls"], enum.Flag):
-        return schema["cls"]
+        flags: type[enum.Flag] = schema["cls"]
+        return flags
     members: list[enum.Enum] = list(schema["cls"])
     is_plain = all(isinstance(member.value, _SCALAR_TYPES) for member in members)
     return None if is_plain else {member.name: member for member in members}
@@ -635,55 +637,43 @@ def _sum_bits(values: Iterable[int]) -> int:
     return total
 
 
-def _find_unpacked_parts(part: Any) -> tuple[Any, ...]:
-    """Return the parts of ``*tuple[...]`` inside a tuple; empty for any other part."""
-    if getattr(part, "__unpacked__", False):
-        return get_args(part)
-    origin: Any = get_origin(part)
-    return get_args(get_args(part)[0]) if origin is typing.Unpack or origin is typing_extensions.Unpack else ()
-
-
-def _flatten_tuple(parts: tuple[Any, ...]) -> list[Any]:
-    """Return the parts of a tuple with unpacked tuples inlined; an open one becomes a list of its part."""
-    flat: list[Any] = []
-    for part in parts:
-        inside = _find_unpacked_parts(part)
-        if len(inside) == 2 and inside[1] is ...:
-            flat.append([inside[0]])
-        elif inside:
-            flat += _flatten_tuple(inside)
+def _flatten_tuple(hint: Any) -> list[tuple[Any, bool]]:
+    """Return the parts of a tuple and of the tuples unpacked in it, each with True if it is repeated."""
+    flat: list[tuple[Any, bool]] = []
+    for part in get_args(hint):
+        unpacked = find_unpacked(part)
+        if unpacked is None:
+            flat.append((part, False))
+        elif get_args(unpacked)[1:] == (...,):
+            flat.append((get_args(unpacked)[0], True))
         else:
-            flat.append(part)
+            flat += _flatten_tuple(unpacked)
     return flat
 
 
 def _rewrite_open_tuple(hint: Any) -> Any:
-    parts = _flatten_tuple(get_args(hint))
-    opened = [index for index, part in enumerate(parts) if isinstance(part, list)]
+    parts = _flatten_tuple(hint)
+    opened = [place for place, (_, is_repeated) in enumerate(parts) if is_repeated]
     if not opened:
-        return types.GenericAlias(tuple, tuple(rewrite_hint(part) for part in parts))
-    position = opened[0]
-    item = parts[position][0]
-    after = parts[position + 1 :]
-    if any(part != item for part in after):
+        return types.GenericAlias(tuple, tuple(rewrite_hint(part) for part, _ in parts))
+    item, _ = parts.pop(opened[0])
+    if any(part != item for part, _ in parts[opened[0] :]):
         raise TypeError(
             f"JSON Schema can't say {hint}: what follows the open part of a tuple must have its type; put the fixed "
             "values first, or take a dataclass or a TypedDict"
         )
-    fixed = [rewrite_hint(part) for part in (*parts[:position], *after)]
-    return Annotated[tuple[Any, ...], _OpenTuple(tuple(fixed), rewrite_hint(item))]
+    return Annotated[tuple[Any, ...], _OpenTuple(tuple(rewrite_hint(part) for part in (*(p for p, _ in parts), item)))]
 
 
+@dataclass(frozen=True, slots=True)
 class _OpenTuple:
-    """The core schema of a tuple with fixed values, followed by any number of others."""
+    """The core schema of a tuple with fixed values, followed by any number of the last one."""
 
-    def __init__(self, fixed: tuple[Any, ...], item: Any) -> None:
-        self.fixed = fixed
-        self.item = item
+    hints: tuple[Any, ...]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        items = [handler.generate_schema(hint) for hint in (*self.fixed, self.item)]
-        return core_schema.tuple_schema(items, variadic_item_index=len(self.fixed))
+        items = [handler.generate_schema(hint) for hint in self.hints]
+        return core_schema.tuple_schema(items, variadic_item_index=len(items) - 1)
 
 
 def _is_unknown_typed_dict(hint: Any) -> bool:
@@ -831,120 +821,76 @@ def _text_in(metadata: tuple[Any, ...]) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RecordField:
-    """A field: its name in the class, in JSON and in the constructor, and its default if that can be shown."""
+class _RecordField(NamedTuple):
+    """A field: its name in the class, in JSON and in the constructor, and its default."""
 
     name: str
     key: str
     parameter: str
     is_required: bool
-    default: Any = ...
+    default: Any
 
 
-def _record_of(hint: type, rewrite: Callable[[Any], Any]) -> Any:
-    """Return a hint for Pydantic for a class of attrs or a struct of msgspec; others are unchanged.
-
-    Fields are validated one by one, then passed to the class with its own converters and validators.
-    """
-    if _record_fields(hint) is None or hasattr(hint, "__get_pydantic_core_schema__"):
-        return hint
-    return Annotated[hint, _Record(hint, rewrite)]
-
-
-def _record_fields(cls: type) -> list[_RecordField] | None:
+def _read_record(cls: Any) -> list[_RecordField] | None:
     """Return the fields of a class of attrs or a struct of msgspec; None for any other class."""
     if "attr" in sys.modules and isinstance(vars(cls).get("__attrs_attrs__"), tuple):
-        return list(_read_attrs_fields(cls))
+        nothing = sys.modules["attr"].NOTHING
+        fields = [field for field in cls.__attrs_attrs__ if field.init]
+        return [_RecordField(f.name, f.alias, f.alias, f.default is nothing, f.default) for f in fields]
     if "msgspec" in sys.modules and isinstance(getattr(cls, "__struct_fields__", None), tuple):
-        return list(_read_struct_fields(cls))
+        fields = sys.modules["msgspec"].structs.fields(cls)
+        return [_RecordField(f.name, f.encode_name, f.name, f.required, f.default) for f in fields]
     return None
 
 
-def _read_attrs_fields(cls: Any) -> Iterator[_RecordField]:
-    nothing = sys.modules["attr"].NOTHING
-    for field in cls.__attrs_attrs__:
-        if field.init:
-            yield _RecordField(
-                name=field.name,
-                key=field.alias,
-                parameter=field.alias,
-                is_required=field.default is nothing,
-                default=field.default if isinstance(field.default, _SHOWN_DEFAULTS) else ...,
-            )
-
-
-def _read_struct_fields(cls: Any) -> Iterator[_RecordField]:
-    for field in sys.modules["msgspec"].structs.fields(cls):
-        yield _RecordField(
-            name=field.name,
-            key=field.encode_name,
-            parameter=field.name,
-            is_required=field.required,
-            default=field.default if isinstance(field.default, _SHOWN_DEFAULTS) else ...,
-        )
-
-
+@dataclass(frozen=True, slots=True)
 class _Record:
-    """Pydantic's view of such a class."""
+    """Pydantic's view of such a class: its fields are validated one by one, then passed to its own constructor."""
 
-    def __init__(self, cls: type, rewrite: Callable[[Any], Any]) -> None:
-        self.cls = cls
-        self.rewrite = rewrite
-        self.fields = _record_fields(cls) or []
-        config: Any = getattr(cls, "__struct_config__", None)
-        self.tag: tuple[str, Any] | None = (config.tag_field, config.tag) if getattr(config, "tag", None) else None
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Record) and self.cls is other.cls
-
-    def __hash__(self) -> int:
-        return hash(self.cls)
+    cls: type
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        inner = handler.generate_schema(_make_typed_dict(self))
-        return core_schema.no_info_wrap_validator_function(
-            self.build,
-            inner,
-            serialization=core_schema.plain_serializer_function_ser_schema(self.dump, return_schema=inner),
-        )
+        cls, fields = self.cls, _read_record(self.cls) or []
+        config: Any = getattr(cls, "__struct_config__", None)
+        tag: dict[str, Any] = {config.tag_field: config.tag} if getattr(config, "tag", None) else {}
 
-    def build(self, value: Any, validate: core_schema.ValidatorFunctionWrapHandler) -> Any:
-        """Return the object of validated JSON."""
-        if isinstance(value, self.cls):
-            return value
-        checked = validate(value)
-        given = {field.parameter: checked[field.key] for field in self.fields if field.key in checked}
-        try:
-            return self.cls(**given)
-        except (TypeError, LookupError, ArithmeticError, AttributeError) as error:
-            raise ValueError(str(error) or type(error).__name__) from error
+        def build(value: Any, validate: core_schema.ValidatorFunctionWrapHandler) -> Any:
+            if isinstance(value, cls):
+                return value
+            checked = validate(value)
+            given = {field.parameter: checked[field.key] for field in fields if field.key in checked}
+            try:
+                return cls(**given)
+            except (TypeError, LookupError, ArithmeticError, AttributeError) as error:
+                raise ValueError(str(error) or type(error).__name__) from error
 
-    def dump(self, value: Any) -> dict[str, Any]:
-        """Return the JSON of an object."""
-        members = {field.key: getattr(value, field.name) for field in self.fields}
-        return members if self.tag is None else {self.tag[0]: self.tag[1], **members}
+        def dump(value: Any) -> dict[str, Any]:
+            return {**tag, **{field.key: getattr(value, field.name) for field in fields}}
+
+        inner = handler.generate_schema(_make_typed_dict(cls, fields, tag))
+        written = core_schema.plain_serializer_function_ser_schema(dump, return_schema=inner)
+        return core_schema.no_info_wrap_validator_function(build, inner, serialization=written)
 
 
-def _make_typed_dict(record: _Record) -> Any:
+def _make_typed_dict(cls: type, fields: Sequence[_RecordField], tag: Mapping[str, Any]) -> Any:
     """Return the typed dictionary of a class; its keys are set last, since it may contain itself."""
-    known = _typed_dicts.get(record.cls)
+    known = _typed_dicts.get(cls)
     if known is not None:
         return known
-    made: Any = cast("Any", typing_extensions.TypedDict)(record.cls.__name__, {})
-    _typed_dicts[record.cls] = made
-    hints = typing_extensions.get_type_hints(record.cls, include_extras=True)
-    annotations: dict[str, Any] = {} if record.tag is None else {record.tag[0]: Literal[record.tag[1]]}
-    for field in record.fields:
-        hint = record.rewrite(_translate_constraints(hints.get(field.name, Any)))
-        if field.default is not ...:
+    made: Any = cast("Any", typing_extensions.TypedDict)(cls.__name__, {})
+    _typed_dicts[cls] = made
+    hints = typing_extensions.get_type_hints(cls, include_extras=True)
+    annotations: dict[str, Any] = {name: Literal[value] for name, value in tag.items()}
+    for field in fields:
+        hint = rewrite_hint(_translate_constraints(hints.get(field.name, Any)))
+        if isinstance(field.default, _SHOWN_DEFAULTS):
             hint = Annotated[hint, Field(json_schema_extra={"default": field.default})]
         annotations[field.key] = hint if field.is_required else NotRequired[hint]
     made.__annotations__ = annotations
-    made.__required_keys__ = frozenset(annotations) - {f.key for f in record.fields if not f.is_required}
+    made.__required_keys__ = frozenset(annotations) - {field.key for field in fields if not field.is_required}
     made.__optional_keys__ = frozenset(annotations) - made.__required_keys__
-    made.__doc__ = record.cls.__doc__ if "__init__" not in (record.cls.__doc__ or "") else None
-    made.__module__ = record.cls.__module__
+    made.__doc__ = cls.__doc__ if "__init__" not in (cls.__doc__ or "") else None
+    made.__module__ = cls.__module__
     return made
 
 
