@@ -11,7 +11,7 @@ import re
 import unicodedata
 from base64 import b64decode, b64encode, urlsafe_b64encode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from json import JSONDecoder, dumps, loads
 from pathlib import PurePath
@@ -24,10 +24,23 @@ MASK = "***"
 Redact = Callable[[str], str]
 """Returns a text without secrets."""
 
+
+class _Pattern:
+    """A regular expression, compiled when it is first used: compiling all of this module takes 11 ms."""
+
+    def __init__(self, source: str, flags: int = 0) -> None:
+        self._source = source
+        self._flags = flags
+
+    @cached_property
+    def compiled(self) -> re.Pattern[str]:
+        return re.compile(self._source, self._flags)
+
+
 _Path: TypeAlias = tuple[str | int, ...]
 
 # Names are compared in lower case, their words joined by "_".
-_TELLING_NAME = re.compile(
+_TELLING_NAME = _Pattern(
     r"auth|key|token|secret|cookie|session|sessid|passw|pass_?(?:word|phrase|code|key)|credential|signature|bearer"
     r"|csrf|xsrf|hmac|mnemonic|(?:seed|recovery|backup)_?(?:phrase|word)|conn(?:ection)?_str|client_?assertion"
     r"|saml_?response|code_?verifier|id_(?:rsa|dsa|ecdsa|ed25519)|(?:access|activation|backup|factor|login|one_time|pin"
@@ -36,7 +49,7 @@ _TELLING_NAME = re.compile(
     r"|(?<![a-z_])(?:connect_)?sid(?![a-z_])"
 )
 # Names that contain a secret-sounding word but are not secrets.
-_HARMLESS_NAME = re.compile(
+_HARMLESS_NAME = _Pattern(
     r"(max|min|num|total|input|output|prompt|completion|reasoning|cached?|stop|eos)_?\w*tokens?(_\w+)?|tokens"
     r"|keyboard\w*|keywords?|\w*key_?words?|authors?|author_\w+|monkey|key_?(code|name|id|type)s?|tokeniz\w*"
     r"|(\w*cache|idempotency|primary|foreign|sort|partition|public|group|issue|project|object|item|entry|row|record"
@@ -64,7 +77,7 @@ _KEY_SIGNS = (
     *(":aa", "whsec_", "1//0", "<cookie ", "atatt3", "$", "hooks.slack.com/", "discord.com/api/", "aiza", "aq.a"),
     *("ya29.", "eyj", "bearer ", "authorization: basic ", "://", "private key-----", "private key block-----"),
 )
-_KNOWN_KEYS = re.compile(
+_KNOWN_KEYS = _Pattern(
     r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}|\b(?:sk|pk|rk)_(?:live|test)_[A-Za-z0-9]{16,}"
     r"|\b(?:gsk|hf|r8|gh[pousr])_[A-Za-z0-9]{30,}|\bgithub_pat_[A-Za-z0-9_]{20,}|\bxox[abeoprs]-[\w-]{10,}"
     r"|\b(?:xai|pplx|nvapi|glpat)-[A-Za-z0-9_-]{20,}|\b(?-i:AKIA|ASIA)(?-i:[A-Z0-9]{16})\b"
@@ -83,7 +96,7 @@ _KNOWN_KEYS = re.compile(
 # Values after a name that can only mean a secret, and the values in the query of a URL.
 _QUOTE = r"(?:\\{0,3}[\"'`]|%22|&quot;|&\#3[49];|\\u002[27])"
 _IN_VALUE = r"(?!%2[26])[^\s\"'`&,;<>(){}\[\]\\]"
-_ASSIGNED = re.compile(
+_ASSIGNED = _Pattern(
     r"(?P<before>(?:passw(?:or)?d|passphrase|secret(?!ar)|signature|credentials?|authorization|x-auth|x-session"
     r"|(?:api|access|account|auth|private|secret|shared|license|client|subscription)[ _-]?key"
     r"|(?:(?<=[a-z])|(?<=[a-z][ _-]))token(?!s)"
@@ -94,17 +107,17 @@ _ASSIGNED = re.compile(
     re.IGNORECASE,
 )
 # A random text, which no word, path, host, version or name of a file is.
-_OPAQUE = re.compile(
+_OPAQUE = _Pattern(
     r"(?=\D*\d)(?=[^a-z]*[a-z])(?![\w.-]+==[\d.]+$)(?!.*\.[a-z]{1,5}$)[\w+=.~!$%^*-]{12,}", re.IGNORECASE
 )
-_TELLING_WORDS = re.compile(r"[\w-]*(?:secret|token|passw|key)[\w-]*", re.IGNORECASE)
-_OPAQUE_SEGMENT = re.compile(r"(?=\D*\d)(?=[^A-Za-z]*[A-Za-z])(?:\w{20,}|(?=.*[a-z])(?=.*[A-Z])[\w=~-]{20,})")
-_WORD_BREAK = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[-.\s]+")
-_OPENED_FIELD = re.compile(r"\\{0,15}\"(?P<name>[^\W\"\\][\w .-]{0,60})\\{0,15}\"\s{0,4}:\s{0,4}[{\[]")
+_TELLING_WORDS = _Pattern(r"[\w-]*(?:secret|token|passw|key)[\w-]*", re.IGNORECASE)
+_OPAQUE_SEGMENT = _Pattern(r"(?=\D*\d)(?=[^A-Za-z]*[A-Za-z])(?:\w{20,}|(?=.*[a-z])(?=.*[A-Z])[\w=~-]{20,})")
+_WORD_BREAK = _Pattern(r"(?<=[a-z0-9])(?=[A-Z])|[-.\s]+")
+_OPENED_FIELD = _Pattern(r"\\{0,15}\"(?P<name>[^\W\"\\][\w .-]{0,60})\\{0,15}\"\s{0,4}:\s{0,4}[{\[]")
 _MOST_INNER = 20
-_DIGEST = re.compile("secret:[0-9a-f]{64}")
-_MEANT_FIELD = re.compile(r"([\w.-]{1,60})\\{0,15}[\"']?\s{0,4}[:=]")
-_MEANT_NAME = re.compile(r"[\"'](-{0,2}[\w.#-]{1,60})\\{0,15}[\"']")
+_DIGEST = _Pattern("secret:[0-9a-f]{64}")
+_MEANT_FIELD = _Pattern(r"([\w.-]{1,60})\\{0,15}[\"']?\s{0,4}[:=]")
+_MEANT_NAME = _Pattern(r"[\"'](-{0,2}[\w.#-]{1,60})\\{0,15}[\"']")
 _OPENS_JSON = ("{", "[")
 _PIECE = 32_768
 _SHORTEST_TOLD = 15  # no shorter word is a key by its format
@@ -112,7 +125,7 @@ _LOWER_CASE = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 _SHORTEST_STRUCK = 4
 _SHORTEST_WITHIN = 6  # shorter secrets are only redacted as separate words
 _SHORTEST_ENCODED = 8  # the Base64 of less, cut at its ends, would be found in other words
-_FIELDS = re.compile(r"[;,\s]+")  # between the fields of a cookie, or of some schemes' credentials
+_FIELDS = _Pattern(r"[;,\s]+")  # between the fields of a cookie, or of some schemes' credentials
 _NAMING_FIELDS = frozenset(
     {"name", "key", "field", "header", "variable", "parameter", "option", "property", "label", "selector", "element"}
 )
@@ -123,15 +136,15 @@ _SHOWN_VALUES = frozenset({"default", "example", "examples"})
 _SAME_VALUE = frozenset(
     {"items", "prefixItems", "anyOf", "oneOf", "allOf", "additionalProperties", "patternProperties"}
 )
-_CARRIERS = re.compile(r"\w*(headers|query|cookies)", re.IGNORECASE)
-_CARRIED = re.compile(r"(?:headers|query|cookies)\\{0,15}[\"']?\s{0,4}:\s{0,4}[\[{]", re.IGNORECASE)
-_OPTION = re.compile(r"--?[A-Za-z][\w.-]{1,60}")
-_ONE_NAME = re.compile(r"[A-Za-z]+(?:[_-][A-Za-z]+)*")
-_NAMED = re.compile(r"(--?[\w.-]+|[\w.-]+)(=|:\s+)(.*)", re.DOTALL)
+_CARRIERS = _Pattern(r"\w*(headers|query|cookies)", re.IGNORECASE)
+_CARRIED = _Pattern(r"(?:headers|query|cookies)\\{0,15}[\"']?\s{0,4}:\s{0,4}[\[{]", re.IGNORECASE)
+_OPTION = _Pattern(r"--?[A-Za-z][\w.-]{1,60}")
+_ONE_NAME = _Pattern(r"[A-Za-z]+(?:[_-][A-Za-z]+)*")
+_NAMED = _Pattern(r"(--?[\w.-]+|[\w.-]+)(=|:\s+)(.*)", re.DOTALL)
 _HEADER_OPTIONS = ("-H", "--header", "--headers")
 _PROCESS_KEY = os.urandom(32)
-_PROGRAM_NAME = re.compile(r"[\w@./][\w@./-]*")
-_RUNNER = re.compile(
+_PROGRAM_NAME = _Pattern(r"[\w@./][\w@./-]*")
+_RUNNER = _Pattern(
     r"(npx|uvx|uv|pipx|node|deno|bun|bunx|python[0-9.]*|ruby|perl|php|java|bash|sh|zsh|pwsh)(\.exe)?", re.IGNORECASE
 )
 _RUNNER_ARGUMENTS = ("-y", "--yes", "-m", "-u", "-jar", "run", "tool")
@@ -146,8 +159,8 @@ def is_secret_name(name: str) -> bool:
 def _tells_secret(name: str) -> bool:
     if not name.isascii():
         name = unicodedata.normalize("NFKC", name)
-    words = _WORD_BREAK.sub("_", name).lower()
-    return _TELLING_NAME.search(words) is not None and _HARMLESS_NAME.fullmatch(words) is None
+    words = _WORD_BREAK.compiled.sub("_", name).lower()
+    return _TELLING_NAME.compiled.search(words) is not None and _HARMLESS_NAME.compiled.fullmatch(words) is None
 
 
 def is_secret_field(name: str) -> bool:
@@ -161,9 +174,9 @@ def is_secret_field(name: str) -> bool:
 
 def may_name_secrets(text: str) -> bool:
     """Return whether a JSON text may have a field whose name indicates a secret; most have none."""
-    if "\\u" in text or _CARRIED.search(text) is not None:
+    if "\\u" in text or _CARRIED.compiled.search(text) is not None:
         return True
-    return _TELLING_NAME.search(_WORD_BREAK.sub("_", text).lower()) is not None
+    return _TELLING_NAME.compiled.search(_WORD_BREAK.compiled.sub("_", text).lower()) is not None
 
 
 def secrets_of(values: Mapping[str, str]) -> list[str]:
@@ -190,7 +203,7 @@ def secrets_in_headers(headers: Mapping[str, str] | None) -> list[str]:
         or any(_KNOWN.find(value, _lower_text(value)))
     ]
     found = [value for value in found if value.lower() not in _SETTING_WORDS]
-    fields = [field.partition("=")[2].strip('"') for value in found for field in _FIELDS.split(value)]
+    fields = [field.partition("=")[2].strip('"') for value in found for field in _FIELDS.compiled.split(value)]
     return [*(secret for value in found for secret in _split_header(value)), *filter(None, fields)]
 
 
@@ -206,7 +219,7 @@ def secrets_in_url(url: str) -> list[str]:
         found.append(b64encode(pair.encode()).decode())
     found += [value for _, value in parse_qsl(parts.query, keep_blank_values=False)]
     found += [piece.partition("=")[2] for piece in parts.query.split("&")]
-    found += [segment for segment in parts.path.split("/") if _OPAQUE_SEGMENT.fullmatch(segment)]
+    found += [segment for segment in parts.path.split("/") if _OPAQUE_SEGMENT.compiled.fullmatch(segment)]
     found = [value for value in found if value and value.lower() not in _SETTING_WORDS]
     return [form for value in found for form in dict.fromkeys((value, unquote(value)))]
 
@@ -220,7 +233,7 @@ def secrets_in_arguments(command: str, arguments: Sequence[str]) -> list[str]:
     found: list[str] = []
     run = program_name(command, arguments)
     for before, argument, following in zip(["", *arguments], arguments, [*arguments[1:], ""], strict=False):
-        named = _NAMED.fullmatch(argument)
+        named = _NAMED.compiled.fullmatch(argument)
         if named is not None:
             is_header = ":" in named[2] and ("-" in named[1] or before in _HEADER_OPTIONS)
             found += (secrets_in_headers if is_header else secrets_of)({named[1]: named[3]})
@@ -255,7 +268,7 @@ def without_keys(text: str) -> str:
     text = strike_keys(text)
     if ":" not in text or not ('"' in text or "'" in text):
         return text
-    if any(is_secret_field(found["name"]) for found in _OPENED_FIELD.finditer(text)):
+    if any(is_secret_field(found["name"]) for found in _OPENED_FIELD.compiled.finditer(text)):
         text = "".join(_mask_inner_json(text))
     return _WRITTEN.strike(text, text)
 
@@ -344,7 +357,9 @@ def without_credentials(url: str) -> str:
         _ = parts.port
     except ValueError:  # what of it is a password can't be found out
         return MASK
-    path = "/".join(MASK if _OPAQUE_SEGMENT.fullmatch(segment) else segment for segment in parts.path.split("/"))
+    path = "/".join(
+        MASK if _OPAQUE_SEGMENT.compiled.fullmatch(segment) else segment for segment in parts.path.split("/")
+    )
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], path=path, query="", fragment=""))
 
 
@@ -452,7 +467,7 @@ def find_named_values(fields: Mapping[str, Any]) -> Set[str]:
 
 def _find_carried(fields: Mapping[str, Any], path: Sequence[str | int]) -> set[str]:
     """Return the names of headers, or of values of a query, that are not words of the protocol."""
-    if not (path and isinstance(path[-1], str) and _CARRIERS.fullmatch(path[-1])):
+    if not (path and isinstance(path[-1], str) and _CARRIERS.compiled.fullmatch(path[-1])):
         return set()
     return {name for name, value in fields.items() if str(value) in secrets_in_headers({str(name): str(value)})}
 
@@ -463,8 +478,8 @@ def _find_listed(items: Sequence[Any]) -> set[int]:
     for place, (name, value) in enumerate(pairwise(items), 1):
         if isinstance(name, str) and is_secret_name(name):
             text = value if isinstance(value, str) else "0"
-            is_pair = len(items) == len(("name", "value")) and not _ONE_NAME.fullmatch(text)
-            if is_pair or (_OPTION.fullmatch(name) and not text.startswith("-")):
+            is_pair = len(items) == len(("name", "value")) and not _ONE_NAME.compiled.fullmatch(text)
+            if is_pair or (_OPTION.compiled.fullmatch(name) and not text.startswith("-")):
                 found.add(place)
     return found
 
@@ -479,18 +494,18 @@ def holds_secret(value: object, name: str = "") -> bool:
 def program_name(command: str, arguments: Sequence[str]) -> str:
     """Return a name that can hold no secret: of the arguments only that which a runner of programs runs."""
     program = PurePath(command).name
-    if _RUNNER.fullmatch(program):
+    if _RUNNER.compiled.fullmatch(program):
         first = next((argument for argument in arguments if argument not in _RUNNER_ARGUMENTS), "")
-        if _PROGRAM_NAME.fullmatch(first):
+        if _PROGRAM_NAME.compiled.fullmatch(first):
             return PurePath(first).name
     return program
 
 
 def _is_opaque(argument: str) -> bool:
     """Return whether an argument as a whole is a secret: a random text, or one marked as a secret."""
-    if _OPAQUE.fullmatch(argument):
+    if _OPAQUE.compiled.fullmatch(argument):
         return True
-    return len(argument) >= _SHORTEST_ENCODED and _TELLING_WORDS.fullmatch(argument) is not None
+    return len(argument) >= _SHORTEST_ENCODED and _TELLING_WORDS.compiled.fullmatch(argument) is not None
 
 
 def _find_keys(text: str) -> Iterator[str]:
@@ -553,13 +568,17 @@ def _mask_known(found: re.Match[str]) -> str:
     return "".join(filter(None, found.groups())) + MASK
 
 
-_EXCHANGED = re.compile(r"(?<![\w.])(?P<before>code=)(?P<value>[^\s&;#\"'<>\\]+)")
-_EXCHANGE_SIGN = re.compile(r"(?<![\w.])(?:state|grant_type)=")
+_EXCHANGED = _Pattern(r"(?<![\w.])(?P<before>code=)(?P<value>[^\s&;#\"'<>\\]+)")
+_EXCHANGE_SIGN = _Pattern(r"(?<![\w.])(?:state|grant_type)=")
 
 
 def _mask_exchange(found: re.Match[str]) -> str:
     word = found[0]
-    return _EXCHANGED.sub(_mask_behind, word) if "code=" in word and _EXCHANGE_SIGN.search(word) else word
+    return (
+        _EXCHANGED.compiled.sub(_mask_behind, word)
+        if "code=" in word and _EXCHANGE_SIGN.compiled.search(word)
+        else word
+    )
 
 
 def _mask_all(found: re.Match[str]) -> str:  # noqa: ARG001 - whatever it is
@@ -570,16 +589,16 @@ def _mask_behind(found: re.Match[str]) -> str:
     return found["before"] + MASK
 
 
-_NAMING = re.compile(
+_NAMING = _Pattern(
     r"\s(?:name|id|key|type|property)\s{0,2}=\s{0,2}(?P<open>[\"'])(?P<name>[\w.:\[\] -]{1,60})(?P=open)"
 )
-_VALUED = re.compile(r"(?P<before>\s(?:value|content)\s{0,2}=\s{0,2}(?P<open>[\"']))(?P<value>[^\"'<>]+)(?=(?P=open))")
+_VALUED = _Pattern(r"(?P<before>\s(?:value|content)\s{0,2}=\s{0,2}(?P<open>[\"']))(?P<value>[^\"'<>]+)(?=(?P=open))")
 
 
 def _mask_tag(found: re.Match[str]) -> str:
     tag = found[0]
-    names = (each["name"] for each in _NAMING.finditer(tag))
-    return _VALUED.sub(_mask_behind, tag) if any(is_secret_field(name) for name in names) else tag
+    names = (each["name"] for each in _NAMING.compiled.finditer(tag))
+    return _VALUED.compiled.sub(_mask_behind, tag) if any(is_secret_field(name) for name in names) else tag
 
 
 def _mask_assigned(found: re.Match[str]) -> str:
@@ -599,7 +618,7 @@ class _Rule(NamedTuple):
         need: A part of each text that can match, in lower case; empty for any text.
     """
 
-    pattern: re.Pattern[str]
+    pattern: _Pattern
     mask: Callable[[re.Match[str]], str]
     signs: Sequence[str] = ()
     need: str = ""
@@ -624,7 +643,7 @@ class _Rule(NamedTuple):
             return
         end = 0
         for place in _find_places(lowered, self.signs):
-            found = self.pattern.match(text, place) if place >= end else None
+            found = self.pattern.compiled.match(text, place) if place >= end else None
             if found is not None:
                 end = found.end()
                 yield found
@@ -634,7 +653,7 @@ class _Rule(NamedTuple):
         start = 0
         while start < len(text):
             end = start + _PIECE
-            found = self.pattern.search(text, start, end + _PIECE)
+            found = self.pattern.compiled.search(text, start, end + _PIECE)
             if found is None or found.start() >= end:
                 start = end
             else:
@@ -655,12 +674,12 @@ def _find_places(lowered: str, signs: Iterable[str]) -> list[int]:
 
 def _name_rule(pattern: str, *signs: str, need: str = "") -> _Rule:
     """Return the rule of a way in which a text gives a value to a name."""
-    return _Rule(re.compile(pattern, re.MULTILINE), _mask_given, signs, need)
+    return _Rule(_Pattern(pattern, re.MULTILINE), _mask_given, signs, need)
 
 
 # A field of JSON, or of Python's, inside of a text that is neither as a whole.
 _WRITTEN = _Rule(
-    re.compile(
+    _Pattern(
         r"""(?P<before>(?P<quote>\\{0,15}["'])(?P<name>[^\W"'\\][\w .-]{0,60})(?P=quote)\s{0,4}:\s{0,4}b?)"""
         r"""(?P<value>(?P<open>\\{0,15}["'])(?:(?!(?P=open)).)*(?P=open)|[-+.\d][\d.eE+-]*)""",
         re.DOTALL,
@@ -669,7 +688,7 @@ _WRITTEN = _Rule(
 )
 _KNOWN = _Rule(_KNOWN_KEYS, _mask_known, _KEY_SIGNS)
 _IN_QUERY = _Rule(
-    re.compile(r"(?P<before>[?&;](?P<name>[\w.~%-]{1,60})=)(?P<value>[^\s&;#\"'<>\\]+)"), _mask_queried, ("?", "&", ";")
+    _Pattern(r"(?P<before>[?&;](?P<name>[\w.~%-]{1,60})=)(?P<value>[^\s&;#\"'<>\\]+)"), _mask_queried, ("?", "&", ";")
 )
 _TELLING_SIGNS = (
     *("secret", "credential", "token", "api", "access", "auth", "private", "shared", "license", "client", "recovery"),
@@ -686,7 +705,7 @@ _NAMED_VALUE = _Rule(
 _RULES = (
     _KNOWN,
     # the token of a bot
-    _Rule(re.compile(r"[MNO](?<!\w[MNO])[A-Za-z\d_-]{23,27}\.[\w-]{6}\.[\w-]{27,}"), _mask_all, need="."),
+    _Rule(_Pattern(r"[MNO](?<!\w[MNO])[A-Za-z\d_-]{23,27}\.[\w-]{6}\.[\w-]{27,}"), _mask_all, need="."),
     # an object that was written by `repr`, an attribute of XML
     _name_rule(
         r"(?P<before>\b(?P<name>[A-Za-z_][\w.-]{0,60})=(?P<open>[\"']))(?P<value>[^\"'\n]+)(?=(?P=open))", need="="
@@ -759,14 +778,14 @@ _RULES = (
         need="input_value=",
     ),
     # a tag in which one attribute names a field and another gives its value
-    _Rule(re.compile(r"<[A-Za-z][^<>]{0,2000}>"), _mask_tag, ("<",)),
+    _Rule(_Pattern(r"<[A-Za-z][^<>]{0,2000}>"), _mask_tag, ("<",)),
     _IN_QUERY,
     # a word that may have the code which an authorization server gives
-    _Rule(re.compile(r"[^\s\"'<>]+"), _mask_exchange, need="code="),
+    _Rule(_Pattern(r"[^\s\"'<>]+"), _mask_exchange, need="code="),
     _NAMED_VALUE,
     # the option of a password, which other programs have for something else: with a word of mixed letters and digits
     _Rule(
-        re.compile(
+        _Pattern(
             r"(?P<before>(?<!\S)-[pP](?:(?=[\w!@#$%^&+]{4}(?<!\d{4}))|[ \t][\"']?(?=\w{8})(?=\w*[a-z])(?=\w*[A-Z])))"
             r"(?P<value>(?=[^\W\d]*\d)(?=\d*[^\W\d])[\w!@#$%^&+]+)(?![\w./:=-])"
         ),
@@ -775,7 +794,7 @@ _RULES = (
     ),
     # a random word behind a telling one, in prose or a command: of letters and digits, and no part of a longer name
     _Rule(
-        re.compile(
+        _Pattern(
             r"(?P<before>(?:pass(?:wor[dt]|wd|phrase|code|in|out)?|pwd|secret|credentials?|token|identified by"
             r"|(?:api|access|auth|private|shared|license|client)[ _-]key"
             r"|(?:recovery|backup|security|verification)[ _-]code)(?![a-z])"
@@ -812,7 +831,7 @@ def _compile_secrets(secrets: frozenset[str]) -> _Rule:
     forms = {form for secret in secrets for form in _list_forms(secret)}
     exact = [re.escape(form) for form in sorted(forms, key=len, reverse=True) if len(form) >= _SHORTEST_WITHIN]
     words = [rf"(?<!\w){re.escape(form)}(?!\w)" for form in forms if len(form) < _SHORTEST_WITHIN]
-    return _Rule(re.compile("|".join([*exact, *words]), re.IGNORECASE), _mask_all)
+    return _Rule(_Pattern("|".join([*exact, *words]), re.IGNORECASE), _mask_all)
 
 
 def _list_forms(secret: str) -> Iterator[str]:
@@ -1012,14 +1031,16 @@ class Scrubber:
 
 def _names_secrets(text: str) -> bool:
     """Return whether a text that is meant to be JSON has a telling name: of a field, as a text, or of headers."""
-    if "\\u" in text or any(is_secret_field(found[1]) for found in _MEANT_FIELD.finditer(text)):
+    if "\\u" in text or any(is_secret_field(found[1]) for found in _MEANT_FIELD.compiled.finditer(text)):
         return True
-    return _CARRIED.search(text) is not None or any(is_secret_name(found[1]) for found in _MEANT_NAME.finditer(text))
+    return _CARRIED.compiled.search(text) is not None or any(
+        is_secret_name(found[1]) for found in _MEANT_NAME.compiled.finditer(text)
+    )
 
 
 def is_replaced(value: object) -> bool:
     """Return whether a value is a mask or a digest already."""
-    return isinstance(value, str) and (value == MASK or _DIGEST.fullmatch(value) is not None)
+    return isinstance(value, str) and (value == MASK or _DIGEST.compiled.fullmatch(value) is not None)
 
 
 def _mask_value(value: Any) -> Any:
@@ -1058,7 +1079,9 @@ def mask_leaves(value: Any) -> Any:
     match value:
         case dict():
             fields = cast("Mapping[str, Any]", value)
-            return {MASK if _OPAQUE.fullmatch(name) else name: mask_leaves(item) for name, item in fields.items()}
+            return {
+                MASK if _OPAQUE.compiled.fullmatch(name) else name: mask_leaves(item) for name, item in fields.items()
+            }
         case list():
             return [mask_leaves(item) for item in cast("Sequence[Any]", value)]
         case int() | float() if not isinstance(value, bool):

@@ -22,6 +22,7 @@ from toolkit.dataclass import dataclass, maker_of
 from toolkit.errors import InvalidArgumentsError, ToolDeniedError, ToolkitError, ToolNotFoundError
 from toolkit.foreign_text import escape_in_json, escape_in_text, replace_surrogates
 from toolkit.json_text import canonical_json
+from toolkit.redaction import MASK, clean_text, clean_texts, strike_keys
 from toolkit.schema.arguments import SHARED_BUDGET, TooMuchWorkError, WorkBudget, is_trial, may_hold_secrets
 from toolkit.schema.nodes import is_array, is_object
 from toolkit.tool_names import nearest_names, repair_name
@@ -165,8 +166,6 @@ class Refused:
 def _show_json(text: str) -> str:
     """Return the JSON of arguments without the logins of URLs, and without secrets in texts that are JSON again."""
     if ("@" in text and "://" in text) or '{\\"' in text:
-        from toolkit.redaction import clean_text, clean_texts  # noqa: PLC0415 - its patterns take milliseconds
-
         return canonical_json(clean_texts(json.loads(text), clean_text))
     return text
 
@@ -206,8 +205,6 @@ def write_preview(registration: Registration[Any], arguments: Mapping[str, Any],
         written: The same as canonical JSON, secrets as digests.
         given: The JSON text that they were read from; empty shows all of them.
     """
-    from toolkit.redaction import clean_text, strike_keys  # noqa: PLC0415 - as in `_show_json`
-
     write = registration.options.preview
     if write is not None:
         try:
@@ -410,8 +407,6 @@ def _describe_repairs(
     call: ToolCall, registration: Registration[Any], arguments: dict[str, Any], steps: Sequence[RepairStep]
 ) -> tuple[ToolCallRepaired, ...]:
     """Return the events of repairs; where a parameter is a secret, no text of the model's that may hold it."""
-    from toolkit.redaction import MASK  # noqa: PLC0415 - as in `_show_json`
-
     parser = registration.arguments
     is_secret = may_hold_secrets(call.arguments, parser.nodes)
     events: list[ToolCallRepaired] = []

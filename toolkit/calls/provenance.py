@@ -26,6 +26,7 @@ from toolkit.chat import AssistantMessage, Message, ReasoningBlock, ToolResult, 
 from toolkit.dataclass import dataclass
 from toolkit.foreign_text import escape_in_text, has_mixed_scripts, is_hidden
 from toolkit.json_text import digest_json
+from toolkit.redaction import strike_keys
 from toolkit.schema.nodes import is_array, is_object
 
 if TYPE_CHECKING:
@@ -560,8 +561,6 @@ class CallTrust:
 
     def _is_secret(self, leaf: str) -> bool:
         """Return whether an argument has a text in the format of a key that stands in no message of the user."""
-        from toolkit.redaction import strike_keys  # noqa: PLC0415 - its patterns take milliseconds
-
         if strike_keys(leaf) == leaf:
             return False
         found = self._trust.find_known(leaf)

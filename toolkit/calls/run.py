@@ -45,6 +45,7 @@ from toolkit.errors import (
     ToolTimeoutError,
     ToolUsageLimitExceededError,
 )
+from toolkit.redaction import without_keys
 from toolkit.runtime.backend import (
     AsyncioCancelledError,
     CallClock,
@@ -550,8 +551,6 @@ class _Attempts(Generic[Ctx]):
     async def _run_again(self, failure: Exception | SystemExit, original: dict[str, Any]) -> ToolOutput:
         """Retry after a first run that failed."""
         import random  # noqa: PLC0415 - slow to import
-
-        from toolkit.redaction import without_keys  # noqa: PLC0415 - its patterns take milliseconds
 
         context, name = self._context, self._registration.name
 

@@ -50,7 +50,7 @@ from toolkit.chat import (
 from toolkit.chat.request import Capabilities
 from toolkit.errors import ConfigurationError, ProviderAuthError, ProviderError
 from toolkit.foreign_text import find_lone_halves, may_have_surrogates, repair_surrogates
-from toolkit.http_replies import (
+from toolkit.http_client import (
     ACCEPTED_ENCODINGS,
     MOST_ERROR_BYTES,
     ReplyTooLargeError,

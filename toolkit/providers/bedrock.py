@@ -49,7 +49,7 @@ from toolkit.chat import (
 )
 from toolkit.chat.request import Capabilities, describe_with_hints
 from toolkit.errors import BadResponseError, ConfigurationError, ProviderAuthError, naming_extra
-from toolkit.http_replies import BoundedClient
+from toolkit.http_client import BoundedClient
 from toolkit.json_text import write_json
 from toolkit.providers.adapter import (
     MOST_CONNECTIONS,

@@ -27,7 +27,7 @@ from toolkit.errors import (
     RateLimitedError,
 )
 from toolkit.foreign_text import shorten_to_line
-from toolkit.http_replies import ReplyTooLargeError, Stage
+from toolkit.http_client import ReplyTooLargeError, Stage
 from toolkit.providers.encoding import as_items, as_text
 from toolkit.redaction import cut_causes, without_secrets
 

@@ -60,7 +60,7 @@ from toolkit.chat import (
 from toolkit.chat.provider import closing
 from toolkit.chat.request import Capabilities, Support
 from toolkit.errors import ConfigurationError
-from toolkit.http_replies import ACCEPTED_ENCODINGS, BoundedClient
+from toolkit.http_client import ACCEPTED_ENCODINGS, BoundedClient
 from toolkit.providers.adapter import (
     MOST_CONNECTIONS,
     Adapter,

@@ -49,7 +49,7 @@ from toolkit.chat import (
 )
 from toolkit.chat.request import Capabilities
 from toolkit.errors import BadResponseError, ConfigurationError, ContentFilteredError, ProviderAuthError
-from toolkit.http_replies import BoundedClient, origin_of
+from toolkit.http_client import BoundedClient, origin_of
 from toolkit.providers.adapter import (
     MOST_CONNECTIONS,
     Adapter,

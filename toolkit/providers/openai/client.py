@@ -19,7 +19,7 @@ from openai import (
 )
 
 from toolkit.errors import ProviderAuthError
-from toolkit.http_replies import ACCEPTED_ENCODINGS, BoundedClient
+from toolkit.http_client import ACCEPTED_ENCODINGS, BoundedClient
 from toolkit.providers.adapter import (
     MOST_CONNECTIONS,
     Adapter,

@@ -31,13 +31,13 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from typing_extensions import Unpack
 
+from toolkit.asgi_server import serve_app
 from toolkit.calls.registration import Ctx
 from toolkit.errors import ConfigurationError
 from toolkit.runtime.backend import cancellation_mark
 from toolkit.serving.mcp.server import ContextMaker, McpServerKeywords, mcp_server
 from toolkit.settings import check_setting, describe_value
 from toolkit.tools.registry import ToolRegistry
-from toolkit.web_server import serve_app
 
 _logger = logging.getLogger("toolkit.serving")
 

@@ -20,7 +20,7 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAu
 from pydantic import BaseModel, ValidationError
 
 from toolkit.foreign_text import strip_hidden
-from toolkit.http_replies import split_url
+from toolkit.http_client import split_url
 from toolkit.private_files import replace_private
 
 _logger = logging.getLogger("toolkit.sources.mcp")

@@ -37,7 +37,7 @@ from typing_extensions import Unpack
 from toolkit.checked_yaml import expand_variables
 from toolkit.errors import ConfigurationError, McpError, ToolError
 from toolkit.foreign_text import repair_surrogates
-from toolkit.http_replies import MOST_REPLY_BYTES, BoundedClient, ReplyTooLargeError, closed_with, split_url
+from toolkit.http_client import MOST_REPLY_BYTES, BoundedClient, ReplyTooLargeError, closed_with, split_url
 from toolkit.redaction import (
     MASK,
     Redact,

@@ -34,7 +34,7 @@ from pydantic import ValidationError
 
 from toolkit.backoff import backoff_pause
 from toolkit.errors import McpError, ToolkitError
-from toolkit.http_replies import ReplyTooLargeError
+from toolkit.http_client import ReplyTooLargeError
 from toolkit.loop.stopping import LoopFrame, current_frame
 from toolkit.redaction import cut_causes
 from toolkit.runtime.backend import OwnerLoop
