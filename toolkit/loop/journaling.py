@@ -721,7 +721,7 @@ class _Work:
 
     Attributes:
         outer: The work that this is a part of, that of a loop around this one.
-        feeds: What it fed the machine.
+        feeds: The feeds that it gave the machine.
         stops: The answers of ``stop_when``.
         failure: The error that ended it.
         is_done: True once it was done in this process.
