@@ -104,7 +104,7 @@ class DurableRuns:
         self._opened = await to_thread.run_sync(Storage, self._url, self._encryption)
         self._rows = RunRows(self._opened)
         self._search = RunSearch(self._opened)
-        self._watch = EventWatch(self._opened.engine)
+        self._watch = EventWatch(self._opened)
         return self
 
     async def __aexit__(

@@ -6,6 +6,7 @@ A large content is a row of its own, stored once beside the values that have it.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
@@ -165,6 +166,8 @@ def check_json(place: str, value: object) -> None:
         raise UnstorableValueError(place, "it contains itself, or is nested too deep: it is no JSON") from None
     if found is not None:
         where, part = found
+        if isinstance(part, float):
+            raise UnstorableValueError(where, f"it is {part}, which is no number of JSON: leave it out, or give None")
         kind = type(part).__name__
         raise UnstorableValueError(where, f"it is no JSON, but of type {kind}: give its text, or its parts")
 
@@ -181,6 +184,8 @@ def _find_no_json(value: object, place: str) -> tuple[str, object] | None:
         case list() | tuple():
             items = cast("list[Any]", value)
             found = (_find_no_json(part, f"{place}[{index}]") for index, part in enumerate(items))
+        case float():
+            return None if math.isfinite(value) else (place, value)
         case _:
             return None if isinstance(value, _PLAIN_TYPES) else (place, value)
     return next((each for each in found if each is not None), None)

@@ -252,13 +252,13 @@ async def _move_to_rest(
     if isinstance(begin, Rest):
         journal.trace = begin.trace
     try:
-        rest = segment.leave_result(await segment.move(journal, items), journal.trace)
+        rest = segment.leave_result(await segment.move(journal, items), journal.trace).write()
         write_json(rest)
         return rest
     except Exception as error:  # noqa: BLE001 - it becomes the rest of the run
         if journal.failure is not None:
             raise journal.failure from None
-        return segment.leave_error(error, journal.trace, is_resumable=False, is_read=True)
+        return segment.leave_error(error, journal.trace, is_resumable=False, is_read=True).write()
 
 
 def _make_item(number: int, call_id: Any, binding: Any, decision: Mapping[str, Any]) -> InboxItem:

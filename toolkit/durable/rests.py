@@ -120,10 +120,10 @@ class Rest:
 
     state: DurableState
     ending: str
-    error: str
+    error: str = ""
     messages: list[dict[str, Any]]
-    result: dict[str, Any] | None
-    snapshot: Snapshot | None
+    result: dict[str, Any] | None = None
+    snapshot: Snapshot | None = None
     is_resumable: bool = False
     is_read: bool = True
     trace: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -143,6 +143,10 @@ class Rest:
     def awaited(self) -> list[PendingApproval]:
         """The calls whose decisions the next segment applies."""
         return [] if self.snapshot is None else [PendingApproval(**each) for each in self.snapshot["pending_approvals"]]
+
+    def write(self) -> dict[str, Any]:
+        """Return it as JSON, for `read_rest`."""
+        return {"v": _VERSION, **{part.name: getattr(self, part.name) for part in fields(self)}}
 
     def load_result(self) -> ToolLoopResult[Any]:
         """Return the result of the loop."""
@@ -194,12 +198,10 @@ def read_rest(output: object) -> Rest:
         raise DurableError(
             "the rest of the run can't be read: it is of another version of this library, or was changed"
         )
-    try:
-        needed = {name: left[name] for name in ("state", "ending", "error", "messages", "result", "snapshot")}
-        flags = {"is_resumable": left.get("is_resumable", False), "is_read": left.get("is_read", True)}
-        return Rest(**needed, **flags, trace=left.get("trace", {}), seal=left.get("seal", ""))
-    except KeyError as error:
-        raise DurableError(f"the rest of the run can't be read: it has no {error}") from error
+    missing = [name for name in ("state", "ending", "error", "messages", "result", "snapshot") if name not in left]
+    if missing:
+        raise DurableError(f"the rest of the run can't be read: it has no '{missing[0]}'")
+    return Rest(**{part.name: left[part.name] for part in fields(Rest) if part.name in left})
 
 
 def read_answer(loop: DurableLoop[Any, Out], result: ToolLoopResult[Any]) -> Out | None:
@@ -322,7 +324,7 @@ class RunSegment:
             handle.cancel(*self._wish)
         return await handle.run()
 
-    def leave_result(self, result: ToolLoopResult[Any], trace: Mapping[str, str]) -> dict[str, Any]:
+    def leave_result(self, result: ToolLoopResult[Any], trace: Mapping[str, str]) -> Rest:
         """Return the rest of a run that ended, or awaits decisions."""
         state: DurableState = "done"
         if isinstance(result.reason, AwaitingApproval):
@@ -330,21 +332,17 @@ class RunSegment:
         elif isinstance(result.reason, Cancelled):
             state = "cancelled"
         assert self.handle is not None
-        return {
-            "v": _VERSION,
-            "state": state,
-            "ending": result.ending,
-            "error": "",
-            "messages": messages_to_plain(result.messages),
-            "result": dump_result(replace(result, messages=[], snapshot=None)),
-            "snapshot": self.handle.snapshot(),
-            "trace": dict(trace),
-        }
+        return Rest(
+            state=state,
+            ending=result.ending,
+            messages=messages_to_plain(result.messages),
+            result=dump_result(replace(result, messages=[], snapshot=None)),
+            snapshot=self.handle.snapshot(),
+            trace=dict(trace),
+        )
 
-    def leave_error(
-        self, error: Exception, trace: Mapping[str, str], *, is_resumable: bool, is_read: bool
-    ) -> dict[str, Any]:
-        """Log the error of a failed run, and return its rest; see `Rest`."""
+    def leave_error(self, error: Exception, trace: Mapping[str, str], *, is_resumable: bool, is_read: bool) -> Rest:
+        """Log the error of a failed run, and return its rest."""
         self._log_error(error)
         snapshot, messages = None, self._last_messages
         if self.handle is not None:
@@ -354,24 +352,17 @@ class RunSegment:
         if isinstance(error, ProviderError) and error.messages:
             messages = error.messages
         plain, key = messages_to_plain(list(messages)), self._loop.config.signing_key
-        return {
-            "v": _VERSION,
-            "state": "failed",
-            "ending": type(error).__name__,
-            "error": without_keys(replace_surrogates(str(error))) or type(error).__name__,
-            "messages": plain,
-            "result": None,
-            "snapshot": snapshot,
-            "seal": "" if key is None else self._seal_messages(key, plain),
-            "is_resumable": is_resumable,
-            "is_read": is_read,
-            "trace": dict(trace),
-        }
-
-    def leave_begin(self) -> dict[str, Any]:
-        """Return the rest that the segment began from, unchanged."""
-        assert isinstance(self.begin, Rest)
-        return {"v": _VERSION, **{part.name: getattr(self.begin, part.name) for part in fields(self.begin)}}
+        return Rest(
+            state="failed",
+            ending=type(error).__name__,
+            error=without_keys(replace_surrogates(str(error))) or type(error).__name__,
+            messages=plain,
+            snapshot=snapshot,
+            seal="" if key is None else self._seal_messages(key, plain),
+            is_resumable=is_resumable,
+            is_read=is_read,
+            trace=dict(trace),
+        )
 
     def _log_error(self, error: Exception) -> None:
         """Log an error as one line, with its place if the library did not raise it; its traceback at DEBUG."""

@@ -22,7 +22,7 @@ from sqlalchemy.exc import DBAPIError
 from toolkit.chat import Message
 from toolkit.dataclass import dataclass
 from toolkit.durable.contents import ContentRow, write_value
-from toolkit.durable.event_writer import AttemptEvents
+from toolkit.durable.event_writer import AttemptEvents, AttemptPlace
 from toolkit.durable.journals import ReplayJournal, StoredEntry, check_readable, is_inside
 from toolkit.durable.storage import DatabaseThread, Storage, entries, is_away, restore_values, runs, store_contents
 from toolkit.errors import DurableError, JournalError
@@ -44,21 +44,6 @@ StoredEntries: TypeAlias = Mapping[str, Mapping[int, StoredEntry]]
 """The stored entries by the path of their log, and by position."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogPlace:
-    """The segment whose logs are written, and the attempt that writes them.
-
-    Args:
-        run_id: The run.
-        segment: The segment.
-        attempt: The token of the attempt.
-    """
-
-    run_id: str
-    segment: int
-    attempt: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentLog:
     """The logs of one attempt at a segment: the run's own, and those of the loops inside its calls.
@@ -72,7 +57,7 @@ class SegmentLog:
     """
 
     writer: EntryWriter
-    place: LogPlace
+    place: AttemptPlace
     stored: StoredEntries
     events: AttemptEvents
     origin: str
@@ -231,9 +216,6 @@ class _WaitingEntry:
         self.error: BaseException | None = None
         self._on_end = on_end
 
-    def __str__(self) -> str:
-        return f"entry '{self.row['name']}' of run '{self.row['run_id']}'"
-
     def end(self, error: BaseException | None) -> None:
         """Report success, or an error."""
         self.error = error
@@ -260,7 +242,7 @@ class EntryWriter:
         self._connection: sa.Connection | None = None
         self.thread: DatabaseThread = DatabaseThread("log", self._write_round)
 
-    async def store(self, place: LogPlace, path: str, position: int, name: str, value: JournalValue) -> None:
+    async def store(self, place: AttemptPlace, path: str, position: int, name: str, value: JournalValue) -> None:
         """Store an entry; when this returns, no crash undoes it.
 
         Args:
@@ -327,7 +309,8 @@ class EntryWriter:
         self._close_connection()
         if len(waiting) == 1:
             cause = error.orig if isinstance(error, DBAPIError) else error
-            waiting[0].end(JournalError(f"{waiting[0]} can't be stored: {cause}"))
+            row = waiting[0].row
+            waiting[0].end(JournalError(f"entry '{row['name']}' of run '{row['run_id']}' can't be stored: {cause}"))
             return
         for entry in waiting:
             self._write_patiently([entry])

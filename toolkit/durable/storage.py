@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 import anyio
 import sqlalchemy as sa
@@ -79,6 +79,7 @@ _LONGEST_PAUSE = 5.0
 _SQLITE_WITH_FRACTIONS = (3, 42)  # what the engine needs from Python 3.12 on; Debian 12 has 3.40
 _FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 _Returned = TypeVar("_Returned")
+_Columns = TypeVarTuple("_Columns")
 _logger = logging.getLogger("toolkit.durable")
 _URL_SHAPES = "'sqlite:///runs.db' or 'postgresql://user:password@host/database'"
 TABLES_VERSION = 5
@@ -151,7 +152,7 @@ inbox = sa.Table(
     sa.Column("key", sa.Text, nullable=False),  # a second decision on a call has the same, and is refused
     sa.Column("kind", sa.Text, nullable=False),
     sa.Column("body", sa.Text, nullable=False),
-    sa.Column("segment", sa.Integer),  # that took it; null while none did, 0 where none ever will
+    sa.Column("segment", sa.Integer),  # that took it; null while none did, 0 by earlier releases where none ever will
     sa.UniqueConstraint("run_id", "key"),
     sa.Index("toolkit_inbox_waiting", "segment", "id"),
     sqlite_autoincrement=True,
@@ -406,6 +407,11 @@ class Storage:
             raise DatabaseUnavailableError(self.url, str(error)) from error
         except (sqlite3.Error, OSError) as error:
             raise DatabaseUnavailableError(self.url, str(error)) from error
+
+    def fetch(self, query: sa.Select[*_Columns]) -> Sequence[sa.Row[*_Columns]]:
+        """Return the rows of a query; blocks."""
+        with self.engine.connect() as connection:
+            return connection.execute(query).all()
 
     async def ask(self, work: Callable[[], _Returned]) -> _Returned:
         """Run a blocking function on a worker thread."""
