@@ -66,6 +66,7 @@ _writers: WeakSet[RunWriter] = WeakSet()
 _DATABASE_ENDINGS = (".db", ".sqlite", ".sqlite3")
 _GONE_SECONDS = 15.0
 """Seconds without a sign of life after which a run counts as cut off: its writer gives one every 5 s."""
+_MOST_TALLIES = 1_000
 _FOLLOW_SECONDS = 0.2
 QuestionAnswer: TypeAlias = Literal["approve", "deny"]
 _ANSWER_POLL_SECONDS = 0.25
@@ -532,7 +533,10 @@ class RunLog(Middleware[object]):
     def _count_entries(self, stored: StoredRun) -> RunSummary:
         """Count the entries since the last time."""
         with self._lock:
-            tally = self._tallies.setdefault(stored.id, RunTally(stored.id))
+            tally = self._tallies.pop(stored.id, None) or RunTally(stored.id)
+            self._tallies[stored.id] = tally  # the last one; of too many, the first is counted anew next time
+            if len(self._tallies) > _MOST_TALLIES:
+                del self._tallies[next(iter(self._tallies))]
             for line in self._store.read_lines(stored.id, tally.position):
                 plain = read_line(line.line)
                 if plain is not None:
