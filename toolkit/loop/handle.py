@@ -18,7 +18,6 @@ from toolkit.calls.registration import Ctx
 from toolkit.chat import AssistantContent, ChatResponse, Message, Provider, ToolCall, ToolResult, Usage, text_of
 from toolkit.chat.provider import TextDelta
 from toolkit.errors import ConfigurationError, LoopUsageError, ToolCancelledError
-from toolkit.loop.answers import read_partials
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.config import (
     ANSWER_TOOL,
@@ -331,6 +330,8 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         Raises:
             ConfigurationError: No answer of a type was asked for.
         """
+        from toolkit.loop.answers import read_partials  # noqa: PLC0415 - it needs Pydantic, which is slow to import
+
         return read_partials(self._run.config)
 
     async def run_into(self, feed: EventFeed, *, to_end: bool = True) -> None:
