@@ -31,12 +31,12 @@ class SqlDatabase:
     """A database with tables of one kind, which are made at the first step.
 
     Args:
-        database: Its URL as SQLAlchemy has it, or an engine of the application's.
-        subject: The word for what is stored, in errors.
-        versions: The table with the version of the tables; all those of its metadata are made.
+        database: Its URL for SQLAlchemy, or an engine of the application's.
+        subject: The word for the stored things, in errors.
+        versions: The table with the version of the tables; all tables of its metadata are made.
         version: The version that this library reads.
         failure: Makes the error of a step from the address, without a password, and the reason.
-        busy_seconds: How long a step waits for another one's lock.
+        busy_seconds: Seconds that a step waits for the lock of another one.
     """
 
     def __init__(
@@ -69,13 +69,9 @@ class SqlDatabase:
     async def ask(
         self, work: Callable[[sa.Connection], _Returned], *, timeout: float | None = None, repeats: bool = False
     ) -> _Returned:
-        """Do a step in a transaction, in a worker thread.
+        """Do a step in a transaction, in a worker thread, within a time in seconds.
 
-        Args:
-            work: The step.
-            timeout: Its longest time, in seconds; None waits for its end.
-            repeats: True to do it again where another process was in the way, or a connection was lost: it may be
-                done twice.
+        With `repeats` it is done again if another process was in the way, or a connection was lost: perhaps twice.
         """
         try:
             with anyio.fail_after(timeout):
@@ -110,7 +106,7 @@ class SqlDatabase:
         raise AssertionError("the last try returns or raises")
 
     def _make_tables(self, connection: sa.Connection) -> None:
-        """Make the tables where they are not there, and check their version."""
+        """Make missing tables, and check their version."""
         self._versions.metadata.create_all(connection)
         version = connection.scalar(sa.select(self._versions.c.version))
         if version is None:
@@ -177,12 +173,9 @@ def _open_engine(text: str, subject: str, busy_seconds: float) -> sa.Engine:
 
 
 def make_engine(url: sa.URL, busy_seconds: float, **arguments: Any) -> sa.Engine:
-    """Return an engine, which connects at its first use; raise `OSError` where a file of SQLite's can't be made.
+    """Return an engine, which connects at its first use; raise `OSError` if a file of SQLite can't be made.
 
-    Args:
-        url: The database; a file where it is SQLite's.
-        busy_seconds: Seconds that a step waits for a connection, and for another one's lock.
-        arguments: Those of the connections to a server.
+    A step waits `busy_seconds` for a connection, and for a lock. The arguments are those of connections to a server.
     """
     if url.get_backend_name() != "sqlite":
         if url.drivername == "postgresql+psycopg":

@@ -160,13 +160,7 @@ class EventWatch:
         self._is_over = False
 
     async def wait_for_news(self, run_id: str, after: int, state: str) -> None:
-        """Return when a run has new events or another state, was deleted, or the database is unavailable.
-
-        Args:
-            run_id: The run.
-            after: The number of the last known event.
-            state: The last known state of the run.
-        """
+        """Return when a run has events after a number or another state, was deleted, or the database is unavailable."""
         if self._is_over:
             await anyio.sleep(_SLOW_SECONDS)
             return

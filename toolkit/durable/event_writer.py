@@ -71,14 +71,6 @@ class AttemptEvents:
     later events wait for it. The next attempt emits the events of stored entries that have no event row yet, so that
     each recorded end of a call is written once.
 
-    Args:
-        place: The attempt.
-        last_seq: The number of the run's last written event.
-        emitted: The keys of the entries whose events earlier attempts have written.
-        only_ends: True writes only replies and the ends of calls and of runs.
-        text: How values are stored.
-        wake: Called when there is something to write.
-
     Attributes:
         loop_id: The run's own loop, whose turns are counted.
         is_refused: True once another attempt owns the run.
@@ -88,9 +80,9 @@ class AttemptEvents:
         self,
         place: AttemptPlace,
         *,
-        last_seq: int,
-        emitted: frozenset[str],
-        only_ends: bool = False,
+        last_seq: int,  # of the run's written events
+        emitted: frozenset[str],  # the keys of entries whose events earlier attempts have written
+        only_ends: bool = False,  # only replies, and the ends of calls and of runs
         text: StoredText,
         wake: Callable[[], None],
     ) -> None:
@@ -336,13 +328,7 @@ class EventWriter:
         self._attempts[attempt.place.run_id] = attempt
 
     def finish(self, attempt: AttemptEvents, values: Mapping[str, Any], also: Callable[[sa.Connection], None]) -> None:
-        """Write the remaining events of an attempt together with the new state of its run; blocks.
-
-        Args:
-            attempt: The attempt.
-            values: The columns of the run's row.
-            also: Writes more in the same transaction.
-        """
+        """Write the last events of an attempt together with the new columns of its run, and `also` more; blocks."""
         with self._lock:
             attempt.release_end()
             self._write_rows([attempt], values, also)

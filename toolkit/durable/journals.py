@@ -78,12 +78,9 @@ _LISTED = """
 
 
 class ReplayJournal(ABC):
-    """The log of a run, or of a loop inside one of its calls.
+    """The log of a run, or of a loop inside one of its calls; the run's name is for messages.
 
-    Args:
-        run_id: The id of the run, the same in each attempt.
-        name: The name of the run in messages.
-        stored: The entries of earlier attempts by position; None if `_load_entries` reads them at the first use.
+    Without stored entries by position, `_load_entries` reads them at the first use.
     """
 
     def __init__(self, run_id: str, name: str, stored: Mapping[int, StoredEntry] | None) -> None:
@@ -391,18 +388,7 @@ class SqliteJournal(ReplayJournal):
 
 
 class SqliteLog:
-    """The entries of one run and of those inside it; thread-safe.
-
-    Args:
-        file: The database.
-        name: The application's name of the run.
-        encrypt: Applied to each value before it is stored; None stores it as it is.
-        decrypt: Its reverse.
-        is_synced: True syncs each entry to the disk.
-
-    Attributes:
-        run_id: The unique id of the run.
-    """
+    """The entries of one run, which has a unique id, and of those inside it; thread-safe."""
 
     def __init__(
         self, file: Path, name: str, encrypt: Cipher | None, decrypt: Cipher | None, *, is_synced: bool

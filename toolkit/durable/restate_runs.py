@@ -491,18 +491,11 @@ class _BatchedEntry:
 
 
 class _InnerLogs:
-    """The entries of the loops inside concurrent calls.
+    """The entries of the loops inside concurrent calls, given the names of the entries of the calls.
 
     The engine compares the requests of a handler with its log in one order, and concurrent loops have none. So all
     their entries are one sequence of batches, each of which waits until there is something to store. A later attempt
-    reads the sequence to its end before any of the calls runs.
-
-    Args:
-        run_id: The run.
-        calls: The names of the entries of the calls.
-
-    Attributes:
-        is_live: Set when all stored batches were read.
+    reads the sequence to its end, and then sets `is_live`, before any of the calls runs.
     """
 
     def __init__(self, run_id: str, calls: Iterable[str]) -> None:

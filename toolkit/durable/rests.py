@@ -86,19 +86,12 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboxItem:
-    """A message or a decision for a run.
+    """A message or a decision for a run: of kind ``steer``, ``say``, ``cancel``, ``decide`` or ``retry``."""
 
-    Args:
-        id: Grows from one to the next.
-        kind: ``steer``, ``say``, ``cancel``, ``decide`` or ``retry``.
-        body: The content, as JSON.
-        key: Names it among the items of its run.
-    """
-
-    id: int
+    id: int  # grows from one to the next
     kind: str
     body: Mapping[str, Any]
-    key: str = ""
+    key: str = ""  # unique among the items of its run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,13 +233,7 @@ def write_decision(answer: Approval | bool | str) -> dict[str, Any]:
 def seal_item(key: str | bytes | None, run_id: str, kind: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the body of an item with a seal by the key; without a key, the body alone.
 
-    Args:
-        key: The `signing_key` of the run's loop.
-        run_id: The run.
-        kind: As `InboxItem.kind`.
-        name: As `InboxItem.key`, which only one item of a run can have, so that none can be copied; a decision has its
-            binding for that.
-        body: The content.
+    The name is `InboxItem.key`, so that no item can be copied; a decision is bound to its call instead.
     """
     name = "" if kind == "decide" else name
     return dict(body) if key is None else {**body, "seal": _sign_part(key, "item", [run_id, kind, name, body])}
@@ -286,17 +273,7 @@ def read_decision(plain: Mapping[str, Any]) -> Approval:
 
 
 class RunSegment:
-    """One segment of a run, from where it begins to its next rest.
-
-    Args:
-        loop: The loop.
-        place: The run.
-        begin: The prompt, or the last rest.
-
-    Attributes:
-        begin: The same; may be set until `move`.
-        handle: The handle of the run, from `move` on.
-    """
+    """One segment of a run, from the prompt or the last rest, which may be set until `move`, to the next rest."""
 
     def __init__(self, loop: DurableLoop[Any, Any], place: RunPlace, begin: Rest | Sequence[Message] = ()) -> None:
         self.begin = begin
@@ -312,12 +289,9 @@ class RunSegment:
             self.handle.cancel(reason)
 
     async def move(self, journal: Journal, items: Sequence[InboxItem], **settings: Any) -> ToolLoopResult[Any]:
-        """Execute the run until its rest, and return the loop's result.
+        """Execute the run until its rest, with the decisions and messages since the last one; return the loop's result.
 
-        Args:
-            journal: The log of the segment.
-            items: The decisions and messages since the last rest.
-            settings: Replace those of the loop.
+        The settings replace those of the loop.
         """
         self.handle = handle = await self._make_handle(self._configure_loop(journal, settings), items)
         if self._wish is not None:

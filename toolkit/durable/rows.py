@@ -84,25 +84,7 @@ def queue_name(loop: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRow:
-    """The row of a run.
-
-    Args:
-        run_id: The run.
-        loop: The name of its loop.
-        tenant: The customer or team.
-        priority: Its priority in the queue.
-        metadata: The metadata that it was started with.
-        state: Its state.
-        segment: The number of its last segment.
-        attempts: The number of attempts at that segment.
-        last_seq: The number of its last event.
-        created: The time of the start, in seconds since 1970.
-        updated: The time of the last write.
-        begins: The time at which it begins, if it was started for later.
-        ending: The kind of the ending of its last rest, or the class of its error; empty while it is executed.
-        error: The message of that error.
-        described: The segment of this ending and error.
-    """
+    """The row of a run; see the columns of `runs`."""
 
     run_id: str
     loop: str
@@ -225,11 +207,7 @@ class RunRows:
     def begin_attempt(self, run_id: str, logs: Sequence[int], attempt: str, executor: str) -> AttemptFacts:
         """Make this attempt the owner of a run; the writes of others are refused from now on.
 
-        Args:
-            run_id: The run.
-            logs: The segments whose logs it continues; the last is the one to be executed.
-            attempt: The token of the attempt.
-            executor: The worker to which the engine has assigned the segment.
+        It continues the logs of some segments, of which the engine has assigned the last one to a worker.
         """
         now = database_now(self._storage.engine)
         values = {"attempt": attempt, "attempts": runs.c.attempts + 1, "state": "running", "updated": now}

@@ -46,21 +46,13 @@ StoredEntries: TypeAlias = Mapping[str, Mapping[int, StoredEntry]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentLog:
-    """The logs of one attempt at a segment: the run's own, and those of the loops inside its calls.
-
-    Args:
-        writer: Stores entries.
-        place: Their segment.
-        stored: The entries of earlier attempts.
-        events: The events of this attempt.
-        origin: The id of the segment that began the log; segments that retry it continue that log.
-    """
+    """The logs of one attempt at a segment: the run's own, and those of the loops inside its calls."""
 
     writer: EntryWriter
     place: AttemptPlace
-    stored: StoredEntries
+    stored: StoredEntries  # by earlier attempts
     events: AttemptEvents
-    origin: str
+    origin: str  # the id of the segment that began the log; segments that retry it continue that log
 
     def name_loop(self, path: str) -> str:
         """Return the id of a loop inside calls, which is the same in each attempt."""
@@ -85,15 +77,9 @@ class SegmentLog:
 class SegmentJournal(ReplayJournal):
     """The run's own log, which also has the messages that were taken from the inbox.
 
-    Args:
-        log: The logs of the attempt.
-        steering: The queue that messages are taken from.
-        trace: The trace context of the run's first segment; empty for that itself.
-        on_replay: Called with the name and the value of each entry that is replayed.
-
     Attributes:
-        trace: The same, once the log has begun.
-        has_stored_failure: True where the log ends with an error that every replay ends with.
+        trace: The trace context of the run's first segment, once the log has begun.
+        has_stored_failure: True if the log ends with an error with which every replay ends.
     """
 
     def __init__(
@@ -243,15 +229,7 @@ class EntryWriter:
         self.thread: DatabaseThread = DatabaseThread("log", self._write_round)
 
     async def store(self, place: AttemptPlace, path: str, position: int, name: str, value: JournalValue) -> None:
-        """Store an entry; when this returns, no crash undoes it.
-
-        Args:
-            place: The segment.
-            path: The calls that the log is inside of; empty for the run's own.
-            position: The entry's position in that log.
-            name: Its name.
-            value: Its value.
-        """
+        """Store an entry of the log with this path; when this returns, no crash undoes it."""
         try:
             text, contents = write_value(self._storage.text, place.run_id, value)
         except (TypeError, ValueError, RecursionError) as error:

@@ -573,13 +573,7 @@ def _wait_for_space(context: sa.engine.ExceptionContext) -> None:
 
 
 def prepare_tables(url: sa.URL, engine: sa.Engine, *, may_migrate: bool) -> None:
-    """Create missing tables of the engine and ours, and migrate ours from an earlier version.
-
-    Args:
-        url: The database.
-        engine: The same.
-        may_migrate: False refuses tables of an earlier version.
-    """
+    """Create missing tables of the engine and ours, and migrate ours from an earlier version if that is allowed."""
     with engine.connect() as connection:
         if sa.inspect(connection).has_table(versions.name) and _check_version(connection, may_migrate=may_migrate):
             return

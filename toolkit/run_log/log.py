@@ -73,12 +73,7 @@ _ANSWER_POLL_SECONDS = 0.25
 
 
 class RunRecorder(Middleware[object]):
-    """Records one loop.
-
-    Args:
-        put: Called with each event or record; returns at once.
-        run: The loop.
-    """
+    """Records one loop; `put` gets each event or record, and returns at once."""
 
     def __init__(self, put: Callable[[LogItem], None], run: RunInfo[object]) -> None:
         self._put = put
@@ -154,11 +149,6 @@ class RunWriter:
     """Appends the items of runs to a store.
 
     The queue is bounded: items are dropped when it is full, and the log records how many.
-
-    Args:
-        store: The store of the lines.
-        content: The content to log.
-        secrets: Texts to remove.
     """
 
     def __init__(self, store: RunStore, content: ContentPolicy, secrets: Iterable[str]) -> None:
