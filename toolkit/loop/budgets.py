@@ -368,7 +368,7 @@ class Reservation:
 
 
 def find_exceeded(limits: UsageLimits, spent: Spending, wanted: Spending, budget: str) -> UsageLimit | None:
-    """Return the first limit that is used up, or that `wanted` would exceed beside `spent`, for the budget of this name."""
+    """Return the first limit of a budget that is used up, or that `wanted` would exceed in addition to `spent`."""
     names: tuple[Literal["requests", "input_tokens", "output_tokens", "total_tokens", "cost"], ...]
     names = ("requests", "input_tokens", "output_tokens", "total_tokens", "cost")
     for name in names:
