@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -51,9 +51,7 @@ class SqlDatabase:
     ) -> None:
         check_setting(f"the database of {subject}", database, str, sa.Engine)
         self._is_own = isinstance(database, str)
-        self.engine: sa.Engine = (
-            _open_engine(database, subject, busy_seconds) if isinstance(database, str) else database
-        )
+        self.engine: sa.Engine = open_engine(database, subject, busy_seconds) if isinstance(database, str) else database
         self._versions = versions
         self._version = version
         self._failure = failure
@@ -149,34 +147,42 @@ def database_now(engine: sa.Engine) -> sa.ColumnElement[Any]:
             return sa.literal(time.time())
 
 
-def _open_engine(text: str, subject: str, busy_seconds: float) -> sa.Engine:
-    """Return an engine for the URL of a database."""
+def open_engine(
+    text: str,
+    subject: str,
+    busy_seconds: float,
+    *,
+    kinds: Collection[str] = (),
+    makes_folder: bool = False,
+    **arguments: Any,
+) -> sa.Engine:
+    """Return an engine for the URL of a database, which may be one of some kinds; arguments are those of a server."""
+    examples = f"'sqlite:///{subject.rsplit(maxsplit=1)[-1]}.db' or 'postgresql://user:password@host/database'"
     try:
         url = sa.make_url(text)
     except ArgumentError:
-        raise ConfigurationError(
-            f"the database of {subject} can't be read: give a URL such as 'sqlite:///{subject}.db' or "
-            "'postgresql://user:password@host/database'"
-        ) from None
+        raise ConfigurationError(f"the database of {subject} can't be read: give a URL such as {examples}") from None
     if url.drivername in ("postgres", "postgresql"):
         url = url.set(drivername="postgresql+psycopg")
+    if kinds and url.get_backend_name() not in kinds:
+        known = " or ".join(kinds)
+        raise ConfigurationError(f"{subject} are stored in {known}, not in {url.get_backend_name()}: give {examples}")
     if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
         raise ConfigurationError(
-            f"{subject} in SQLite need a file, as in 'sqlite:///{subject}.db': in memory each connection has its own"
+            f"{subject} in SQLite need a file, as in {examples}: in memory each connection has its own"
         )
     try:
-        return make_engine(url, busy_seconds)
+        if makes_folder and url.get_backend_name() == "sqlite":
+            Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
+        return _make_engine(url, busy_seconds, arguments)
     except (NoSuchModuleError, ImportError) as error:
         raise ConfigurationError(f"the driver of the database of {subject} is not installed: {error}") from error
     except OSError as error:
         raise ConfigurationError(f"the file of {subject} can't be made: {error}") from error
 
 
-def make_engine(url: sa.URL, busy_seconds: float, **arguments: Any) -> sa.Engine:
-    """Return an engine, which connects at its first use; raise `OSError` if a file of SQLite can't be made.
-
-    A step waits `busy_seconds` for a connection, and for a lock. The arguments are those of connections to a server.
-    """
+def _make_engine(url: sa.URL, busy_seconds: float, arguments: dict[str, Any]) -> sa.Engine:
+    """Return an engine, which connects at its first use; a step waits so long for a connection, and for a lock."""
     if url.get_backend_name() != "sqlite":
         if url.drivername == "postgresql+psycopg":
             arguments["connect_timeout"] = _CONNECT_SECONDS

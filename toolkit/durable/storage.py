@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from pathlib import Path
 from typing import Any, TypeVar, TypeVarTuple
 
 import anyio
@@ -27,11 +26,9 @@ from dbos import DBOS, DBOSClient, Serializer
 from sqlalchemy import event
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import (
-    ArgumentError,
     DataError,
     DBAPIError,
     InterfaceError,
-    NoSuchModuleError,
     OperationalError,
     SQLAlchemyError,
     TimeoutError as PoolTimeoutError,
@@ -46,7 +43,6 @@ from toolkit.durable.contents import (
     put_back,
 )
 from toolkit.errors import (
-    ConfigurationError,
     DatabaseUnavailableError,
     DurableError,
     JournalError,
@@ -56,7 +52,7 @@ from toolkit.json_text import write_json
 from toolkit.redaction import without_keys
 from toolkit.schema.nodes import is_object
 from toolkit.settings import check_setting
-from toolkit.sql_database import close_engine, make_engine
+from toolkit.sql_database import close_engine, open_engine
 from toolkit.stored_text import Encryption, StoredText
 
 _REFUSALS = ("22", "54")
@@ -81,7 +77,7 @@ _FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 _Returned = TypeVar("_Returned")
 _Columns = TypeVarTuple("_Columns")
 _logger = logging.getLogger("toolkit.durable")
-_URL_SHAPES = "'sqlite:///runs.db' or 'postgresql://user:password@host/database'"
+_KINDS = ("sqlite", "postgresql")
 TABLES_VERSION = 5
 """The version of these tables, and of the entries of a segment's log."""
 UNDESCRIBED = sa.text("described < 0 OR (described <> segment AND state IN ('cancelled', 'done', 'failed', 'waiting'))")
@@ -365,15 +361,14 @@ class Storage:
     def __init__(self, url: str, encryption: Encryption | None = None, *, may_migrate: bool = False) -> None:
         check_setting("the URL of durable runs", url, str)
         check_setting("encryption", encryption, Encryption, None)
-        parsed = _parse_url(url)
-        self.url: str = parsed.render_as_string(hide_password=True).replace("+psycopg", "")
         self.text: StoredText = StoredText(encryption, DurableError)
         self.serializer: Serializer = _JsonSerializer(self.text)
-        self.engine: sa.Engine = _make_engine(parsed)
+        self.engine: sa.Engine = _open_engine(url)
+        self.url: str = self.engine.url.render_as_string(hide_password=True).replace("+psycopg", "")
         self._lock = threading.Lock()
         try:
             with self.raising_failures():
-                prepare_tables(parsed, self.engine, may_migrate=may_migrate)
+                prepare_tables(self.engine, may_migrate=may_migrate)
             with self.raising_failures():
                 self.client: DBOSClient = DBOSClient(
                     system_database_engine=self.engine,
@@ -498,37 +493,11 @@ class DatabaseThread:
                 pause = 0.0
 
 
-def _parse_url(url: str) -> sa.URL:
-    try:
-        parsed = sa.make_url(url)
-    except ArgumentError:
-        raise ConfigurationError(f"the URL of durable runs can't be read: give {_URL_SHAPES}") from None
-    match parsed.drivername:
-        case "sqlite":
-            if parsed.database in (None, "", ":memory:"):
-                raise ConfigurationError(
-                    "durable runs in memory would not outlive their process: give a file, as in 'sqlite:///runs.db'"
-                )
-            return parsed
-        case "postgresql" | "postgres" | "postgresql+psycopg":
-            return parsed.set(drivername="postgresql+psycopg")
-        case other:
-            raise ConfigurationError(
-                f"durable runs are stored in SQLite or Postgres, not {other!r}: give {_URL_SHAPES}"
-            )
-
-
-def _make_engine(url: sa.URL) -> sa.Engine:
+def _open_engine(url: str) -> sa.Engine:
     limits = f"-c idle_in_transaction_session_timeout={_LOCK_SECONDS * 1000} -c tcp_user_timeout={_SEND_SECONDS * 1000}"
-    try:
-        if url.drivername == "sqlite":
-            Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
-        engine = make_engine(url, _BUSY_SECONDS, application_name=ENGINE_NAME, options=limits)
-    except (NoSuchModuleError, ImportError) as error:
-        raise ConfigurationError(f"Postgres needs psycopg: `pip install 'toolkit-sdk[durable]'` ({error})") from error
-    except OSError as error:
-        raise DatabaseUnavailableError(str(url), str(error)) from error
-    if url.drivername == "sqlite":
+    arguments = {"application_name": ENGINE_NAME, "options": limits}
+    engine = open_engine(url, "durable runs", _BUSY_SECONDS, kinds=_KINDS, makes_folder=True, **arguments)
+    if engine.dialect.name == "sqlite":
         event.listen(engine, "handle_error", _wait_for_space)
         if sqlite3.sqlite_version_info < _SQLITE_WITH_FRACTIONS:
             event.listen(engine, "connect", _add_clock)
@@ -572,12 +541,12 @@ def _wait_for_space(context: sa.engine.ExceptionContext) -> None:
         raise PoolTimeoutError(f"{context.original_exception}: is the disk full?") from context.original_exception
 
 
-def prepare_tables(url: sa.URL, engine: sa.Engine, *, may_migrate: bool) -> None:
+def prepare_tables(engine: sa.Engine, *, may_migrate: bool) -> None:
     """Create missing tables of the engine and ours, and migrate ours from an earlier version if that is allowed."""
     with engine.connect() as connection:
         if sa.inspect(connection).has_table(versions.name) and _check_version(connection, may_migrate=may_migrate):
             return
-    _make_engine_tables(url)
+    _make_engine_tables(engine.url)
     with engine.begin() as connection:
         if engine.dialect.name == "postgresql":
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
