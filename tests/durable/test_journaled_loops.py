@@ -433,10 +433,10 @@ def _with_late(memory: Memory) -> ToolLoopConfig[Any]:
 class SlowJournal(MemoryJournal):
     """A log that takes its time to be read."""
 
-    async def once(self, entry: JournalEntry) -> JournalValue:
+    async def all(self, entries: Sequence[JournalEntry]) -> list[JournalValue]:
         if self._next == 0:
             await anyio.sleep(0.15)
-        return await super().once(entry)
+        return await super().all(entries)
 
 
 async def test_the_time_stands_while_the_log_is_read_and_nothing_of_it_is_lost(anyio_backend: str) -> None:

@@ -91,13 +91,8 @@ class ReplayJournal(ABC):
         if stored is not None:
             self._take_stored(stored)
 
-    async def once(self, entry: JournalEntry) -> JournalValue:
-        """Return the stored value of an entry, or do its work and store the value."""
-        [value] = await self.all([entry])
-        return value
-
     async def all(self, entries: Sequence[JournalEntry]) -> list[JournalValue]:
-        """Do so with several entries at once."""
+        """Return the stored values of entries, or do their work and store the values."""
         left = await self._open_entries()
         first = self._position + 1
         self._position += len(entries)

@@ -327,13 +327,8 @@ class RestateJournal:
         """The id of the run."""
         return self._run_id
 
-    async def once(self, entry: JournalEntry) -> JournalValue:
-        """Return the stored value of an entry, or do its work and store the value; see `Journal`."""
-        [value] = await self.all([entry])
-        return value
-
     async def all(self, entries: Sequence[JournalEntry]) -> list[JournalValue]:
-        """Do so with several entries at once; see `Journal`."""
+        """Return the stored values of entries, or do their work and store the values; see `Journal`."""
         cut = anyio.CancelScope(shield=True)
         calls = [entry.name for entry in entries if entry.is_nested]
         logs = self._inner = _InnerLogs(self._run_id, calls) if calls else None

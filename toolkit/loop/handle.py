@@ -701,35 +701,18 @@ def _list_keywords() -> None:
 _list_keywords()
 
 
-class StreamedLoop(Protocol[Out]):
-    """The loop behind a stream: a `ToolLoopHandle`."""
+class _StreamedLoop(Protocol[Out]):
+    """The loop behind a stream, as `ToolLoopHandle` is."""
 
     @property
-    def result(self) -> ToolLoopResult[Out]:
-        """The result, once the run has ended."""
-        ...
-
+    def result(self) -> ToolLoopResult[Out]: ...
     @property
-    def messages(self) -> list[Message]:
-        """The transcript."""
-        ...
-
+    def messages(self) -> list[Message]: ...
     @property
-    def usage(self) -> Usage:
-        """The sum over all requests so far."""
-        ...
-
-    def cancel(self, reason: str | None = None) -> None:
-        """Have the run end as `Cancelled`."""
-        ...
-
-    def read_partials(self) -> PartialAnswers:
-        """Return a reader of the typed answer while it comes."""
-        ...
-
-    def run_into(self, feed: EventFeed) -> Awaitable[None]:
-        """Run to the end, with the events for the reader of `feed`."""
-        ...
+    def usage(self) -> Usage: ...
+    def cancel(self, reason: str | None = None) -> None: ...
+    def read_partials(self) -> PartialAnswers: ...
+    def run_into(self, feed: EventFeed) -> Awaitable[None]: ...
 
 
 class _EnteredView:
@@ -763,7 +746,7 @@ class EventStream(_EnteredView, Generic[Out]):
         "'async with tool_loop_stream(...) as events:' and inside 'async for event in events:'"
     )
 
-    def __init__(self, loop: StreamedLoop[Out], capacity: int = 0) -> None:
+    def __init__(self, loop: _StreamedLoop[Out], capacity: int = 0) -> None:
         self._loop = loop
         self._feed = EventFeed(capacity)
         self._ended = anyio.Event()
@@ -899,7 +882,7 @@ class ChannelEvents(EventStream[Out]):
 
     __slots__ = ("_reader",)
 
-    def __init__(self, loop: StreamedLoop[Out], capacity: int) -> None:
+    def __init__(self, loop: _StreamedLoop[Out], capacity: int) -> None:
         super().__init__(loop, capacity)
         self._reader: int | None = None
 
@@ -960,7 +943,7 @@ class EventChannel(_EnteredView, Generic[Out]):
         "enter a channel to get its events and its handle: 'async with tool_loop_channel(...) as (events, handle):'"
     )
 
-    def __init__(self, loop: StreamedLoop[Out], buffer_size: int) -> None:
+    def __init__(self, loop: _StreamedLoop[Out], buffer_size: int) -> None:
         check_setting("buffer_size", buffer_size, int, least=0)
         self._events = ChannelEvents(loop, buffer_size)
 

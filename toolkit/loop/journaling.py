@@ -504,7 +504,7 @@ class RunJournal(Generic[Ctx]):
         """Return the stored value of an entry, or do its work and store the value."""
         work = _Work(self, name, partial(self._do_counted, do))
         self._time = time.time()
-        value = await self._journal.once(self._make_entry(work))
+        [value] = await self._journal.all([self._make_entry(work)])
         self._take_entries([work], [value])
         return value
 
