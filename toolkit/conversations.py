@@ -914,12 +914,7 @@ class TurnStream(EventStream[Out]):
     async def __anext__(self) -> LoopEvent:
         if not self._is_started:
             await self.__aenter__()
-        try:
-            return await super().__anext__()
-        except LoopUsageError:
-            if self.is_queued:  # there is no result to look at
-                raise StopAsyncIteration from None
-            raise
+        return await super().__anext__()
 
     @property
     def result(self) -> ToolLoopResult[Out]:

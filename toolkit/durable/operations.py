@@ -10,12 +10,11 @@ import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypeAlias, TypedDict, Unpack
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from toolkit.dataclass import dataclass
 from toolkit.durable.contents import check_storable_text
 from toolkit.durable.loops import DurableLoop
 from toolkit.durable.rests import RESTING, DurableState
@@ -32,7 +31,7 @@ SLICE = 500
 
 _AGES: Mapping[str, float] = {"1m": 60.0, "10m": 600.0, "1h": 3_600.0, "1d": 86_400.0, "7d": 604_800.0}
 _logger = logging.getLogger("toolkit.durable")
-_watched: list[tuple[Storage, Callable[[], WorkerFigures]]] = []  # a process has one worker
+_watched: list[tuple[Storage, Callable[[], tuple[Figures, bool]]]] = []  # a process has one worker
 _measured: set[object] = set()  # the meter providers that have the gauges
 
 
@@ -191,25 +190,12 @@ class RunSearch:
         return column.ilike(pattern, escape="/") if self._storage.is_postgres else column.like(pattern, escape="/")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFigures:
-    """The measured figures of a database of durable runs.
-
-    Args:
-        states: The numbers of runs that are queued and may begin, are executed, await decisions, and have failed.
-        queued_seconds: The age of the oldest queued run.
-        waiting: The numbers of runs that have awaited decisions longer than ``1m``, ``10m``, ``1h``, ``1d``, ``7d``.
-        taken_over: The number of active runs that were begun by a dead worker.
-    """
-
-    states: Mapping[str, int]
-    queued_seconds: float
-    waiting: Mapping[str, int]
-    taken_over: int
+Figures: TypeAlias = Mapping[str, Mapping[str, float]]
+"""The values of gauges, by the gauge and by label; the label of a gauge with one value is empty."""
 
 
-def read_figures(storage: Storage) -> RunFigures:
-    """Return the current figures, from the rows of runs that are not done, by an index."""
+def read_figures(storage: Storage) -> Figures:
+    """Return the current figures of a database, from the rows of runs that are not done, by an index."""
     now = database_now(storage.engine)
     age = now - runs.c.updated
     states = ("queued", "running", "waiting", "failed")
@@ -223,29 +209,12 @@ def read_figures(storage: Storage) -> RunFigures:
     found: dict[str, Sequence[Any]] = {row[0]: tuple(row) for row in storage.fetch(query)}
     nothing: Sequence[Any] = (0,) * (4 + len(_AGES))
     waiting = found.get("waiting", nothing)
-    return RunFigures(
-        states={state: found.get(state, nothing)[1] for state in states},
-        queued_seconds=max(0.0, float(found.get("queued", nothing)[2])),
-        waiting={name: waiting[place] for place, name in enumerate(_AGES, 3)},
-        taken_over=found.get("running", nothing)[-1],
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerFigures:
-    """The measured figures of a worker.
-
-    Args:
-        is_first: True for the one worker that also measures the figures of the database.
-        runs: The number of active runs.
-        event_lag: The age of the oldest unwritten event, in seconds.
-        take_overs: The number of runs of dead workers that this one has handed over.
-    """
-
-    is_first: bool
-    runs: int
-    event_lag: float
-    take_overs: int
+    return {
+        "runs": {state: found.get(state, nothing)[1] for state in states},
+        "queue.age": {"": max(0.0, float(found.get("queued", nothing)[2]))},
+        "waiting": {name: waiting[place] for place, name in enumerate(_AGES, 3)},
+        "taken_over": {"": found.get("running", nothing)[-1]},
+    }
 
 
 # The name, unit, description and label of each gauge.
@@ -260,8 +229,11 @@ _GAUGES: Mapping[str, tuple[str, str, str]] = {
 }
 
 
-def watch_worker(storage: Storage, read: Callable[[], WorkerFigures], meter_provider: Any) -> None:
-    """Let OpenTelemetry measure a worker until `forget_worker`; do nothing if it is not installed."""
+def watch_worker(storage: Storage, read: Callable[[], tuple[Figures, bool]], meter_provider: Any) -> None:
+    """Let OpenTelemetry measure a worker until `forget_worker`; do nothing if it is not installed.
+
+    `read` returns the figures of the worker, and whether it is the one that also measures those of the database.
+    """
     _watched[:] = [(storage, read)]
     if meter_provider in _measured:
         return
@@ -287,22 +259,13 @@ def forget_worker() -> None:
 def _read_gauge(name: str) -> Mapping[str, float]:
     """Return the values of a gauge by their labels; none if another worker measures them."""
     for storage, read in _watched:
-        worker = read()
-        if name.startswith("worker."):
-            return {"": getattr(worker, name.removeprefix("worker."))}
-        if worker.is_first:
+        figures, is_first = read()
+        if name not in figures and is_first:
             try:
                 figures = read_figures(storage)
             except SQLAlchemyError as error:
                 _logger.debug("the figures of durable runs can't be read: %s", error)
-                return {}
-            values: Mapping[str, Mapping[str, float]] = {
-                "runs": figures.states,
-                "queue.age": {"": figures.queued_seconds},
-                "waiting": figures.waiting,
-                "taken_over": {"": figures.taken_over},
-            }
-            return values[name]
+        return figures.get(name, {})
     return {}
 
 

@@ -34,7 +34,7 @@ from toolkit.dataclass import dataclass
 from toolkit.durable.contents import has_contents, split_value
 from toolkit.durable.event_writer import AttemptEvents, AttemptPlace, EventWriter
 from toolkit.durable.loops import DurableLoop, RunPlace, StartRate
-from toolkit.durable.operations import RunSearch, WorkerFigures, forget_worker, watch_worker
+from toolkit.durable.operations import Figures, RunSearch, forget_worker, watch_worker
 from toolkit.durable.rests import (
     ENDED,
     MESSAGES,
@@ -549,13 +549,13 @@ class DurableWorker:
         watch_worker(self._storage, self._read_figures, self._meter_provider)
         _logger.info("worker %s serves %s on %s", self.executor, ", ".join(self._loops), self._storage.url)
 
-    def _read_figures(self) -> WorkerFigures:
-        return WorkerFigures(
-            is_first=self._keeper.is_first,
-            runs=len(self._runner.active),
-            event_lag=self._writer.lag,
-            take_overs=self._keeper.handed_over,
-        )
+    def _read_figures(self) -> tuple[Figures, bool]:
+        figures = {
+            "worker.runs": len(self._runner.active),
+            "worker.event_lag": self._writer.lag,
+            "worker.take_overs": self._keeper.handed_over,
+        }
+        return {name: {"": value} for name, value in figures.items()}, self._keeper.is_first
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -793,7 +793,7 @@ class EventStream(_EnteredView, Generic[Out]):
             return event
         if not self._is_left:
             self._raise_fatal()
-            _ = self.result  # raises what made the run fail
+            _ = self._loop.result  # raises the exception of a failed run
         raise StopAsyncIteration
 
     async def partial_answers(self) -> AsyncIterator[Out]:
