@@ -97,7 +97,7 @@ async def test_what_can_not_be_looked_up_is_told(tmp_path: Path) -> None:
 async def test_an_entry_that_the_database_refuses_is_told_and_holds_up_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_engine = storage_module._make_engine  # pyright: ignore[reportPrivateUsage]
+    make_engine = storage_module._open_engine  # pyright: ignore[reportPrivateUsage]
 
     def limit_length(connection: sqlite3.Connection, record: object) -> None:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 200_000)
@@ -107,7 +107,7 @@ async def test_an_entry_that_the_database_refuses_is_told_and_holds_up_no_other(
         event.listen(engine, "connect", limit_length)
         return engine
 
-    monkeypatch.setattr(storage_module, "_make_engine", make_limited)
+    monkeypatch.setattr(storage_module, "_open_engine", make_limited)
     storage = Storage(on_sqlite(tmp_path))
     row = dict.fromkeys(("loop", "tenant", "metadata", "state"), "x") | dict.fromkeys(
         ("priority", "segment", "attempts", "lost", "ended", "last_seq", "created", "updated"), 1
