@@ -15,7 +15,6 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 
 from toolkit.calls.approval import Deny
@@ -25,7 +24,7 @@ from toolkit.calls.run import CallReturned, CallSuspended, write_waiting
 from toolkit.chat import ArgumentsDelta, ReasoningDelta, TextDelta, ToolCall
 from toolkit.dataclass import dataclass
 from toolkit.durable.contents import ContentRow, split_value
-from toolkit.durable.storage import DatabaseThread, Storage, events, runs, store_contents
+from toolkit.durable.storage import DatabaseThread, Storage, events, insert_missing, runs, store_contents
 from toolkit.events import write_event
 from toolkit.loop.approvals import describe_call_end, describe_refusal
 from toolkit.loop.events import Done, Failed, IterationStart, ProviderRetried, ResponseReceived
@@ -380,18 +379,13 @@ class EventWriter:
         values = {**values, "updated": database_now(self._storage.engine)}
         with self._storage.engine.begin() as connection:
             written = [each for each in made if self._claim_run(connection, each[0], values, each[1])]
-            self._insert_rows(connection, [row for _, rows, _ in written for row in rows])
+            # The transaction may have been committed before, and its answer lost with the connection.
+            insert_missing(connection, events, [row for _, rows, _ in written for row in rows])
             store_contents(connection, [row for _, _, contents in written for row in contents])
             if also is not None and written:
                 also(connection)
         for attempt, rows, _ in written:
             attempt.confirm(len(rows))
-
-    def _insert_rows(self, connection: sa.Connection, rows: list[_EventRow]) -> None:
-        if rows:
-            # The transaction may have been committed before, and its answer lost with the connection.
-            insert = postgresql.insert if self._storage.is_postgres else sqlite.insert
-            connection.execute(insert(events).on_conflict_do_nothing(), rows)
 
     def _claim_run(
         self, connection: sa.Connection, attempt: AttemptEvents, values: Mapping[str, Any], rows: list[_EventRow]

@@ -14,7 +14,6 @@ from typing import Any
 
 import sqlalchemy as sa
 from dbos import EnqueueOptions, error as dbos_error
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
 from toolkit.calls.run import CallReturned
@@ -42,6 +41,7 @@ from toolkit.durable.storage import (
     events,
     find_executor,
     inbox,
+    insert_missing,
     labels,
     restore_value,
     runs,
@@ -571,9 +571,7 @@ def insert_labels(connection: sa.Connection, stored: StoredText, run_id: str, me
         for name, value in metadata.items()
         if stored.is_searchable(name) and is_label(name, value)
     ]
-    if rows:
-        insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-        connection.execute(insert(labels).on_conflict_do_nothing(), rows)
+    insert_missing(connection, labels, rows)
 
 
 def is_label(name: object, value: object) -> bool:

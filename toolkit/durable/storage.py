@@ -224,13 +224,17 @@ def _find_code(error: BaseException) -> str:
     return code if isinstance(code, str) else ""
 
 
-def store_contents(connection: sa.Connection, rows: Sequence[ContentRow]) -> None:
-    """Store contents in the transaction of the values that have them."""
+def insert_missing(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert rows, except for those whose keys are there."""
     if rows:
         insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-        # In one order, so that two transactions with the same contents do not wait for each other.
-        ordered = sorted(rows, key=lambda row: (row["run_id"], row["digest"]))
-        connection.execute(insert(contents).on_conflict_do_nothing(), ordered)
+        connection.execute(insert(table).on_conflict_do_nothing(), rows)
+
+
+def store_contents(connection: sa.Connection, rows: Sequence[ContentRow]) -> None:
+    """Store contents in the transaction of the values that have them."""
+    # In one order, so that two transactions with the same contents do not wait for each other.
+    insert_missing(connection, contents, sorted(rows, key=lambda row: (row["run_id"], row["digest"])))
 
 
 def restore_values(
