@@ -30,7 +30,6 @@ from toolkit.chat.provider import Delta, find_capabilities
 from toolkit.chat.request import EarlierTools
 from toolkit.dataclass import maker_of
 from toolkit.errors import BadResponseError, ContextTooLongError, ProviderError, RunStoppedError
-from toolkit.loop.answers import ExpectedAnswer
 from toolkit.loop.events import IterationStart, ProviderRetried
 from toolkit.loop.feeds import AnswerJudged, ReplyCutOff, RequestRefused, RunWoundUp, UsageSpent
 from toolkit.loop.listener import EventFeed, Listener
@@ -43,6 +42,7 @@ from toolkit.tool_names import is_legal_name
 from toolkit.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
+    from toolkit.loop.answers import ExpectedAnswer
     from toolkit.loop.run import Run
     from toolkit.loop.tool_search import DeferredTools
 
