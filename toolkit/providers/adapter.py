@@ -23,7 +23,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import ip_address
@@ -259,7 +259,7 @@ class Adapter(ABC):
                 decoder = self._make_decoder(request, pieces.request_id)
                 spent.usage = lambda: decoder.usage
                 size = 0
-                async for events in pieces:
+                async for events in pieces.events:
                     for place, data in enumerate(events):
                         if place % _EVENTS_IN_A_ROW == _EVENTS_IN_A_ROW - 1:
                             await checkpoint()
@@ -484,100 +484,12 @@ class WholeAnswer:
     size: int = 0
 
 
-class Pieces(Protocol):
-    """An answer in pieces, for the data of the events that came together, and the server's name for the request."""
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """An answer in pieces: the data of the events that came together, and the server's name for the request."""
 
-    request_id: str | None
-
-    def __aiter__(self) -> AsyncIterator[list[bytes]]:
-        """Return the pieces."""
-        ...
-
-
-class AnswerPieces:
-    """An answer in pieces: iterate it once, for the data of the events that came together.
-
-    Attributes:
-        request_id: The server's name for the request.
-    """
-
-    def __init__(
-        self,
-        pieces: AsyncIterator[bytes],
-        *,
-        content_type: str,
-        request_id: str | None,
-        deadline: float | None,
-        reader: EventReader,
-    ) -> None:
-        self.request_id: str | None = request_id
-        self._pieces = pieces
-        self._content_type = content_type
-        self._deadline = deadline
-        self._reader = reader
-        self._surrogates = SurrogateMender()
-        self._before_events: bytes | None = b""
-
-    def __aiter__(self) -> AsyncIterator[list[bytes]]:
-        return self
-
-    async def __anext__(self) -> list[bytes]:
-        try:
-            return self._surrogates.feed(await self._read_events())
-        except StopAsyncIteration:
-            held = self._surrogates.finish()
-            if not held:
-                raise
-            return held
-
-    async def _read_events(self) -> list[bytes]:
-        while not self._reader.is_done:
-            received = await self._receive_piece(self._deadline)
-            if not received:
-                return self._read_plain_error()
-            events = self._reader.feed(received)
-            for event in events:
-                check_json_parts(event)
-            await self._read_end()
-            if events:
-                self._before_events = None
-                return events
-            if self._before_events is not None and len(self._before_events) < _MOST_INSTEAD:
-                self._before_events += received
-        raise StopAsyncIteration
-
-    def _read_plain_error(self) -> list[bytes]:
-        """Return the text received in place of events if it reports an error, as some servers do in plain JSON.
-
-        Raises:
-            StopAsyncIteration: Nothing came, or the events are over, or the first was cut off.
-            ValueError: It is something else.
-        """
-        came, self._before_events = (self._before_events or b"").strip(), None
-        if not came or "eventstream" in self._content_type.replace("-", "") or came.startswith(_EVENT_PREFIXES):
-            raise StopAsyncIteration
-        with suppress(ValueError):
-            if as_mapping(from_json(came)).get("error"):
-                return [came]
-        raise ValueError(f"{self._content_type}, without events")
-
-    async def _receive_piece(self, deadline: float | None) -> bytes:
-        if deadline is None:
-            return await anext(self._pieces, b"")
-        seconds = deadline - anyio.current_time()
-        if seconds <= 0:  # data that has arrived would be returned without checking the clock
-            raise TimeoutError
-        # A scope may not stay open over a yield, so each piece has one of its own.
-        with anyio.fail_after(seconds):
-            return await anext(self._pieces, b"")
-
-    async def _read_end(self) -> None:
-        # Most servers end where they are done; reading the end keeps the connection for the next request.
-        if not self._reader.is_done:
-            return
-        with anyio.move_on_after(_PATIENCE_AFTER_DONE):
-            while await self._receive_piece(None):
-                pass
+    events: AsyncIterator[list[bytes]]
+    request_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -639,23 +551,52 @@ class Exchange:
         async with self._translate_errors(timeout) as progress:
             with anyio.fail_after(timeout):
                 response = await self._send_body(body, progress, streams=True, timeout=timeout)
-            async with closed_with(response) as pieces:
+            async with closed_with(response) as received:
                 content_type = response.headers.get("content-type", "no content type")
                 if "html" in content_type:
                     raise self._make_no_answer(response)
                 request_id = request_id_of(response.headers)
-                try:
-                    yield AnswerPieces(
-                        pieces,
-                        content_type=content_type,
-                        request_id=request_id,
-                        deadline=deadline,
-                        reader=self.make_reader(),
-                    )
-                except ReplyTooLargeError:
-                    raise
-                except (ValueError, ArithmeticError, RecursionError) as error:
-                    raise self.failures().not_an_answer(str(error), request_id=request_id) from error
+                async with aclosing(self._read_events(received, content_type, deadline)) as events:
+                    try:
+                        yield Pieces(events, request_id)
+                    except ReplyTooLargeError:
+                        raise
+                    except UNREADABLE as error:
+                        raise self.failures().not_an_answer(str(error), request_id=request_id) from error
+
+    async def _read_events(
+        self, received: AsyncIterator[bytes], content_type: str, deadline: float | None
+    ) -> AsyncGenerator[list[bytes]]:
+        """Yield the events that come together.
+
+        Raises:
+            ValueError: These are no events.
+        """
+        reader, surrogates = self.make_reader(), SurrogateMender()
+        is_done, has_events, before_events = False, False, b""
+        while not is_done:
+            data = await _receive_piece(received, deadline)
+            if not data:
+                error = None if has_events else _find_plain_error(before_events.strip(), content_type)
+                if error is not None:
+                    yield [error]
+                break
+            events = reader.feed(data)
+            for event in events:
+                check_json_parts(event)
+            is_done = reader.is_done
+            if is_done:
+                # Most servers end where they are done; reading the end keeps the connection for the next request.
+                with anyio.move_on_after(_PATIENCE_AFTER_DONE):
+                    while await _receive_piece(received, None):
+                        pass
+            if events:
+                has_events = True
+                yield surrogates.feed(events)
+            elif not has_events and len(before_events) < _MOST_INSTEAD:
+                before_events += data
+        if held := surrogates.finish():
+            yield held
 
     async def _send_body(
         self, body: bytes, progress: RequestProgress, *, streams: bool, timeout: float | None
@@ -675,7 +616,7 @@ class Exchange:
         except TimeoutError as error:
             late_by = anyio.current_time() - deadline
             raise self.failures().late(timeout or 0, stage=progress.stage, late_by=late_by) from error
-        except (httpx2.HTTPError, ValueError, ArithmeticError, RecursionError, self.raised) as error:
+        except (httpx2.HTTPError, *UNREADABLE, self.raised) as error:
             failures = self.failures()
             stage = stage_of(error)
             if stage is not None:
@@ -686,6 +627,32 @@ class Exchange:
     def _make_no_answer(self, response: httpx2.Response) -> Exception:
         found = response.headers.get("content-type", "no content type")
         return self.failures().not_an_answer(found, request_id=request_id_of(response.headers))
+
+
+async def _receive_piece(received: AsyncIterator[bytes], deadline: float | None) -> bytes:
+    """Return the next bytes of a stream; none at its end."""
+    if deadline is None:
+        return await anext(received, b"")
+    seconds = deadline - anyio.current_time()
+    if seconds <= 0:  # data that has arrived would be returned without checking the clock
+        raise TimeoutError
+    # A scope may not stay open over a yield, so each piece has one of its own.
+    with anyio.fail_after(seconds):
+        return await anext(received, b"")
+
+
+def _find_plain_error(came: bytes, content_type: str) -> bytes | None:
+    """Return what a server sent in place of events if it reports an error, as some do in plain JSON; None for nothing.
+
+    Raises:
+        ValueError: It is something else.
+    """
+    if not came or "eventstream" in content_type.replace("-", "") or came.startswith(_EVENT_PREFIXES):
+        return None
+    with suppress(ValueError):
+        if as_mapping(from_json(came)).get("error"):
+            return came
+    raise ValueError(f"{content_type}, without events")
 
 
 async def post_plainly(

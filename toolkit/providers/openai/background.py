@@ -7,7 +7,7 @@ an error or by another process, finds the id and goes on with that response; a r
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, MutableMapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -27,17 +27,6 @@ _MOST_CONNECTIONS = 5  # in a row, to a stream that brings nothing new
 _NUMBER = re.compile(rb'"sequence_number":\s*(\d+)')
 _ID = re.compile(rb'"response":\s*\{\s*"id":\s*"([^"\\]+)"')
 _END = re.compile(rb'"type":\s*"(?:response\.(?:completed|incomplete|failed|cancelled)|error)"')
-
-
-class _BackgroundPieces:
-    """The pieces of a streamed answer, over several connections."""
-
-    def __init__(self, pieces: AsyncIterator[list[bytes]]) -> None:
-        self.request_id: str | None = None
-        self._pieces = pieces
-
-    def __aiter__(self) -> AsyncIterator[list[bytes]]:
-        return self._pieces
 
 
 class _SeenEvents:
@@ -109,8 +98,8 @@ class BackgroundExchange(Exchange):
             ProviderError: Or a subclass.
         """
         deadline = None if timeout is None else anyio.current_time() + timeout
-        async with self._use_key(body) as key, aclosing(self._follow_events(key, body, deadline)) as pieces:
-            yield _BackgroundPieces(pieces)
+        async with self._use_key(body) as key, aclosing(self._follow_events(key, body, deadline)) as events:
+            yield Pieces(events)
 
     async def _follow_events(self, key: str, body: bytes, deadline: float | None) -> AsyncGenerator[list[bytes]]:
         seen = _SeenEvents()
@@ -121,7 +110,7 @@ class BackgroundExchange(Exchange):
             left = None if deadline is None else max(0.0, deadline - anyio.current_time())
             try:
                 async with Exchange.listen(source, body, timeout=left) as pieces:
-                    async for events in pieces:
+                    async for events in pieces.events:
                         seen.note(events)
                         if seen.response_id:
                             self.started[key] = seen.response_id
