@@ -27,8 +27,7 @@ from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import ip_address
-from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar, cast
+from typing import Any, Generic, Literal, Protocol, Self, TypeVar, cast
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import anyio
@@ -69,6 +68,7 @@ from toolkit.settings import Duration, check_setting, to_seconds
 ReadingT = TypeVar("ReadingT")
 UNREADABLE = (ValueError, ArithmeticError, RecursionError)
 """The exceptions that numbers without measure, and lists without end, raise where they are read."""
+JSON_HEADERS = {"content-type": "application/json", "accept-encoding": ACCEPTED_ENCODINGS}
 MOST_CONNECTIONS = 1000
 """The default of `max_connections`, as the SDKs have it."""
 _MOST_IDLE_CONNECTIONS = 100
@@ -94,6 +94,7 @@ class Decoder(ABC, Generic[ReadingT]):
         self._failures = failures
         self._reading = reading
         self._request_id = request_id
+        self._is_complete = False
         self._begin_answer()
 
     def _begin_answer(self) -> None:
@@ -113,13 +114,19 @@ class Decoder(ABC, Generic[ReadingT]):
             ValueError: It is not JSON.
         """
 
-    @abstractmethod
     def finish(self) -> ResponseDone:
         """Return the end, with the whole answer.
 
         Raises:
             ProviderError: The stream ended before the answer did; the same request may work.
         """
+        if not self._is_complete:
+            raise self._failures().cut_off(request_id=self._request_id)
+        return ResponseDone(self._make_response())
+
+    @abstractmethod
+    def _make_response(self) -> ChatResponse:
+        """Return the answer from what has come."""
 
     @abstractmethod
     def read_whole(self, answer: Mapping[str, Any]) -> ChatResponse:
@@ -182,6 +189,10 @@ class Adapter(ABC):
     """
 
     _clients: LoopLocal[Any]
+    _api_key: str | None
+    _key_advice: str
+    _protocol: str
+    _url_advice: str = "check base_url"
     known_capabilities: Capabilities | None = None
 
     def __init__(
@@ -214,12 +225,7 @@ class Adapter(ABC):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *failure: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:
@@ -302,9 +308,19 @@ class Adapter(ABC):
     async def _encode_request(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:
         """Return the exchange that sends the request, and its body."""
 
-    @abstractmethod
     def _make_failures(self) -> Failures:
-        """Return the maker of errors."""
+        return Failures(
+            provider=self.name,
+            url=self.base_url,
+            model=self.model,
+            key_advice=self._key_advice,
+            protocol=self._protocol,
+            url_advice=self._url_advice,
+            secrets=(self._find_key(), *self._secrets),
+        )
+
+    def _find_key(self) -> str:
+        return self._api_key or ""
 
     @abstractmethod
     def _make_decoder(self, request: ChatRequest, request_id: str | None) -> Decoder[Any]:
@@ -653,6 +669,31 @@ def _find_plain_error(came: bytes, content_type: str) -> bytes | None:
         if as_mapping(from_json(came)).get("error"):
             return came
     raise ValueError(f"{content_type}, without events")
+
+
+async def post_by_sdk(
+    client: Any,
+    path: str,
+    body: bytes,
+    headers: Mapping[str, Any],
+    *,
+    timeout: float | None,
+    stream_type: Any,
+    method: Literal["get", "post"] = "post",
+) -> httpx2.Response:
+    """Post a body through a client of OpenAI's or Anthropic's SDK, and return the response with its body unread.
+
+    Both come from one generator. The SDK's own stream is never made.
+    """
+    # The loop retries, and a redirect would take key and prompt elsewhere.
+    options: dict[str, Any] = {"headers": headers, "max_retries": 0, "follow_redirects": False}
+    if timeout is not None:
+        options["timeout"] = timeout
+    content = {"content": body} if method == "post" else {}
+    found: httpx2.Response = await getattr(client, method)(
+        path, cast_to=httpx2.Response, options=options, stream=True, stream_cls=stream_type, **content
+    )
+    return found
 
 
 async def post_plainly(

@@ -36,7 +36,6 @@ from toolkit.chat import (
     Message,
     ReasoningBlock,
     ReasoningDelta,
-    ResponseDone,
     StopReason,
     StreamEvent,
     TextBlock,
@@ -89,7 +88,6 @@ from toolkit.providers.encoding import (
     to_bytes,
     unsealed,
 )
-from toolkit.providers.failures import Failures
 from toolkit.redaction import without_credentials
 from toolkit.runtime.backend import LoopLocal
 from toolkit.settings import Duration
@@ -167,6 +165,9 @@ class BedrockProvider(Adapter):
         ConfigurationError: There is no region.
         ProviderAuthError: There are no credentials, or they would go to another host than AWS.
     """
+
+    _key_advice = "check the credentials of AWS, or api_key"
+    _protocol = "an answer of Converse"
 
     def __init__(
         self,
@@ -259,17 +260,6 @@ class BedrockProvider(Adapter):
         request = AWSRequest("POST", url, data=body, headers=dict(headers))
         SigV4Auth(frozen, "bedrock", self._region or "us-east-1").add_auth(request)
         return dict(request.headers.items())
-
-    def _make_failures(self) -> Failures:
-        return Failures(
-            provider=self.name,
-            url=without_credentials(self._base_url),
-            model=self.model,
-            key_advice="check the credentials of AWS, or api_key",
-            protocol="an answer of Converse",
-            url_advice="check base_url",
-            secrets=(self._api_key or "", *self._secrets),
-        )
 
 
 class FrameReader:
@@ -530,12 +520,6 @@ class ConverseDecoder(Decoder[Mapping[str, str]]):
             else:
                 self._store_fields(fields)
 
-    def finish(self) -> ResponseDone:
-        """Return the end, with the whole answer."""
-        if not self._fields.get("stopReason"):
-            raise self._failures().cut_off(request_id=self._request_id)
-        return ResponseDone(self._make_response())
-
     def read_whole(self, answer: Mapping[str, Any]) -> ChatResponse:
         """Return an answer of Converse."""
         self._store_fields(answer)
@@ -549,6 +533,7 @@ class ConverseDecoder(Decoder[Mapping[str, str]]):
 
     def _store_fields(self, fields: Mapping[str, Any]) -> None:
         self._fields |= {name: value for name, value in fields.items() if value is not None}
+        self._is_complete = bool(self._fields.get("stopReason"))
 
     def _read_block(self, index: int, block: Mapping[str, Any]) -> Iterator[StreamEvent]:
         call = as_mapping(block.get("toolUse"))

@@ -24,7 +24,6 @@ from anthropic import (
     AsyncAnthropicFoundry,
     AsyncStream,
     DefaultAsyncHttpxClient,
-    RequestOptions,
     omit,
 )
 from anthropic.lib.bedrock import AsyncAnthropicBedrockMantle
@@ -60,8 +59,9 @@ from toolkit.chat import (
 from toolkit.chat.provider import closing
 from toolkit.chat.request import Capabilities, Support
 from toolkit.errors import ConfigurationError
-from toolkit.http_replies import ACCEPTED_ENCODINGS, BoundedClient
+from toolkit.http_replies import BoundedClient
 from toolkit.providers.adapter import (
+    JSON_HEADERS,
     MOST_CONNECTIONS,
     Adapter,
     Decoder,
@@ -69,6 +69,7 @@ from toolkit.providers.adapter import (
     checked_key,
     is_of,
     key_for,
+    post_by_sdk,
     split_compacted,
     withheld_headers,
 )
@@ -80,8 +81,7 @@ from toolkit.providers.anthropic.encode import (
     MessagesEncoder,
 )
 from toolkit.providers.encoding import as_count, as_items, as_key, as_mapping, as_text, sealed, unsealed, usage_details
-from toolkit.providers.failures import NO_KEY, Failures
-from toolkit.redaction import without_credentials
+from toolkit.providers.failures import NO_KEY
 from toolkit.runtime.backend import LoopLocal
 from toolkit.settings import Duration, check_setting
 
@@ -199,7 +199,6 @@ class AnthropicDecoder(Decoder[AnthropicReading]):
         self._blocks: dict[int | str | None, _Block] = {}
         self._calls = 0
         self._has_text = False
-        self._is_complete = False
         self._metadata: dict[str, Any] = {}
         self._usage: dict[str, Any] = {}
 
@@ -232,12 +231,6 @@ class AnthropicDecoder(Decoder[AnthropicReading]):
                 raise self._failures().reported(event.get("error") or event, request_id=self._request_id)
             case _:
                 pass  # a ping, or an unknown event
-
-    def finish(self) -> ResponseDone:
-        """Return the end, with the whole answer."""
-        if not self._is_complete:
-            raise self._failures().cut_off(request_id=self._request_id)
-        return ResponseDone(self._make_response())
 
     def read_whole(self, answer: Mapping[str, Any]) -> ChatResponse:
         """Return a message as an answer."""
@@ -405,7 +398,6 @@ _VERSION_WITH_TEMPERATURE = "2023-06-01"
 _VERTEX_VERSION = "2026-10-21"
 _MOST_PAUSES = 10
 _ANTHROPIC_HOSTS = ("anthropic.com",)
-_ANTHROPIC_HEADERS = {"content-type": "application/json", "accept-encoding": ACCEPTED_ENCODINGS}
 
 
 class AnthropicOptions(TypedDict, total=False):
@@ -506,6 +498,10 @@ class AnthropicProvider(Adapter):
         ProviderAuthError: There is no key and the server is not on this machine.
     """
 
+    _key_advice = "check the key: api_key or the environment variable ANTHROPIC_API_KEY"
+    _protocol = "a message of Anthropic's format"
+    _url_advice = "check base_url, which must not end in /v1"
+
     def __init__(
         self,
         model: str,
@@ -567,7 +563,7 @@ class AnthropicProvider(Adapter):
         )
 
     def _set_up_clients(self, make_client: MakeClient | None, *, is_given: bool) -> None:
-        self._request_headers = dict[str, Any](_ANTHROPIC_HEADERS)
+        self._request_headers = dict[str, Any](JSON_HEADERS)
         variable, given = "ANTHROPIC_CUSTOM_HEADERS", self._headers
         if not is_given:
             withheld = withheld_headers(self._base_url, variable, _ANTHROPIC_HOSTS, given=given)
@@ -676,34 +672,12 @@ class AnthropicProvider(Adapter):
         self, body: bytes, *, streams: bool, timeout: float | None, betas: Sequence[str] = ()
     ) -> httpx2.Response:
         client = self._given_client or self._clients.get()
-        # The loop retries, and a redirect would take key and prompt elsewhere.
         headers = self._request_headers
         if betas:
             own = [value for name, value in self._headers.items() if name.lower() == _BETA_HEADER]
             headers = {**headers, _BETA_HEADER: ",".join([*own, *betas])}
-        options: RequestOptions = {"headers": headers, "max_retries": 0, "follow_redirects": False}
-        if timeout is not None:
-            options["timeout"] = timeout
-        response = await client.post(
-            "/v1/messages" if self._vertex is None else self._find_vertex_path(self._vertex, streams=streams),
-            cast_to=httpx2.Response,
-            content=body,
-            options=options,
-            stream=True,
-            stream_cls=AsyncStream[object],
-        )
-        return cast("httpx2.Response", response)  # as asked for by cast_to; the SDK's own stream is never made
-
-    def _make_failures(self) -> Failures:
-        return Failures(
-            provider=self.name,
-            url=without_credentials(self._base_url),
-            model=self.model,
-            key_advice="check the key: api_key or the environment variable ANTHROPIC_API_KEY",
-            protocol="a message of Anthropic's format",
-            url_advice="check base_url, which must not end in /v1",
-            secrets=(self._api_key, *self._secrets),
-        )
+        path = "/v1/messages" if self._vertex is None else self._find_vertex_path(self._vertex, streams=streams)
+        return await post_by_sdk(client, path, body, headers, timeout=timeout, stream_type=AsyncStream[object])
 
 
 def anthropic_on_bedrock(

@@ -38,7 +38,6 @@ from toolkit.chat import (
     ImageBlock,
     ReasoningBlock,
     ReasoningDelta,
-    ResponseDone,
     StopReason,
     StreamEvent,
     TextBlock,
@@ -62,7 +61,6 @@ from toolkit.providers.adapter import (
     post_plainly,
 )
 from toolkit.providers.encoding import as_bytes, as_count, as_items, as_mapping, as_text, sealed, usage_details
-from toolkit.providers.failures import Failures
 from toolkit.providers.google.encode import GEMINI_DIALECT, GEMINI_SEAL, GenerateEncoder, is_new_gemini
 from toolkit.redaction import without_credentials
 from toolkit.runtime.backend import LoopLocal
@@ -259,12 +257,6 @@ class GeminiDecoder(Decoder[Mapping[str, str]]):
         """Yield the new deltas of a piece."""
         return self._read_piece(as_mapping(from_json(data)))
 
-    def finish(self) -> ResponseDone:
-        """Return the end, with the whole answer."""
-        if not self._candidate.get("finishReason"):
-            raise self._failures().cut_off(request_id=self._request_id)
-        return ResponseDone(self._make_response())
-
     def read_whole(self, answer: Mapping[str, Any]) -> ChatResponse:
         """Return the first candidate as an answer; a request that a filter refused is a `ContentFilteredError`."""
         for _ in self._read_piece(answer):
@@ -282,6 +274,7 @@ class GeminiDecoder(Decoder[Mapping[str, str]]):
             self._check_feedback(as_mapping(piece.get("promptFeedback")))
             return
         self._candidate |= {name: value for name, value in candidates[0].items() if value is not None}
+        self._is_complete = bool(self._candidate.get("finishReason"))
         for part in as_items(as_mapping(candidates[0].get("content")).get("parts")):
             yield from self._read_part(part)
 
@@ -471,6 +464,10 @@ class GoogleProvider(Adapter):
         ConfigurationError: The SDK refuses the combination of key, project, location and credentials.
     """
 
+    _key_advice = "check the key: api_key or the environment variable GEMINI_API_KEY"
+    _protocol = "an answer of Gemini's"
+    _url_advice = "check base_url, which must not end in a version"
+
     def __init__(
         self,
         model: str,
@@ -503,6 +500,7 @@ class GoogleProvider(Adapter):
         self._clients = LoopLocal(partial(BoundedClient, limits=self._limits, timeout=None), BoundedClient.aclose)
         self._is_address_given = base_url is not None
         if self._is_vertex:
+            self._key_advice = "check the credentials of Google Cloud"
             self._check_home(has_credentials=bool(api_key or credentials))
             key = api_key
         else:
@@ -612,21 +610,6 @@ class GoogleProvider(Adapter):
         client = self._given_client or self._clients.get()
         headers = {name: value for name, value in draft.headers.items() if name not in _DRAFT_HEADERS}
         return await post_plainly(client, url, body, headers, timeout=timeout, failures=self._make_failures)
-
-    def _make_failures(self) -> Failures:
-        return Failures(
-            provider=self.name,
-            url=without_credentials(self._base_url),
-            model=self.model,
-            key_advice=(
-                "check the credentials of Google Cloud"
-                if self._is_vertex
-                else "check the key: api_key or the environment variable GEMINI_API_KEY"
-            ),
-            protocol="an answer of Gemini's",
-            url_advice="check base_url, which must not end in a version",
-            secrets=(self._api_key or "", *self._secrets),
-        )
 
 
 class _DraftedError(Exception):

@@ -37,7 +37,6 @@ from toolkit.chat import (
     Message,
     ReasoningBlock,
     ReasoningDelta,
-    ResponseDone,
     ResponseFormat,
     StopReason,
     StreamEvent,
@@ -502,14 +501,8 @@ class ChatDecoder(Decoder[ChatReading]):
         piece = as_mapping(from_json(data))
         choice = self._read_fields(piece)
         if choice.get("finish_reason"):
-            self._choice = choice
+            self._choice, self._is_complete = choice, True
         yield from self._read_message(as_mapping(choice.get("delta")))
-
-    def finish(self) -> ResponseDone:
-        """Return the end, with the whole answer."""
-        if not self._choice.get("finish_reason"):
-            raise self._failures().cut_off(request_id=self._request_id)
-        return ResponseDone(self._make_response())
 
     def read_whole(self, answer: Mapping[str, Any]) -> ChatResponse:
         """Return the first choice as an answer."""

@@ -42,7 +42,6 @@ from toolkit.chat import (
     Message,
     ReasoningBlock,
     ReasoningDelta,
-    ResponseDone,
     StopReason,
     StreamEvent,
     SystemMessage,
@@ -802,7 +801,7 @@ class ResponsesDecoder(Decoder[ResponsesReading]):
     def _begin_answer(self) -> None:
         self._items: list[tuple[int, Mapping[str, Any]]] = []
         self._calls: dict[int | str | None, _ResponsesCall] = {}
-        self._response: ChatResponse | None = None
+        self._response: ChatResponse  # once it is complete
         self._answer: Mapping[str, Any] = {}
 
     @property
@@ -863,11 +862,8 @@ class ResponsesDecoder(Decoder[ResponsesReading]):
         elif kind == "error" or (not kind and event.get("error")):
             raise self._failures().reported(event.get("error") or event, request_id=self._request_id)
 
-    def finish(self) -> ResponseDone:
-        """Return the end, with the whole answer."""
-        if self._response is None:
-            raise self._failures().cut_off(request_id=self._request_id)
-        return ResponseDone(self._response)
+    def _make_response(self) -> ChatResponse:
+        return self._response
 
     def _begin_call(self, event: Mapping[str, Any]) -> Iterator[StreamEvent]:
         item = as_mapping(event.get("item"))
@@ -899,7 +895,7 @@ class ResponsesDecoder(Decoder[ResponsesReading]):
         whole: dict[str, Any] = {**answer, "output": output}
         if is_cut:
             whole["status"] = "incomplete"
-        self._response = self.read_whole(whole)
+        self._response, self._is_complete = self.read_whole(whole), True
 
 
 class _ResponsesCall:
