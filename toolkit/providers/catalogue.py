@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from types import TracebackType
 from typing import Any, Literal, Protocol, Self, TypeAlias, cast, get_args
 
 from toolkit.chat import ChatRequest, ChatResponse, Provider, StreamEvent
@@ -39,12 +38,7 @@ class ClosableProvider(Provider, Protocol):
         """Return the provider."""
         ...
 
-    async def __aexit__(
-        self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *failure: object) -> None:
         """Close it."""
         ...
 
@@ -194,13 +188,8 @@ class _ClosingWrapper(ProviderWrapper):
         await self._wrapped.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._wrapped.__aexit__(exception_type, exception, traceback)
+    async def __aexit__(self, *failure: object) -> None:
+        await self._wrapped.__aexit__(*failure)
 
     async def aclose(self) -> None:
         """Close the connections of the provider within."""

@@ -429,26 +429,25 @@ PlatformClient: TypeAlias = (
 )
 """A client of the SDK that posts messages to an address of its own."""
 MakeClient: TypeAlias = Callable[[httpx2.AsyncClient], PlatformClient]
-_CLOUD_SECRETS = ("aws_secret_key", "aws_session_token", "access_token")
 
 
 class _AnthropicHttpClient(BoundedClient, DefaultAsyncHttpxClient):
     """The SDK's, with bounds."""
 
 
-def _make_client(limits: httpx2.Limits, **options: Any) -> AsyncAnthropic:
-    return AsyncAnthropic(http_client=_AnthropicHttpClient(limits=limits), **options)
-
-
-def _make_on_platform(make: MakeClient, limits: httpx2.Limits) -> PlatformClient:
-    return make(_AnthropicHttpClient(limits=limits))
-
-
-def _read_client(client: PlatformClient) -> tuple[str, str, dict[str, str]]:
-    """Return the address, the key and the headers of a client that was given."""
+def _read_client(client: PlatformClient) -> Mapping[str, Any]:
+    """Return the address, the key and the headers of a client that was given, which go before those passed."""
     key = getattr(client, "api_key", None) or getattr(client, "auth_token", None) or NO_KEY
     headers = {name: value for name, value in client.default_headers.items() if isinstance(value, str)}
-    return str(client.base_url), key, headers
+    return {"base_url": str(client.base_url), "api_key": key, "headers": headers}
+
+
+def _list_cloud_secrets(client: PlatformClient | None) -> list[str]:
+    return [str(getattr(client, name, None) or "") for name in ("aws_secret_key", "aws_session_token", "access_token")]
+
+
+def _list_cloud_fields(client: PlatformClient | None) -> Mapping[str, str]:
+    return {"anthropic_version": _VERTEX_VERSION} if isinstance(client, AsyncAnthropicVertex) else {}
 
 
 async def _close_client(client: PlatformClient) -> None:
@@ -522,19 +521,19 @@ class AnthropicProvider(Adapter):
         given = cast("PlatformClient | None", client) if make_client is None else make_client(_AnthropicHttpClient())
         self._given_client = given if make_client is None else None
         self._vertex = given if isinstance(given, AsyncAnthropicVertex) else None
-        if given is not None:
-            base_url, api_key, headers = _read_client(given)
+        passed: Mapping[str, Any] = {"base_url": base_url, "api_key": api_key, "headers": headers}
+        found = passed if given is None else _read_client(given)
         super().__init__(
             model,
             name=name,
-            base_url=base_url or os.environ.get("ANTHROPIC_BASE_URL") or _ANTHROPIC_URL,
+            base_url=found["base_url"] or os.environ.get("ANTHROPIC_BASE_URL") or _ANTHROPIC_URL,
             timeout=timeout,
-            headers=headers,
+            headers=found["headers"],
             max_connections=max_connections,
         )
         check_setting("max_tokens", max_tokens, int, least=1)
         check_setting("cache", cache, *get_args(CacheTime), None)
-        key = api_key or key_for(
+        key = found["api_key"] or key_for(
             self._base_url,
             name=name,
             variables=["ANTHROPIC_API_KEY"],
@@ -542,22 +541,18 @@ class AnthropicProvider(Adapter):
             advice="; for other credentials pass a client of your own",
         )
         self._api_key = checked_key(key, name)
-        self._secrets = (*self._secrets, *[str(getattr(given, name, None) or "") for name in _CLOUD_SECRETS])
+        self._secrets = (*self._secrets, *_list_cloud_secrets(given))
         self._set_up_clients(make_client, is_given=given is not None)
-        version = {"anthropic_version": _VERTEX_VERSION} if self._vertex else {}
         is_own = make_client is None and is_of(self._base_url, *_ANTHROPIC_HOSTS)
-        takes_system_messages = (
-            is_own and _TAKES_SYSTEM_MESSAGES.match(model) is not None
-            if takes_system_messages is None
-            else takes_system_messages
-        )
+        if takes_system_messages is None:
+            takes_system_messages = is_own and _TAKES_SYSTEM_MESSAGES.match(model) is not None
         self._takes_system_messages = takes_system_messages
         self._encoder = MessagesEncoder(
             model=None if self._vertex else model,
-            defaults={**version, **(options or {})},
+            defaults={**_list_cloud_fields(given), **(options or {})},
             max_tokens=max_tokens,
             cache=cache,
-            takes_temperature=_takes_temperature(self._base_url, headers, is_on_cloud=make_client is not None),
+            takes_temperature=_takes_temperature(self._headers, is_own=is_own, is_on_cloud=make_client is not None),
             takes_system_messages=takes_system_messages,
             has_own_tools=_OLD_MODELS.search(model) is None,
         )
@@ -568,13 +563,10 @@ class AnthropicProvider(Adapter):
         if not is_given:
             withheld = withheld_headers(self._base_url, variable, _ANTHROPIC_HOSTS, given=given)
             self._request_headers |= dict.fromkeys(withheld, omit)
-        own = {"api_key": self._api_key, "base_url": self._base_url, "default_headers": given}
-        self._clients = LoopLocal[PlatformClient](
-            partial(_make_on_platform, make_client, self._limits)
-            if make_client
-            else partial(_make_client, self._limits, **own),
-            _close_client,
-        )
+        own: dict[str, Any] = {"api_key": self._api_key, "base_url": self._base_url, "default_headers": given}
+        make = make_client or (lambda http_client: AsyncAnthropic(http_client=http_client, **own))
+        limits = self._limits
+        self._clients = LoopLocal[PlatformClient](lambda: make(_AnthropicHttpClient(limits=limits)), _close_client)
 
     def _list_capabilities(self, model: str) -> Capabilities:
         is_old = _OLD_MODELS.search(model) is not None
@@ -740,8 +732,8 @@ def anthropic_on_vertex(
         "region": location,
         "credentials": credentials,
         "access_token": access_token,
+        "base_url": base_url,
     }
-    given |= {"base_url": base_url}
     given = {name: value for name, value in given.items() if value is not None}
 
     def make(client: httpx2.AsyncClient) -> AsyncAnthropicVertex:
@@ -762,6 +754,6 @@ def _make_provider(model: str, make: MakeClient, settings: Mapping[str, Any]) ->
         raise ConfigurationError(f"Anthropic's SDK refuses these settings: {error}") from error
 
 
-def _takes_temperature(base_url: str, headers: Mapping[str, str] | None, *, is_on_cloud: bool) -> bool:
-    versions = {value for name, value in (headers or {}).items() if name.lower() == "anthropic-version"}
-    return not (is_on_cloud or is_of(base_url, "anthropic.com")) or versions == {_VERSION_WITH_TEMPERATURE}
+def _takes_temperature(headers: Mapping[str, str], *, is_own: bool, is_on_cloud: bool) -> bool:
+    versions = {value for name, value in headers.items() if name.lower() == "anthropic-version"}
+    return not (is_on_cloud or is_own) or versions == {_VERSION_WITH_TEMPERATURE}
