@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager, redirect_stdout
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -124,26 +124,32 @@ def chat_with_model(
         approver = Approver(screen, terminal, asking, tools.own, approves_all=is_approved)
         registry = leave_out_unusable(tools, screen.note)
         with log_runs(log) as middleware:
-            approve = approver.put_off if is_web else approver.decide
-            config = _make_config(approve, middleware, keep_partial=not is_web)
+            config = _make_config(approver.put_off if is_web else approver.decide, middleware, keep_partial=not is_web)
             async with open_model(provider, tools.steps), Conversations(MemoryStore()) as conversations:
                 if before:
                     async with conversations.turn(_THREAD) as turn:
                         await turn.save(before)
+                chat = _Chat(conversations, asked, registry, tools.ctx, config, instructions)
                 if is_web:
-                    link = partial(show_link, screen)
-                    return await _serve_page(
-                        conversations, asked, registry, tools.ctx, config, instructions, port, link
-                    )
-                conversation = _Conversation(
-                    conversations, asked, registry, screen, terminal, config, instructions, tools.ctx
-                )
-                return await _Session(conversation, screen, terminal).run(prompt)
+                    return await _serve_page(chat, port, partial(show_link, screen))
+                return await _Conversation(chat, screen, terminal).run(prompt)
 
     with ExitStack() as redirected:
         if screen.is_json or not terminal.is_interactive:
             redirected.enter_context(redirect_stdout(sys.stderr))
         return run_with_tools(sources, settings, hold_conversation, terminal=terminal)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chat:
+    """A conversation, and what its turns need."""
+
+    conversations: Conversations
+    provider: Provider
+    registry: ToolRegistry[Any]
+    ctx: Any
+    config: ToolLoopConfig[None]
+    instructions: str
 
 
 def _make_config(
@@ -154,27 +160,18 @@ def _make_config(
     )
 
 
-async def _serve_page(
-    conversations: Conversations,
-    provider: Provider,
-    registry: ToolRegistry[Any],
-    ctx: Any,
-    config: ToolLoopConfig[None],
-    instructions: str,
-    port: int,
-    on_ready: Callable[[str], None],
-) -> int:
+async def _serve_page(chat: _Chat, port: int, on_ready: Callable[[str], None]) -> int:
     """Serve a page with one conversation until Ctrl-C."""
     from toolkit.ui.streams import InterfaceStreams, serve_chat  # an extra
 
     streams: InterfaceStreams[Any] = InterfaceStreams(
-        conversations,
-        provider,
-        registry,
+        chat.conversations,
+        chat.provider,
+        chat.registry,
         conversation_for=lambda _request, _thread: _THREAD,
-        context_for=lambda _request, _posted: ctx,
-        config=config,
-        system_prompt=instructions,
+        context_for=lambda _request, _posted: chat.ctx,
+        config=chat.config,
+        system_prompt=chat.instructions,
         error_text=str,
     )
     await serve_chat(streams, port, on_ready=on_ready)
@@ -188,14 +185,18 @@ def _read_transcript(path: Path) -> list[Message]:
         raise CommandError(f"{path} is no transcript that /save wrote: {error}", ExitCode.MISUSED) from error
 
 
-class _Session:
-    """Reads questions and slash commands until the input ends."""
+class _Conversation:
+    """Reads questions and slash commands in a terminal, and shows the turns as they happen."""
 
-    def __init__(self, conversation: _Conversation, screen: Screen, terminal: Terminal) -> None:
-        self._conversation, self._screen, self._terminal = conversation, screen, terminal
+    def __init__(self, chat: _Chat, screen: Screen, terminal: Terminal) -> None:
+        self._chat, self._screen, self._terminal = chat, screen, terminal
+        self._usage: Usage | None = None
+        self._requests = 0
+        self._is_interrupted = False  # by Ctrl-C in the last turn
         self._saved: Path | None = None
 
     async def run(self, prompt: str) -> ExitCode:
+        """Ask the one question of the command line, or those of a person until the input ends."""
         if not prompt and not self._terminal.is_interactive:
             prompt = sys.stdin.read().strip()
             if not prompt:
@@ -203,13 +204,12 @@ class _Session:
                     "nothing was asked: give a question by --prompt or on standard input", ExitCode.MISUSED
                 )
         if prompt:
-            is_answered = await self._conversation.ask(prompt)
-            is_interrupted = self._conversation.is_interrupted
-            return ExitCode.DONE if is_answered else ExitCode.INTERRUPTED if is_interrupted else ExitCode.FAILED
-        self._screen.note(f"{count_tools(len(self._conversation.registry))}; /help lists the other commands")
+            is_answered = await self.ask(prompt)
+            return ExitCode.DONE if is_answered else ExitCode.INTERRUPTED if self._is_interrupted else ExitCode.FAILED
+        self._screen.note(f"{count_tools(len(self._chat.registry))}; /help lists the other commands")
         with self._terminal.on_interrupt(int):  # at the prompt it ends the line alone
             await self._read_lines()
-        self._screen.note(self._conversation.describe_usage())
+        self._screen.note(self._describe_usage())
         return ExitCode.DONE
 
     async def _read_lines(self) -> None:
@@ -231,20 +231,20 @@ class _Session:
             if line.startswith("/"):
                 await self._run_slash_command(line)
             elif line:
-                await self._conversation.ask(line)
+                await self.ask(line)
 
     async def _run_slash_command(self, line: str) -> None:
         command, _, rest = line.partition(" ")
-        conversation, screen = self._conversation, self._screen
+        screen = self._screen
         match command:
             case "/tools":
-                show_tools(screen, conversation.registry)
+                show_tools(screen, self._chat.registry)
             case "/usage":
-                screen.note(conversation.describe_usage())
+                screen.note(self._describe_usage())
             case "/save":
-                screen.note(self._save_transcript(rest.strip(), await conversation.read_messages()))
+                screen.note(self._save_transcript(rest.strip(), await self._read_messages()))
             case "/undo":
-                screen.note("forgotten" if await conversation.undo() else "there is nothing to undo")
+                screen.note("forgotten" if await self._undo() else "there is nothing to undo")
             case "/help":
                 width = max(map(len, _SLASH_COMMANDS))
                 for name, meaning in _SLASH_COMMANDS.items():
@@ -267,44 +267,18 @@ class _Session:
         self._saved = path
         return f"saved {len(messages)} messages to {path}"
 
-
-class _Conversation:
-    """A conversation in a terminal, whose turns are shown as they happen.
-
-    Attributes:
-        is_interrupted: True if Ctrl-C ended the last turn.
-    """
-
-    def __init__(
-        self,
-        conversations: Conversations,
-        provider: Provider,
-        registry: ToolRegistry[Any],
-        screen: Screen,
-        terminal: Terminal,
-        config: ToolLoopConfig[None],
-        instructions: str,
-        ctx: Any = None,
-    ) -> None:
-        self._conversations, self._provider, self.registry, self._ctx = conversations, provider, registry, ctx
-        self._screen, self._terminal, self._config, self._instructions = screen, terminal, config, instructions
-        self._usage: Usage | None = None
-        self._requests = 0
-        self.is_interrupted = False
-
-    async def read_messages(self) -> Sequence[Message]:
-        """Return the transcript, which is valid also after a turn that was cancelled or has failed."""
-        return (await self._conversations.get(_THREAD)).messages
+    async def _read_messages(self) -> Sequence[Message]:
+        return (await self._chat.conversations.get(_THREAD)).messages
 
     async def ask(self, question: str) -> bool:
         """Run a turn, and return True if it ended with the model's answer.
 
         Ctrl-C ends it. However it ends, the question stays in the transcript, with the answer and calls so far.
         """
-        problem = ""
-        async with self._conversations.turn(_THREAD, ctx=self._ctx) as turn:
+        chat, problem = self._chat, ""
+        async with chat.conversations.turn(_THREAD, ctx=chat.ctx) as turn:
             stream = turn.stream(
-                self._provider, self.registry, question, config=self._config, system_prompt=self._instructions
+                chat.provider, chat.registry, question, config=chat.config, system_prompt=chat.instructions
             )
             try:
                 with self._terminal.on_interrupt(stream.cancel):
@@ -320,21 +294,21 @@ class _Conversation:
                 self._screen.note(problem, "bad")
             return False
         result = stream.result
-        self.is_interrupted = isinstance(result.reason, Cancelled)
+        self._is_interrupted = isinstance(result.reason, Cancelled)
         ending = _describe_ending(result.reason)
         if ending or result.cut_notice:
             self._screen.note(ending or result.cut_notice)
         return not ending
 
-    async def undo(self) -> bool:
+    async def _undo(self) -> bool:
         """Remove the last question and everything after it; return False if there is none."""
-        messages = await self.read_messages()
+        messages = await self._read_messages()
         questions = [index for index, message in enumerate(messages) if isinstance(message, UserMessage)]
         if questions:
-            await self._conversations.truncate(_THREAD, questions[-1])
+            await self._chat.conversations.truncate(_THREAD, questions[-1])
         return bool(questions)
 
-    def describe_usage(self) -> str:
+    def _describe_usage(self) -> str:
         """Describe the usage of all turns, undone ones included."""
         usage = self._usage
         if usage is None:
@@ -353,28 +327,28 @@ class _Conversation:
             case ReasoningDelta(text) if screen.is_terminal:
                 screen.stream(text, "faint")
             case _:
-                self._note_event(event)
+                _note_event(screen, event)
 
-    def _note_event(self, event: LoopEvent) -> None:
-        screen = self._screen
-        match event:
-            case ToolExecutionStart():
-                screen.note(f"  {event.tool_name} {_shorten_line(event.arguments_json)}", "call")
-            case ToolExecutionEnd(result=result):
-                ending = f"  = {_shorten_line(result.text)}  ({event.duration:.2f} s)"
-                screen.note(ending, "bad" if result.is_error else "good")
-            case ToolCallRefused(result=result):
-                screen.note(f"  {event.tool_name} was not run: {_shorten_line(result.text)}", "bad")
-            case ToolProgress(text=text):
-                screen.note(f"  {event.tool_name}: {_shorten_line(text)}")
-            case ToolExecutionUpdate(output=output) if screen.is_terminal:
-                screen.note(f"  {event.tool_name}: {_shorten_line(output.text[-_LONGEST_LINE_SHOWN:])}")
-            case ProviderRetried(delay=delay, error=error):
-                screen.note(f"the model could not be asked, and is again in {delay:.0f} s: {_shorten_line(str(error))}")
-            case LoopDetected():
-                screen.note(f"the model has called {event.tool_name} {event.count} times in the same way")
-            case _:
-                pass
+
+def _note_event(screen: Screen, event: LoopEvent) -> None:
+    match event:
+        case ToolExecutionStart():
+            screen.note(f"  {event.tool_name} {_shorten_line(event.arguments_json)}", "call")
+        case ToolExecutionEnd(result=result):
+            ending = f"  = {_shorten_line(result.text)}  ({event.duration:.2f} s)"
+            screen.note(ending, "bad" if result.is_error else "good")
+        case ToolCallRefused(result=result):
+            screen.note(f"  {event.tool_name} was not run: {_shorten_line(result.text)}", "bad")
+        case ToolProgress(text=text):
+            screen.note(f"  {event.tool_name}: {_shorten_line(text)}")
+        case ToolExecutionUpdate(output=output) if screen.is_terminal:
+            screen.note(f"  {event.tool_name}: {_shorten_line(output.text[-_LONGEST_LINE_SHOWN:])}")
+        case ProviderRetried(delay=delay, error=error):
+            screen.note(f"the model could not be asked, and is again in {delay:.0f} s: {_shorten_line(str(error))}")
+        case LoopDetected():
+            screen.note(f"the model has called {event.tool_name} {event.count} times in the same way")
+        case _:
+            pass
 
 
 def _describe_ending(reason: TerminationReason) -> str:
@@ -409,8 +383,9 @@ def replay_cassette(
     async def ask_again(tools: OpenedTools) -> int:
         approver = Approver(screen, terminal, "auto", tools.own, approves_all=is_approved)
         registry = leave_out_unusable(tools, screen.note)
-        conversations, config = Conversations(MemoryStore()), _make_config(approver.decide)
-        conversation = _Conversation(conversations, provider, registry, screen, terminal, config, instructions)
+        config = _make_config(approver.decide)
+        chat = _Chat(Conversations(MemoryStore()), provider, registry, None, config, instructions)
+        conversation = _Conversation(chat, screen, terminal)
         for question in questions:
             screen.say(f"> {question}", "strong")
             if not await conversation.ask(question):
