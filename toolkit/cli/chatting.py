@@ -455,12 +455,19 @@ def evaluate_tools(
     against: str,
     per_class: int | None,
     results: Path | None,
+    runs_tools: bool,
+    max_tokens: int,
+    max_turns: int,
+    task_timeout: float,
+    own_temperature: bool,
     output: OutputFormat,
-    **options: Any,
+    **settings: Any,
 ) -> int:
     """Run the missing trials and write the figures, also after Ctrl-C; return 1 if a model was given up."""
     screen = Screen(output)
-    how, settings = _read_trial_settings(**options)
+    how = TrialSettings(runs_tools=runs_tools, max_tokens=max_tokens, max_turns=max_turns, timeout=task_timeout)
+    if own_temperature:
+        how = replace(how, temperature=None, seed=None)
     loaded = load_tasks(tasks)
     loaded = loaded.sample(per_class) if per_class else loaded
     shown, outcomes = Steps(), list[CandidateTrials]()
@@ -498,14 +505,6 @@ def evaluate_tools(
     return code
 
 
-def _read_trial_settings(
-    *, runs_tools: bool, max_tokens: int, max_turns: int, task_timeout: float, own_temperature: bool, **others: Any
-) -> tuple[TrialSettings, dict[str, Any]]:
-    """Return the settings of a trial, and the other options."""
-    how = TrialSettings(runs_tools=runs_tools, max_tokens=max_tokens, max_turns=max_turns, timeout=task_timeout)
-    return (replace(how, temperature=None, seed=None) if own_temperature else how), others
-
-
 def _make_candidates(
     models: Sequence[str], ways: Sequence[str], url: str, timeout: float, steps: Steps
 ) -> list[Candidate]:
@@ -513,14 +512,14 @@ def _make_candidates(
     candidates: list[Candidate] = []
     for model in dict.fromkeys(models):
         # A local provider has its own guided mode.
-        is_local = model.partition(":")[0].strip().lower() == "local"
+        prefix, colon, rest = model.partition(":")
+        label = f"{prefix}{colon}{Path(rest).stem}" if rest.endswith(".gguf") else model  # short enough for tables
+        is_local = prefix.strip().lower() == "local"
         native = read_model(model, url, timeout, **({"calling": "native"} if is_local and ways else {}))
         for way in dict.fromkeys(ways or ("",)):
             is_guided = is_local and way == "guided"
             provider = read_model(model, url, timeout, calling="guided") if is_guided else native
-            candidates.append(
-                Candidate(model=_shorten_model(model), way=way, open=partial(_open_way, provider, way, steps))
-            )
+            candidates.append(Candidate(model=label, way=way, open=partial(_open_way, provider, way, steps)))
     return candidates
 
 
@@ -528,12 +527,6 @@ def _make_candidates(
 async def _open_way(provider: Provider, way: str, steps: Steps) -> AsyncGenerator[Provider]:
     async with open_model(provider, steps) as opened:
         yield ask_in_way(opened, way, str(getattr(opened, "model", ""))) if way else opened
-
-
-def _shorten_model(name: str) -> str:
-    """Return a name without the folders of a file, which would be too long for tables."""
-    prefix, colon, rest = name.partition(":")
-    return f"{prefix}{colon}{Path(rest).stem}" if rest.endswith(".gguf") else name
 
 
 def _write_figures(screen: Screen, outcomes: Sequence[CandidateTrials], base: Candidate, kinds: Sequence[str]) -> None:

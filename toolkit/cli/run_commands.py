@@ -30,11 +30,7 @@ _Kind = TypeVar("_Kind")
 
 @contextmanager
 def log_runs(place: Path | None) -> Generator[tuple[Middleware[Any], ...]]:
-    """Yield the middleware that logs runs to a place, if one is given; the log is flushed when the block ends.
-
-    Raises:
-        ConfigurationError: It is a file that is no run log.
-    """
+    """Yield the middleware that logs runs to a place, if one is given; the log is flushed when the block ends."""
     if place is None:
         yield ()
         return

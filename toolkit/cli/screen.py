@@ -301,11 +301,7 @@ class Terminal:
         self._outcome: list[int | BaseException] = []
 
     def run(self, main: Callable[[], Awaitable[int]]) -> int:
-        """Run `main` to its end and return its exit code, or that of the signal which ended it.
-
-        Raises:
-            Exception: The exception that `main` raised.
-        """
+        """Run `main` to its end and return its exit code, or that of the signal which ended it."""
         loop = threading.Thread(target=self._run_loop, args=(main,), name="toolkit", daemon=True)
         with self._handle_signals():
             loop.start()
@@ -320,12 +316,7 @@ class Terminal:
         return outcome
 
     async def ask(self, question: str) -> str:
-        """Ask a question, and return the line that the person types, stripped.
-
-        Raises:
-            WasInterruptedError: Ctrl-C was pressed meanwhile.
-            EOFError: There is no more input.
-        """
+        """Return the line that the person types; raise `WasInterruptedError` for Ctrl-C, EOFError at the end."""
         answered, wake = anyio.Event(), loop_waker()
         answers: list[str | BaseException] = []
 

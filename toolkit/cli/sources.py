@@ -183,11 +183,7 @@ async def _work_in_context(
     tools: OpenedTools,
     work: Callable[[OpenedTools], Awaitable[int]],
 ) -> int:
-    """Do the work with the context that a function makes, and close the context.
-
-    Raises:
-        CommandError: It can't be made, or not in time.
-    """
+    """Do the work with the context that a function makes in time, and close the context."""
     code: int | None = None
     # The scope includes the work, because an open context manager may have entered scopes inside it.
     with anyio.move_on_after(settings.timeout) as opening:
@@ -209,11 +205,7 @@ async def _work_in_context(
 
 
 async def _open_context(make: Callable[[], object], word: str, stack: AsyncExitStack) -> Any:
-    """Return the context.
-
-    Raises:
-        CommandError: It can't be made.
-    """
+    """Return the context, or raise a `CommandError` that says why there is none."""
     try:
         ctx = await open_context(make(), stack)
     except Exception as error:
@@ -266,11 +258,7 @@ def leave_out_unusable(tools: OpenedTools, note: Callable[[str], None]) -> ToolR
 
 
 def read_variable(name: str, option: str) -> str:
-    """Return the value of a variable of the environment.
-
-    Raises:
-        CommandError: It is not set.
-    """
+    """Return the value of a variable of the environment, or raise a `CommandError` where it is not set."""
     value = os.environ.get(name)
     if not value:
         raise CommandError(
@@ -423,12 +411,10 @@ async def open_model(provider: Provider, steps: Steps) -> AsyncGenerator[Provide
 
 
 def import_module(word: str, timeout: float) -> ModuleType:
-    """Return the module of a name, or of a file that ends in ``.py`` and can import from its folder as a script can.
+    """Return the module of a name, or of a file that ends in ``.py``; it may import what is beside it, as a script can.
 
-    Names are also found in the working folder.
-
-    Raises:
-        CommandError: There is none, it raises, or takes longer than `timeout` seconds.
+    Names are also found in the working folder. Raise a `CommandError` where there is none, it raises, or takes longer
+    than `timeout` seconds.
     """
     path = Path(word)
     if not word.endswith(".py"):
@@ -449,11 +435,7 @@ def import_module(word: str, timeout: float) -> ModuleType:
 
 
 def find_member(module: ModuleType, name: str, source: str) -> Any:
-    """Return the member of a module that has a name.
-
-    Raises:
-        CommandError: It has none of that name; the message asks whether a similar one was meant.
-    """
+    """Return the member of a module that has a name, or raise a `CommandError` that names a similar one."""
     if not hasattr(module, name):
         names = [key for key in vars(module) if not key.startswith("_")]
         question = ask_whether_meant(find_similar(name, names))

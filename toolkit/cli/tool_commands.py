@@ -58,6 +58,10 @@ from toolkit.tools.registry import Finding, ToolRegistry
 
 _Findings: TypeAlias = list[tuple[str, Finding]]  # each with the place of its tool
 _MANY = 100
+_PORT_PROBLEMS = {
+    errno.EADDRINUSE: "is in use: choose another by --port, or 0 for one that is free",
+    errno.EACCES: "may not be taken by this user: choose one above 1023 by --port",
+}
 
 
 def list_tools(source: str, name: str | None, output: OutputFormat, **settings: Any) -> int:
@@ -318,7 +322,8 @@ class _OneCall:
         code = ExitCode.FAILED if result.is_error else ExitCode.DONE
         if self._start is None:
             code = ExitCode.NOT_APPROVED if self._approver.has_refused else ExitCode.MISUSED
-        content = _dump_content(result)
+        dumped: Any = json.loads(dump_messages([result]))[0]["content"]
+        content: list[dict[str, Any]] = [{"type": "text", "text": dumped}] if isinstance(dumped, str) else dumped
         if screen.is_json:
             screen.document(
                 {
@@ -342,19 +347,11 @@ class _OneCall:
         return code
 
 
-def _dump_content(result: ToolResult) -> list[dict[str, Any]]:
-    content: Any = json.loads(dump_messages([result]))[0]["content"]
-    return [{"type": "text", "text": content}] if isinstance(content, str) else content
-
-
 def read_pairs(pairs: Sequence[str], parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments that ``key=value`` pairs give: a value is text where the schema takes text, else JSON.
 
     A key that is repeated, or stands once where only a list may stand, makes a list. A value that is no JSON stays
     text, which validation then refuses.
-
-    Raises:
-        CommandError: A pair has no ``=``.
     """
     nodes = Nodes(parameters)
     texts: dict[str, list[str]] = {}
@@ -466,24 +463,17 @@ async def _serve_http(
     try:
         await serve_mcp_http(registry, ctx, host=host, port=port, task_status=Announcement(), **options)
     except OSError as error:
-        raise CommandError(_explain_port(error, host, port)) from error
-
-
-def _explain_port(error: OSError, host: str, port: int) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return f"port {port} is in use: choose another by --port, or 0 for one that is free"
-    if error.errno == errno.EACCES:
-        return f"port {port} may not be taken by this user: choose one above 1023 by --port"
-    return f"{host}:{port} can't be listened on: {os.strerror(error.errno or 0)}"
+        problem = _PORT_PROBLEMS.get(
+            error.errno or 0, f"on {host} can't be listened on: {os.strerror(error.errno or 0)}"
+        )
+        raise CommandError(f"port {port} {problem}") from error
 
 
 _State: TypeAlias = Literal["works", "missing", "broken"]
 
 _STYLES: dict[_State, Style] = {"works": "good", "missing": "faint", "broken": "bad"}
 _PACKAGE = "toolkit-sdk"
-_REQUIREMENT = re.compile(
-    r"(?P<name>[\w.-]+)(?:\[[\w,.-]*\])?(?:>=(?P<least>[\d.]+))?.*extra == ['\"](?P<extra>[\w-]+)['\"]"
-)
+_REQUIREMENT = re.compile(r"(?P<name>[\w.-]+).*extra == ['\"](?P<extra>[\w-]+)['\"]")
 # The module whose import shows that the packages of an extra work.
 _MODULES = {
     "anthropic": "toolkit.providers.anthropic",
@@ -565,43 +555,28 @@ def _check_place() -> Iterator[_Check]:
     yield _Check("terminal", "output", "works" if is_wide else "broken", f"{encoding}, {columns} columns{hint}")
 
 
-def _list_extras() -> dict[str, list[tuple[str, str]]]:
-    """Return the packages of each extra, with the minimum version of each."""
-    extras: dict[str, list[tuple[str, str]]] = {}
+def _list_extras() -> dict[str, list[str]]:
+    """Return the packages of each extra."""
+    extras: dict[str, list[str]] = {}
     for line in requires(_PACKAGE) or ():
         found = _REQUIREMENT.match(line)
         if found is not None and found["extra"] != "dev":
-            packages = extras.setdefault(found["extra"], [])
-            if found["name"] != _PACKAGE:
-                packages.append((found["name"], found["least"] or ""))
+            extras.setdefault(found["extra"], []).extend([found["name"]] if found["name"] != _PACKAGE else [])
     return extras
 
 
-def _check_extra(extra: str, packages: list[tuple[str, str]]) -> _Check:
-    there, missing, old = list[str](), list[str](), list[str]()
-    for name, least in packages:
-        try:
-            found = version(name)
-        except PackageNotFoundError:
-            missing.append(name)
-            continue
-        there.append(f"{name} {found}")
-        if _read_version(found) < _read_version(least):
-            old.append(f"{name} {found}, and {least} or newer is needed")
-    install = f"`pip install '{_PACKAGE}[{extra}]'`"
-    if missing:
-        return _Check("extra", extra, "missing", f"without {', '.join(missing)}: {install}")
-    if old:
-        return _Check("extra", extra, "broken", f"{'; '.join(old)}: {install}")
+def _check_extra(extra: str, packages: Sequence[str]) -> _Check:
+    there: list[str] = []
     try:
+        for name in packages:
+            there.append(f"{name} {version(name)}")  # noqa: PERF401 - one may be missing
         importlib.import_module(_MODULES.get(extra, "toolkit"))
+    except PackageNotFoundError as error:
+        install = f"`pip install '{_PACKAGE}[{extra}]'`"
+        return _Check("extra", extra, "missing", f"without {error.name}: {install}")
     except Exception as error:  # noqa: BLE001 - a broken package may raise anything
         return _Check("extra", extra, "broken", f"{type(error).__name__}: {without_keys(str(error))}")
     return _Check("extra", extra, "works", ", ".join(there))
-
-
-def _read_version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", text)[:4])
 
 
 def _check_surroundings() -> Iterator[_Check]:

@@ -138,30 +138,14 @@ class Decoder(ABC, Generic[ReadingT]):
         """
 
 
-async def _feed_piece(decoder: Decoder[Any], data: bytes) -> list[StreamEvent]:
-    """Return the deltas of a long piece, read in a thread."""
-    return await to_thread.run_sync(lambda: list(decoder.feed(data)))
-
-
-def _read_json(content: bytes) -> object:
-    return from_json(mend_surrogates(content))
-
-
-class _KnownUsage:
-    """The known cost of a request, once it is under way."""
-
-    def __init__(self) -> None:
-        self.usage: Callable[[], Usage] = Usage
-
-
 @contextmanager
-def _attach_usage(failures: Callable[[], Failures]) -> Generator[_KnownUsage]:
-    """Attach the usage to an error, and remove secrets from it and its causes."""
-    spent = _KnownUsage()
+def _attach_usage(failures: Callable[[], Failures]) -> Generator[list[Decoder[Any]]]:
+    """Attach the usage to an error, and remove secrets from it and its causes; the block adds its decoder."""
+    decoders: list[Decoder[Any]] = []
     try:
-        yield spent
+        yield decoders
     except ProviderError as error:
-        usage = spent.usage()
+        usage = decoders[0].usage if decoders else Usage()
         error.usage = None if usage == Usage() else usage
         if error.__cause__ is None:
             error.__context__ = None
@@ -239,11 +223,11 @@ class Adapter(ABC):
             ProviderError: Or a subclass; the connection is closed.
             ConfigurationError: The request asks for something that the format can't express.
         """
-        with _attach_usage(self._make_failures) as spent:
+        with _attach_usage(self._make_failures) as decoders:
             exchange, body = await self._encode_request(request, streams=False)
             answer = await exchange.ask(body, timeout=self._find_timeout(request))
             decoder = self._make_decoder(request, answer.request_id)
-            spent.usage = lambda: decoder.usage
+            decoders.append(decoder)
             decode = partial(decoder.read_whole, answer.json)
             try:
                 if answer.size <= _LONG_ANSWER:
@@ -259,20 +243,21 @@ class Adapter(ABC):
             ProviderError: Or a subclass; the connection is closed.
             ConfigurationError: The request asks for something that the format can't express.
         """
-        with _attach_usage(self._make_failures) as spent:
+        with _attach_usage(self._make_failures) as decoders:
             exchange, body = await self._encode_request(request, streams=True)
             async with exchange.listen(body, timeout=self._find_timeout(request)) as pieces:
                 decoder = self._make_decoder(request, pieces.request_id)
-                spent.usage = lambda: decoder.usage
+                decoders.append(decoder)
                 size = 0
                 async for events in pieces.events:
                     for place, data in enumerate(events):
                         if place % _EVENTS_IN_A_ROW == _EVENTS_IN_A_ROW - 1:
                             await checkpoint()
                         size += len(data)
-                        for event in (
-                            await _feed_piece(decoder, data) if len(data) > _LONG_ANSWER else decoder.feed(data)
-                        ):
+                        found: Iterable[StreamEvent] = decoder.feed(data)
+                        if len(data) > _LONG_ANSWER:
+                            found = await to_thread.run_sync(list, found)
+                        for event in found:
                             yield event
                 is_long = size > _LONG_ANSWER
                 done = await to_thread.run_sync(decoder.finish) if is_long else decoder.finish()
@@ -401,11 +386,7 @@ def withheld_headers(
 
 
 def checked_url(url: str) -> str:
-    """Return the URL where it can be one of a server.
-
-    Raises:
-        ConfigurationError: It can't; the URL is not shown, since it may hold a password.
-    """
+    """Return the URL of a server, or raise a `ConfigurationError` without it, since it may hold a password."""
     check_setting("base_url", url, str)
     try:
         parts = urlsplit(url)
@@ -421,12 +402,7 @@ def checked_url(url: str) -> str:
 
 
 def checked_key(key: str, provider: str) -> str:
-    """Return the key as a header takes it: without the line end that a file may have left at its end.
-
-    Raises:
-        ProviderAuthError: It has letters that no key has.
-        ConfigurationError: It is no text.
-    """
+    """Return the key as a header takes it, without the line end of a file; raise where no header can hold it."""
     if not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance] - a pydantic.SecretStr, say
         raise ConfigurationError(f"api_key must be text, not a {type(key).__name__}")
     key = key.strip()
@@ -472,11 +448,7 @@ class EventReader(Protocol):
     is_done: bool
 
     def feed(self, received: bytes) -> list[bytes]:
-        """Return the events that are now complete.
-
-        Raises:
-            ValueError: It is no such stream.
-        """
+        """Return the events that are now complete, or raise a ValueError where it is no such stream."""
         ...
 
 
@@ -540,8 +512,11 @@ class Exchange:
                 content = await read_bounded(response)
             request_id = request_id_of(response.headers)
             check_json_parts(content)
+
+            def read() -> object:
+                return from_json(mend_surrogates(content))
+
             try:
-                read = partial(_read_json, content)
                 is_long = len(content) > _LONG_ANSWER
                 found: object = await to_thread.run_sync(read, abandon_on_cancel=True) if is_long else read()
             except ValueError as error:
@@ -583,11 +558,7 @@ class Exchange:
     async def _read_events(
         self, received: AsyncIterator[bytes], content_type: str, deadline: float | None
     ) -> AsyncGenerator[list[bytes]]:
-        """Yield the events that come together.
-
-        Raises:
-            ValueError: These are no events.
-        """
+        """Yield the events that come together, or raise a ValueError where it is no such stream."""
         reader, surrogates = self.make_reader(), SurrogateMender()
         is_done, has_events, before_events = False, False, b""
         while not is_done:
@@ -658,11 +629,7 @@ async def _receive_piece(received: AsyncIterator[bytes], deadline: float | None)
 
 
 def _find_plain_error(came: bytes, content_type: str) -> bytes | None:
-    """Return what a server sent in place of events if it reports an error, as some do in plain JSON; None for nothing.
-
-    Raises:
-        ValueError: It is something else.
-    """
+    """Return the JSON of an error sent in place of events, None for nothing; raise a ValueError for something else."""
     if not came or "eventstream" in content_type.replace("-", "") or came.startswith(_EVENT_PREFIXES):
         return None
     with suppress(ValueError):
@@ -705,11 +672,7 @@ async def post_plainly(
     timeout: float | None,
     failures: Callable[[], Failures],
 ) -> httpx2.Response:
-    """Post a body without an SDK's client, and return the response with its body unread.
-
-    Raises:
-        ProviderError: The status is not one of success.
-    """
+    """Post a body without an SDK's client, and return the response with its body unread; raise for a refusal."""
     headers = {**headers, "accept-encoding": ACCEPTED_ENCODINGS}
     request = client.build_request("POST", url, content=body, headers=headers, timeout=timeout)
     response = await client.send(request, stream=True, follow_redirects=False)
@@ -724,11 +687,7 @@ async def post_plainly(
 
 
 def checked_headers(headers: Mapping[str, str] | None) -> Mapping[str, str]:
-    """Return the headers where a request can carry them.
-
-    Raises:
-        ConfigurationError: It can't; no value is shown, since it may be a secret.
-    """
+    """Return headers that a request can carry, or raise without their values, since one may be a secret."""
     check_setting("headers", headers, Mapping, None)
     for name, value in (headers or {}).items():
         if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance] - a number or bytes, say
@@ -752,11 +711,7 @@ class ServerEventReader:
         self._lines = 0
 
     def feed(self, received: bytes) -> list[bytes]:
-        """Return the data of the events that are now complete.
-
-        Raises:
-            ReplyTooLargeError: A line has no end, or there are too many.
-        """
+        """Return the data of the events that are now complete, or raise where a line or their number has no end."""
         end = received.rfind(b"\n")
         self._rest += received[: end + 1] if end >= 0 else received
         if len(self._rest) > _MOST_LINE_BYTES:

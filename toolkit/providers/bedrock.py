@@ -274,11 +274,7 @@ class FrameReader:
         self._buffer = EventStreamBuffer()
 
     def feed(self, received: bytes) -> list[bytes]:
-        """Return the events that are now complete.
-
-        Raises:
-            ValueError: These are no frames.
-        """
+        """Return the events that are now complete, or raise a ValueError where these are no frames."""
         self._buffer.add_data(received)
         try:
             return [_read_frame(cast("Mapping[str, Any]", frame.headers), frame.payload) for frame in self._buffer]
@@ -309,11 +305,7 @@ class ConverseEncoder:
         self._tools = EncodedOnce(_encode_tool, size_of=len)
 
     def encode(self, request: ChatRequest) -> bytes:
-        """Return the body of the request: its `options` over everything, one of None takes the field away.
-
-        Raises:
-            ConfigurationError: The request asks for something that the format can't express.
-        """
+        """Return the body of the request: its `options` over everything, one of None takes the field away."""
         system, messages = split_system(request.messages)
         choice, notes = self._encode_choice(request)
         inference = {

@@ -403,30 +403,18 @@ def file_text(block: FileBlock) -> str | None:
 
 
 def source_of(block: ImageBlock | FileBlock) -> bytes | str:
-    """Return the bytes of a block, else its URL.
-
-    Raises:
-        ConfigurationError: It has neither.
-    """
+    """Return the bytes of a block, else its URL; one with neither is a `ConfigurationError`."""
     return url_of(block) if block.data is None else block.data
 
 
 def data_url_of(block: ImageBlock | FileBlock) -> str:
-    """Return the URL of a block, or one that holds its bytes.
-
-    Raises:
-        ConfigurationError: It has neither.
-    """
+    """Return the URL of a block, or one that holds its bytes; one with neither is a `ConfigurationError`."""
     source = source_of(block)
     return source if isinstance(source, str) else f"data:{block.media_type};base64,{b64encode(source).decode()}"
 
 
 def url_of(block: ImageBlock | FileBlock) -> str:
-    """Return the URL of a block that has no bytes.
-
-    Raises:
-        ConfigurationError: It has none either.
-    """
+    """Return the URL of a block that has no bytes; one with neither is a `ConfigurationError`."""
     if block.url is None:
         raise ConfigurationError(f"this {type(block).__name__} has neither data nor url: give it one of them")
     return block.url
@@ -498,11 +486,7 @@ class BlockFormat:
     encode_result: Callable[[ToolResult, list[JsonObject]], JsonObject]
 
     def encode(self, message: Message) -> list[JsonObject]:
-        """Return the blocks of a message. Pure: the same message gives the same value.
-
-        Raises:
-            ConfigurationError: It holds what the format takes from no user.
-        """
+        """Return the blocks of a message, always the same; raise where it holds what the format takes from no user."""
         match message:
             case SystemMessage():
                 return [self.make_text(as_user_text(message))]
@@ -550,11 +534,7 @@ def _is_blank(block: object) -> bool:
 
 
 def checked_message(message: Message) -> Message:
-    """Return the message.
-
-    Raises:
-        ConfigurationError: It is none of ours.
-    """
+    """Return the message, or raise a `ConfigurationError` where it is none of ours."""
     if not isinstance(message, SystemMessage | UserMessage | AssistantMessage | ToolResult):  # pyright: ignore[reportUnnecessaryIsInstance] - a mapping, as SDKs take it
         raise ConfigurationError(
             "messages must be SystemMessage, UserMessage, AssistantMessage or ToolResult, "
@@ -570,11 +550,7 @@ def stop_texts(stop: Sequence[str]) -> list[str] | None:
 
 
 def checked_choice(choice: str, tools: Sequence[ToolDefinition]) -> Choice:
-    """Return the tool choice , parsed.
-
-    Raises:
-        ConfigurationError: It names a tool that the request doesn't have, or must call and has none.
-    """
+    """Return the choice, or raise where it names a tool that isn't there, or requires one and there is none."""
     match choice:
         case "auto" | "none":
             return choice
@@ -592,11 +568,7 @@ def checked_choice(choice: str, tools: Sequence[ToolDefinition]) -> Choice:
 
 
 def list_native_tools(tools: Iterable[ToolDefinition]) -> Mapping[VendorTool, ToolDefinition]:
-    """Return the tools that implement a vendor's own, by their kind; mostly empty.
-
-    Raises:
-        ConfigurationError: Two are of one kind.
-    """
+    """Return the tools that implement a vendor's own, by their kind; mostly empty. Two of a kind are refused."""
     found: dict[VendorTool, ToolDefinition] = {}
     for tool in tools:
         kind = None if tool.hints is None else tool.hints.native_as

@@ -172,9 +172,6 @@ class GenerateEncoder:
 
         The `options` go over everything, those of `tool_config` and `thinking_config` one by one; None takes a setting
         away.
-
-        Raises:
-            ConfigurationError: The request asks for something that the format can't express.
         """
         system, _ = split_system(request.messages)
         if request.tools and request.parallel_tool_calls is False:
@@ -256,8 +253,9 @@ def encode_gemini_message(message: Message, *, is_new: bool = True) -> GeminiCon
             return GeminiContent([_encode_gemini_part(block) for block in blocks if not _is_empty(block)])
         case AssistantMessage():
             parts = _encode_gemini_assistant(message)
-            if is_new:
-                _allow_unsigned(parts)
+            calls = [part for part in parts if "functionCall" in part]
+            if is_new and calls and not any("thoughtSignature" in part for part in calls):
+                calls[0]["thoughtSignature"] = _NO_SIGNATURE
             return GeminiContent(parts)
         case ToolResult():
             return _encode_gemini_result(message, is_new=is_new)
@@ -422,13 +420,6 @@ def _encode_gemini_reasoning(block: ReasoningBlock) -> Iterator[JsonObject]:
         yield data
 
 
-def _allow_unsigned(parts: Sequence[JsonObject]) -> None:
-    """Say of a turn's first call that it comes from a model that signs nothing, where no call is signed."""
-    calls = [part for part in parts if "functionCall" in part]
-    if calls and not any("thoughtSignature" in part for part in calls):
-        calls[0]["thoughtSignature"] = _NO_SIGNATURE
-
-
 _GEMINI_STOP_REASONS: Mapping[str, StopReason] = {
     "MAX_TOKENS": "max_tokens",
     "CONTINUATION": "max_tokens",
@@ -523,11 +514,7 @@ class PartialArguments:
         return bool(self._path)
 
     def write(self, piece: Mapping[str, Any]) -> str:
-        """Return the JSON of a piece, which goes on where the one before ended.
-
-        Raises:
-            ValueError: It names no path, or one to which the text can't go back.
-        """
+        """Return the JSON of a piece, which continues where the one before ended; raise where its path goes back."""
         path = _read_path(as_text(piece.get("jsonPath")))
         text = piece.get("stringValue")
         goes_on = self._is_text_open and path == self._path
@@ -849,7 +836,9 @@ class GoogleProvider(Adapter):
         name: str = "google",
         http_client: httpx2.AsyncClient | None = None,
     ) -> None:
-        self._is_vertex = _asks_for_vertex() if vertexai is None else vertexai
+        if vertexai is None:
+            vertexai = any(os.environ.get(variable, "").lower() in ("true", "1") for variable in _VERTEX_VARIABLES)
+        self._is_vertex = vertexai
         variable, default_url = _VERTEX if self._is_vertex else _GEMINI
         base_url = base_url or os.environ.get(variable) or None
         super().__init__(
@@ -882,12 +871,7 @@ class GoogleProvider(Adapter):
         )
 
     def _make_drafts(self, api_version: str | None, cloud: Mapping[str, Any]) -> Client:
-        """Return the SDK's client, which makes requests and sends none.
-
-        Raises:
-            ConfigurationError: The SDK refuses the combination of settings.
-            ProviderAuthError: There are no credentials of Google Cloud.
-        """
+        """Return the SDK's client, which makes requests and sends none; raise where it refuses the settings."""
         options = HttpOptions(
             base_url=self._base_url if self._is_address_given else None,
             api_version=api_version,
@@ -904,7 +888,12 @@ class GoogleProvider(Adapter):
 
     async def _encode_request(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:  # noqa: ARG002 - the URL says it
         draft = await self._draft_request(self._encoder.settings(request), self._find_timeout(request))
-        return self._make_exchange(draft), self._encoder.body(request, _read_settings(draft))
+        exchange = Exchange(
+            send=partial(self._send_draft, draft), failures=self._make_failures, raised=httpx2.HTTPError
+        )
+        settings: dict[str, Any] = from_json(draft.content)
+        del settings["contents"]
+        return exchange, self._encoder.body(request, settings)
 
     def _make_decoder(self, request: ChatRequest, request_id: str | None) -> GeminiDecoder:
         return GeminiDecoder(self._make_failures, GEMINI_DIALECT.names_back(request.tools), request_id=request_id)
@@ -961,9 +950,6 @@ class GoogleProvider(Adapter):
                 "to the provider"
             )
 
-    def _make_exchange(self, draft: httpx2.Request) -> Exchange:
-        return Exchange(send=partial(self._send_draft, draft), failures=self._make_failures, raised=httpx2.HTTPError)
-
     async def _send_draft(
         self, draft: httpx2.Request, body: bytes, *, streams: bool, timeout: float | None
     ) -> httpx2.Response:
@@ -986,12 +972,3 @@ class _DraftedError(Exception):
 class _Stop(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         raise _DraftedError(request)
-
-
-def _read_settings(draft: httpx2.Request) -> Mapping[str, Any]:
-    settings: dict[str, Any] = from_json(draft.content)
-    return {name: value for name, value in settings.items() if name != "contents"}
-
-
-def _asks_for_vertex() -> bool:
-    return any(os.environ.get(variable, "").lower() in ("true", "1") for variable in _VERTEX_VARIABLES)

@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import fields, replace
+from operator import attrgetter
 from typing import Any, Protocol, cast, get_args
 
 import anyio.lowlevel
@@ -159,10 +160,6 @@ class CachedProvider(ProviderWrapper):
             await self._cache.set(key, write_json(response_to_plain(response)))
 
 
-def _is_worth_another(error: ProviderError) -> bool:
-    return error.is_retryable
-
-
 class FallbackProvider:
     """Asks the providers in order until one answers; each request begins with the first.
 
@@ -182,7 +179,9 @@ class FallbackProvider:
         ConfigurationError: There is no provider, or one of the objects is not a provider.
     """
 
-    def __init__(self, *providers: Provider, when: Callable[[ProviderError], bool] = _is_worth_another) -> None:
+    def __init__(
+        self, *providers: Provider, when: Callable[[ProviderError], bool] = attrgetter("is_retryable")
+    ) -> None:
         if not providers:
             raise ConfigurationError("a FallbackProvider needs at least one provider, mostly two")
         for provider in providers:

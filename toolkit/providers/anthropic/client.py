@@ -450,10 +450,6 @@ def _list_cloud_fields(client: PlatformClient | None) -> Mapping[str, str]:
     return {"anthropic_version": _VERTEX_VERSION} if isinstance(client, AsyncAnthropicVertex) else {}
 
 
-async def _close_client(client: PlatformClient) -> None:
-    await client.close()
-
-
 class AnthropicProvider(Adapter):
     """Talks to a model through Anthropic's messages: Anthropic's own, or any server that speaks them.
 
@@ -566,7 +562,9 @@ class AnthropicProvider(Adapter):
         own: dict[str, Any] = {"api_key": self._api_key, "base_url": self._base_url, "default_headers": given}
         make = make_client or (lambda http_client: AsyncAnthropic(http_client=http_client, **own))
         limits = self._limits
-        self._clients = LoopLocal[PlatformClient](lambda: make(_AnthropicHttpClient(limits=limits)), _close_client)
+        self._clients = LoopLocal[PlatformClient](
+            lambda: make(_AnthropicHttpClient(limits=limits)), lambda made: made.close()
+        )
 
     def _list_capabilities(self, model: str) -> Capabilities:
         is_old = _OLD_MODELS.search(model) is not None
@@ -654,12 +652,6 @@ class AnthropicProvider(Adapter):
     def _make_decoder(self, request: ChatRequest, request_id: str | None) -> AnthropicDecoder:
         return AnthropicDecoder(self._make_failures, self._encoder.reading_of(request), request_id=request_id)
 
-    def _find_vertex_path(self, client: AsyncAnthropicVertex, *, streams: bool) -> str:
-        # Where the SDK makes the body itself, it reads model and stream out of it.
-        verb = "streamRawPredict" if streams else "rawPredict"
-        place = f"/projects/{client.project_id}/locations/{client.region}"
-        return f"{place}/publishers/anthropic/models/{quote(self.model, safe='@')}:{verb}"
-
     async def _post_body(
         self, body: bytes, *, streams: bool, timeout: float | None, betas: Sequence[str] = ()
     ) -> httpx2.Response:
@@ -668,7 +660,11 @@ class AnthropicProvider(Adapter):
         if betas:
             own = [value for name, value in self._headers.items() if name.lower() == _BETA_HEADER]
             headers = {**headers, _BETA_HEADER: ",".join([*own, *betas])}
-        path = "/v1/messages" if self._vertex is None else self._find_vertex_path(self._vertex, streams=streams)
+        path, vertex = "/v1/messages", self._vertex
+        if vertex is not None:  # where the SDK makes the body itself, it reads model and stream out of it
+            verb = "streamRawPredict" if streams else "rawPredict"
+            place = f"/projects/{vertex.project_id}/locations/{vertex.region}"
+            path = f"{place}/publishers/anthropic/models/{quote(self.model, safe='@')}:{verb}"
         return await post_by_sdk(client, path, body, headers, timeout=timeout, stream_type=AsyncStream[object])
 
 

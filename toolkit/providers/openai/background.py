@@ -72,11 +72,7 @@ class BackgroundExchange(Exchange):
     under_way: set[str]
 
     async def ask(self, body: bytes, *, timeout: float | None) -> WholeAnswer:
-        """Return the whole answer, when the response is done.
-
-        Raises:
-            ProviderError: Or a subclass.
-        """
+        """Return the whole answer, when the response is done."""
         async with self._use_key(body) as key, self._translate_errors(timeout):
             with anyio.fail_after(timeout):
                 answer = await self._find_started(key) or await Exchange.ask(self, body, timeout=timeout)
@@ -92,11 +88,7 @@ class BackgroundExchange(Exchange):
 
     @asynccontextmanager
     async def listen(self, body: bytes, *, timeout: float | None) -> AsyncGenerator[Pieces]:
-        """Give the answer in pieces; a connection that breaks is made again after the last event.
-
-        Raises:
-            ProviderError: Or a subclass.
-        """
+        """Give the answer in pieces; a connection that breaks is made again after the last event."""
         deadline = None if timeout is None else anyio.current_time() + timeout
         async with self._use_key(body) as key, aclosing(self._follow_events(key, body, deadline)) as events:
             yield Pieces(events)

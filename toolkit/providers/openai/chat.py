@@ -214,11 +214,7 @@ class ChatEncoder:
         self._tools = encode_tools_once(partial(encode_chat_tool, dialect=dialect))
 
     def encode(self, request: ChatRequest, *, streams: bool) -> bytes:
-        """Return the body of the request: its `options` over everything, one of None takes the field away.
-
-        Raises:
-            ConfigurationError: The request asks for something that the format can't express.
-        """
+        """Return the body of the request: its `options` over everything, one of None takes the field away."""
         dialect = self._dialect
         body: JsonObject = {**self._defaults, "model": self._model}
         tools, notes = request.tools or (), list[str]()
@@ -331,11 +327,7 @@ def encode_chat_message(message: Message, *, dialect: ChatDialect = COMPATIBLE_C
 
 
 def encode_chat_tool(definition: ToolDefinition, *, dialect: ChatDialect = COMPATIBLE_CHAT) -> JsonObject:
-    """Return a tool as the wire has it; a strict one with its schema as strict mode accepts it.
-
-    Raises:
-        SchemaError: The tool is strict and strict mode can't say its schema.
-    """
+    """Return a tool as the wire has it; a strict one with its schema as strict mode accepts it, or a `SchemaError`."""
     function: JsonObject = {
         "name": dialect.tool_name_of(definition.name),
         "description": describe_with_hints(definition),
@@ -373,16 +365,12 @@ def _encode_chat_part(block: ContentBlock) -> JsonObject:
                 "input_audio": {"data": b64encode(block.data).decode(), "format": _AUDIO_FORMATS.get(subtype, subtype)},
             }
         case FileBlock():
-            return _encode_file(block)
+            text = file_text(block)
+            if text is not None:
+                return _make_text_part(text)
+            return {"type": "file", "file": {"filename": block.name, "file_data": data_url_of(block)}}
         case _:
             assert_never(block)
-
-
-def _encode_file(block: FileBlock) -> JsonObject:
-    text = file_text(block)
-    if text is not None:
-        return _make_text_part(text)
-    return {"type": "file", "file": {"filename": block.name, "file_data": data_url_of(block)}}
 
 
 def _make_text_part(text: str) -> JsonObject:
@@ -398,12 +386,10 @@ def _encode_chat_assistant(message: AssistantMessage, dialect: ChatDialect) -> J
             case TextBlock():
                 texts.append(block.text)
             case ToolCall():
-                extra = (
-                    extra_without(block, "anthropic", "openai-responses")
-                    if dialect.takes_extra and not dialect.is_openai
-                    else {}
-                )
-                calls.append({**extra, **_encode_chat_call(block, dialect)})
+                takes_extra = dialect.takes_extra and not dialect.is_openai
+                extra = extra_without(block, "anthropic", "openai-responses") if takes_extra else {}
+                function = {"name": dialect.tool_name_of(block.name), "arguments": arguments_text(block.arguments)}
+                calls.append({**extra, "id": dialect.call_id_of(block.id), "type": "function", "function": function})
             case ReasoningBlock():
                 reasoning.append(block)
             case ImageBlock() | AudioBlock() | FileBlock():
@@ -425,11 +411,6 @@ def _encode_chat_reasoning(reasoning: Sequence[ReasoningBlock], reasoning_field:
     if details := [detail for block in reasoning if (detail := unsealed(CHAT_SEAL, block.encrypted or ""))]:
         wire["reasoning_details"] = details
     return wire
-
-
-def _encode_chat_call(call: ToolCall, dialect: ChatDialect) -> JsonObject:
-    function = {"name": dialect.tool_name_of(call.name), "arguments": arguments_text(call.arguments)}
-    return {"id": dialect.call_id_of(call.id), "type": "function", "function": function}
 
 
 def _encode_chat_result(result: ToolResult, dialect: ChatDialect) -> ChatWireMessage:
@@ -464,14 +445,12 @@ def decode_chat_usage(usage: object) -> Usage:
     )
 
 
+@dataclass(slots=True)
 class _ChatCall:
-    __slots__ = ("arguments", "extra", "id", "name")
-
-    def __init__(self) -> None:
-        self.id = ""
-        self.name = ""
-        self.arguments: list[str] = []
-        self.extra: dict[str, Any] = {}
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list[str])
+    extra: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 class ChatDecoder(Decoder[ChatReading]):
@@ -519,7 +498,8 @@ class ChatDecoder(Decoder[ChatReading]):
         if error := piece.get("error"):
             raise self._failures().reported(error, request_id=self._request_id)
         self._answer |= {name: piece[name] for name in _ANSWER_FIELDS if piece.get(name)}
-        return _find_first_choice(piece)
+        # There are choices of other indices where the options ask for several.
+        return next((choice for choice in as_items(piece.get("choices")) if not choice.get("index")), {})
 
     def _read_message(self, piece: Mapping[str, Any]) -> Iterator[StreamEvent]:
         for name in _REASONING_FIELDS:
@@ -529,7 +509,8 @@ class ChatDecoder(Decoder[ChatReading]):
                 break
         for position, detail in enumerate(as_items(piece.get("reasoning_details"))):
             self._read_detail(detail, position)
-        if text := _read_thought(piece.get("content")):
+        # Mistral has the reasoning in the list of parts.
+        if text := "".join([_join_text_parts(part.get("thinking")) for part in as_items(piece.get("content"))]):
             self._reasoning.append(text)
             yield ReasoningDelta(text)
         if text := _join_text_parts(piece.get("content")):
@@ -539,7 +520,9 @@ class ChatDecoder(Decoder[ChatReading]):
             self._refusal.append(text)
             yield TextDelta(text)
         yield from self._read_media(piece)
-        for position, call in enumerate(_list_calls(piece)):
+        function = as_mapping(piece.get("function_call"))  # of old servers, for a single call
+        calls = [{"function": function}] if function else as_items(piece.get("tool_calls"))
+        for position, call in enumerate(calls):
             yield self._read_call(call, position)
 
     def _read_media(self, piece: Mapping[str, Any]) -> Iterator[StreamEvent]:
@@ -637,26 +620,9 @@ class ChatDecoder(Decoder[ChatReading]):
         return "stop_sequence" if isinstance(choice.get("stop_reason"), str) else "end_turn"
 
 
-def _find_first_choice(answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the choice of index 0; there are more where `options` ask for several."""
-    choices = [choice for choice in as_items(answer.get("choices")) if not choice.get("index")]
-    return choices[0] if choices else {}
-
-
-def _list_calls(piece: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Return the calls; old servers have another field, for a single one."""
-    function = as_mapping(piece.get("function_call"))
-    return [{"function": function}] if function else as_items(piece.get("tool_calls"))
-
-
 def _join_text_parts(value: object) -> str:
     """Return a text; Mistral and others send it as a list of parts."""
     return value if isinstance(value, str) else "".join([as_text(part.get("text")) for part in as_items(value)])
-
-
-def _read_thought(content: object) -> str:
-    """Return the reasoning in a list of parts, where Mistral has it."""
-    return "".join([_join_text_parts(part.get("thinking")) for part in as_items(content)])
 
 
 def _read_sound(pieces: Sequence[str]) -> bytes:

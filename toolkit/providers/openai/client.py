@@ -99,20 +99,11 @@ class _OpenAIHttpClient(BoundedClient, DefaultAsyncHttpxClient):
     """The SDK's, with bounds."""
 
 
-def _make_client(limits: httpx2.Limits, **options: Any) -> AsyncOpenAI:
-    return AsyncOpenAI(http_client=_OpenAIHttpClient(limits=limits), **options)
-
-
 async def _ask_key(source: Callable[[], Awaitable[str]], provider: str) -> str:
     given = await source()
     if not given:
         raise ProviderAuthError(provider, "the function that was passed as api_key gave no key")
     return checked_key(given, provider)
-
-
-def _advise_key(server: CompatibleServer) -> str:
-    variables = server.key_variables
-    return "check the key: api_key" + (f" or the environment variable {variables[-1]}" if variables else "")
 
 
 class OpenAISettings(TypedDict, total=False):
@@ -185,7 +176,10 @@ class OpenAIClient(Adapter):
             is_local=is_loopback(self._server.base_url),
         )
         self._api_key = None if callable(key) else checked_key(key, self.name)
-        self._key_advice = _advise_key(self._server)
+        variables = self._server.key_variables
+        self._key_advice = "check the key: api_key" + (
+            f" or the environment variable {variables[-1]}" if variables else ""
+        )
         self._dialect = server.dialect if server else find_dialect(self._base_url)
         self._given_client = client
         self._request_headers = dict[str, Any](JSON_HEADERS)
@@ -193,12 +187,15 @@ class OpenAIClient(Adapter):
             variable, given = "OPENAI_CUSTOM_HEADERS", self._headers
             withheld = withheld_headers(self._base_url, variable, SERVERS["openai"].hosts, *_ACCOUNT, given=given)
             self._request_headers |= dict.fromkeys(withheld, omit)
-        own = {
+        own: dict[str, Any] = {
             "api_key": partial(_ask_key, key, self.name) if callable(key) else self._api_key,
             "base_url": self._base_url,
             "default_headers": self._headers,
         }
-        self._clients = LoopLocal(partial(_make_client, self._limits, **own), AsyncOpenAI.close)
+        limits = self._limits
+        self._clients = LoopLocal(
+            lambda: AsyncOpenAI(http_client=_OpenAIHttpClient(limits=limits), **own), AsyncOpenAI.close
+        )
 
     def _make_exchange(self) -> Exchange:
         return Exchange(send=self._post_body, failures=self._make_failures, raised=OpenAIError)

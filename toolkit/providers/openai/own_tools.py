@@ -108,11 +108,7 @@ def find_openai_tool(definition: ToolDefinition) -> OwnTool | None:
 
 
 def list_own_tools(tools: Iterable[ToolDefinition]) -> Mapping[str, ToolDefinition]:
-    """Return the tools that are offered as OpenAI's own, by the items that call them; mostly empty.
-
-    Raises:
-        ConfigurationError: Two are of one kind.
-    """
+    """Return the tools that are offered as OpenAI's own, by the items that call them; mostly empty."""
     return {OPENAI_TOOLS[kind].item: tool for kind, tool in list_native_tools(tools).items() if kind in OPENAI_TOOLS}
 
 

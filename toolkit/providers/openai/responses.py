@@ -293,7 +293,8 @@ class ResponsesReading:
         call = _read_function_call(item, self.names)
         if kind == "function_call":
             return call
-        text = f"{_begin_text(self.freeform[name])}{_escape_text(as_text(item.get('input')))}{_END_OF_TEXT}"
+        parameter, text = _escape_text(self.freeform[name]), _escape_text(as_text(item.get("input")))
+        text = f'{{"{parameter}": "{text}{_END_OF_TEXT}'
         return replace(call, arguments=text, extra={**(call.extra or {}), RESPONSES_SEAL: {"freeform": True}})
 
 
@@ -326,15 +327,11 @@ class ResponsesEncoder:
         _add_options(self._defaults, options)
         self._is_openai = is_openai
         self._has_new_tools = is_openai and not _WITHOUT_REASONING.match(model)
-        self._messages = EncodedOnce(self._encode_items, size_of=len)
+        self._messages = EncodedOnce(partial(_encode_items, sends_open_reasoning=not is_openai), size_of=len)
         self._tools = encode_tools_once(partial(encode_responses_tool, has_new_tools=self._has_new_tools))
 
     def encode(self, request: ChatRequest, *, streams: bool) -> bytes:
-        """Return the body of the request: its `options` over everything, one of None takes the field away.
-
-        Raises:
-            ConfigurationError: The request asks for something that the format can't express.
-        """
+        """Return the body of the request: its `options` over everything, one of None takes the field away."""
         body = self._encode_settings(request, streams=streams)
         tools, changes = find_tool_changes(request) if self._has_new_tools else (request.tools or (), ())
         items = self._join_items(request.messages)
@@ -384,7 +381,9 @@ class ResponsesEncoder:
                 groups.setdefault(tool.hints.group, []).append(place)
         for name, places in groups.items():
             head = {"type": "namespace", "name": RESPONSES_DIALECT.tool_name_of(name)}
-            head["description"] = _write_group_description(name, [tools[place] for place in places])
+            named = ", ".join([tools[place].name for place in places[:_MOST_NAMED_TOOLS]])
+            more = f" and {len(places) - _MOST_NAMED_TOOLS} more" if len(places) > _MOST_NAMED_TOOLS else ""
+            head["description"] = f"Tools of {name}: {named}{more}."
             members = [encoded[place] for place in places]
             for place in places:
                 encoded[place] = b""
@@ -462,9 +461,10 @@ class ResponsesEncoder:
                     encoded[place] = b"".join([encoded[place][:-1], b",", to_bytes(fields, "a result")[1:]])
         return encoded
 
-    def _encode_items(self, message: Message) -> bytes:
-        items = encode_responses_message(checked_message(message), sends_open_reasoning=not self._is_openai)
-        return to_bytes(items, f"the {message.role} message")[1:-1]
+
+def _encode_items(message: Message, *, sends_open_reasoning: bool) -> bytes:
+    items = encode_responses_message(checked_message(message), sends_open_reasoning=sends_open_reasoning)
+    return to_bytes(items, f"the {message.role} message")[1:-1]
 
 
 def encode_responses_message(message: Message, *, sends_open_reasoning: bool = False) -> list[JsonObject]:
@@ -533,12 +533,6 @@ def _encode_hints(definition: ToolDefinition) -> JsonObject:
         "output_schema": definition.output_schema if hints.shows_output_schema else None,
     }
     return {name: value for name, value in wire.items() if value is not None}
-
-
-def _write_group_description(name: str, tools: Sequence[ToolDefinition]) -> str:
-    names = ", ".join([tool.name for tool in tools[:_MOST_NAMED_TOOLS]])
-    more = f" and {len(tools) - _MOST_NAMED_TOOLS} more" if len(tools) > _MOST_NAMED_TOOLS else ""
-    return f"Tools of {name}: {names}{more}."
 
 
 def find_openai_tools(tools: Sequence[ToolDefinition], given: Sequence[Any]) -> Iterator[Mapping[str, str]]:
@@ -778,17 +772,14 @@ def _read_item(item: Mapping[str, Any], reading: ResponsesReading) -> Iterator[A
         case "reasoning":
             yield _read_reasoning(item)
         case "image_generation_call" if item.get("result"):
-            yield _read_drawn_image(item)
+            media_type = f"image/{as_text(item.get('output_format')) or 'png'}"
+            yield ImageBlock(as_bytes(item.get("result")), media_type=media_type)
         case _:
             yield ReasoningBlock(encrypted=sealed(RESPONSES_SEAL, item))
 
 
 def _list_message_parts(item: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return as_items(item.get("content")) if item.get("type") == "message" else ()
-
-
-def _begin_text(parameter: str) -> str:
-    return f'{{"{_escape_text(parameter)}": "'
 
 
 def _escape_text(text: str) -> str:
@@ -891,11 +882,9 @@ class ResponsesDecoder(Decoder[ResponsesReading]):
             yield from self._calls[_find_item_key(event)].finish(self._reading.read_call(item).arguments)
 
     def _end_response(self, answer: Mapping[str, Any], *, is_cut: bool) -> None:
-        output = answer.get("output") or [item for _, item in sorted(self._items, key=itemgetter(0))]
-        whole: dict[str, Any] = {**answer, "output": output}
-        if is_cut:
-            whole["status"] = "incomplete"
-        self._response, self._is_complete = self.read_whole(whole), True
+        items = answer.get("output") or [item for _, item in sorted(self._items, key=itemgetter(0))]
+        cut = {"status": "incomplete"} if is_cut else {}
+        self._response, self._is_complete = self.read_whole({**answer, "output": items, **cut}), True
 
 
 class _ResponsesCall:
@@ -923,25 +912,18 @@ def decode_responses_usage(answer: Mapping[str, Any]) -> Usage:
     reported = as_mapping(answer.get("usage"))
     read = as_mapping(reported.get("input_tokens_details"))
     wrote = as_mapping(reported.get("output_tokens_details"))
+    # A call of the search that opens a page of an earlier search is free.
+    items = as_items(answer.get("output"))
+    paid = [item for item in items if as_mapping(item.get("action")).get("type") not in ("open_page", "find_in_page")]
+    counts = Counter([_PAID_CALLS.get(as_text(item.get("type")), "") for item in paid])
     return Usage(
         input_tokens=as_count(reported.get("input_tokens")) or 0,
         output_tokens=as_count(reported.get("output_tokens")) or 0,
         reasoning_tokens=as_count(wrote.get("reasoning_tokens")),
         cache_read_tokens=as_count(read.get("cached_tokens")),
         cache_write_tokens=as_count(read.get("cache_write_tokens")),
-        details=usage_details(**_count_paid_calls(as_items(answer.get("output")))),
+        details=usage_details(**{name: count for name, count in counts.items() if name}),
     )
-
-
-def _count_paid_calls(items: Sequence[Mapping[str, Any]]) -> Counter[str]:
-    """Count the calls of OpenAI's own tools that cost something beside their tokens."""
-    kinds = [_PAID_CALLS.get(as_text(item.get("type"))) for item in items if not _is_page_view(item)]
-    return Counter([kind for kind in kinds if kind is not None])
-
-
-def _is_page_view(item: Mapping[str, Any]) -> bool:
-    """Return whether a call of the search opens a page of an earlier search, which is free."""
-    return as_text(as_mapping(item.get("action")).get("type")) in ("open_page", "find_in_page")
 
 
 def _find_response_stop(
@@ -976,11 +958,6 @@ def _read_function_call(item: Mapping[str, Any], names: Mapping[str, str]) -> To
     return ToolCall(
         as_text(item.get("call_id")), names.get(name, name), as_text(item.get("arguments")), extra=extra or None
     )
-
-
-def _read_drawn_image(item: Mapping[str, Any]) -> ImageBlock:
-    media_type = f"image/{as_text(item.get('output_format')) or 'png'}"
-    return ImageBlock(as_bytes(item.get("result")), media_type=media_type)
 
 
 def _find_item_key(event: Mapping[str, Any]) -> int | str | None:
