@@ -165,12 +165,8 @@ def _read_metadata(ctx: click.Context, parameter: click.Parameter, pairs: Sequen
 def _option(words: str, text: str, name: str = "", **settings: Any) -> _Decorator:
     """Return an option of commands.
 
-    Args:
-        words: Its flags and its value as the help shows them: ``"--model -m NAME"``. Without a value and a type it is
-            a flag; with a value and without settings it is a text, which is empty by default.
-        text: Its help.
-        name: The parameter of the function; empty for that of its first flag.
-        settings: Further arguments of `click.option`.
+    The words are its flags and its value, as the help shows them: ``"--model -m NAME"``. Without a value and a type it
+    is a flag; with a value and without settings it is a text, which is empty by default.
     """
     flags = [word for word in words.split() if word.startswith("-")]
     value = " ".join(words.split()[len(flags) :])
@@ -268,14 +264,9 @@ def runs_group() -> None:
 
 
 def _add_command(name: str, work: str, text: str, *parts: _Decorator, **fixed: Any) -> None:
-    """Add a command.
+    """Add a command, or one of the group ``runs`` if its name begins with that word.
 
-    Args:
-        name: Its name; of one of the group ``runs``, behind that word.
-        work: The function that does its work, as module:function; it is imported when the command runs.
-        text: Its help.
-        parts: Its arguments and options, in the order of its help.
-        fixed: Further arguments of the function.
+    Its work is a function, as module:function, which is imported when the command runs; `fixed` are further arguments.
     """
     module, _, function = work.partition(":")
 

@@ -80,12 +80,7 @@ class CommandError(Exception):
 def report_error(error: Exception, program: str, given: Sequence[str]) -> ExitCode:
     """Write an error as one line, and return the exit code; add the traceback of an unexpected one.
 
-    With JSON output the line is a document on standard output.
-
-    Args:
-        error: It may be one of Click's, about the command line itself.
-        program: The name of the command.
-        given: The words of the command line.
+    With JSON output, which the given words of the command line ask for, the line is a document on standard output.
     """
     message, code = str(error) or type(error).__name__, ExitCode.FAILED
     is_expected = isinstance(error, CommandError | ToolkitError | ModuleNotFoundError | OSError | click.ClickException)

@@ -216,15 +216,7 @@ async def _open_context(make: Callable[[], object], word: str, stack: AsyncExitS
 
 
 def _read_context(settings: SourceSettings, modules: Mapping[str, ModuleType]) -> Callable[[], object] | None:
-    """Return the function that makes the context; None where none is named.
-
-    Args:
-        settings: Name it.
-        modules: Those of the sources, by label: such a one is not imported again.
-
-    Raises:
-        CommandError: The word names no function.
-    """
+    """Return the function that makes the context, None if none is named; a module of the sources is used again."""
     word = settings.context
     if not word:
         return None

@@ -482,30 +482,15 @@ class Pieces:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """Sends bodies and gives answers, with whatever goes wrong as one of our errors.
-
-    Args:
-        send: Posts a body.
-        failures: Makes the errors.
-        raised: The base class of the SDK's exceptions, in addition to those of the HTTP client.
-        make_reader: Makes the reader of a stream.
-    """
+    """Sends bodies and gives answers, with whatever goes wrong as one of our errors."""
 
     send: Send
     failures: Callable[[], Failures]
-    raised: type[Exception]
+    raised: type[Exception]  # of the SDK, beside those of the HTTP client
     make_reader: Callable[[], EventReader] = field(default_factory=lambda: ServerEventReader)
 
     async def ask(self, body: bytes, *, timeout: float | None) -> WholeAnswer:
-        """Return the whole answer.
-
-        Args:
-            body: The JSON of the request.
-            timeout: Seconds for all of it; None leaves it to the client.
-
-        Raises:
-            ProviderError: Or a subclass; the connection is closed.
-        """
+        """Return the whole answer within a time; None leaves that to the client. A failure closes the connection."""
         async with self._translate_errors(timeout) as progress:
             with anyio.fail_after(timeout):
                 response = await self._send_body(body, progress, streams=False, timeout=timeout)
@@ -527,16 +512,9 @@ class Exchange:
 
     @asynccontextmanager
     async def listen(self, body: bytes, *, timeout: float | None) -> AsyncGenerator[Pieces]:
-        """Give the answer in pieces; leaving the block closes the connection.
+        """Give the answer in pieces within a time; leaving the block closes the connection.
 
         A `ValueError` that the block raises for a piece that is not JSON is reported as a bad answer.
-
-        Args:
-            body: The JSON of the request.
-            timeout: Seconds from here to the end of the answer; None leaves it to the client.
-
-        Raises:
-            ProviderError: Or a subclass; the connection is closed.
         """
         deadline = None if timeout is None else anyio.current_time() + timeout
         async with self._translate_errors(timeout) as progress:

@@ -291,12 +291,7 @@ def _read_frame(headers: Mapping[str, Any], payload: bytes) -> bytes:
 
 
 class ConverseEncoder:
-    """Encodes the requests of one provider, each message and each tool once.
-
-    Args:
-        defaults: Fields that the request may overwrite.
-        caches: True if the ends of tools, system text and messages are marked for the server's cache.
-    """
+    """Encodes the requests of one provider, each message and each tool once."""
 
     def __init__(self, *, defaults: Mapping[str, Any], caches: bool = False) -> None:
         self._defaults = dict(defaults)

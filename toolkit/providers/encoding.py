@@ -183,24 +183,12 @@ class EncodedOnce(Generic[ItemT, EncodedT]):
 
 
 def encode_tools_once(encode: Callable[[ToolDefinition], object]) -> EncodedOnce[ToolDefinition, bytes]:
-    """Return a cache of tools encoded as bytes of JSON.
-
-    Args:
-        encode: Returns a tool as the wire has it.
-    """
+    """Return a cache of tools encoded as bytes of JSON."""
     return EncodedOnce(lambda tool: to_bytes(encode(tool), f"tool '{tool.name}'"), size_of=len)
 
 
 def to_bytes(value: object, subject: str) -> bytes:
-    """Return JSON; lone surrogates become question marks, which no encoding can carry.
-
-    Args:
-        value: The value to encode.
-        subject: The name of the value, for the error.
-
-    Raises:
-        ConfigurationError: JSON can't say it.
-    """
+    """Return JSON, with lone surrogates as question marks; an error names the subject."""
     try:
         return write_json(value, allow_nan=False, default=_make_encodable).encode()
     except (TypeError, ValueError, RecursionError) as error:
@@ -213,12 +201,7 @@ def join_list(encodings: Iterable[bytes]) -> bytes:
 
 
 def assemble_body(body: Mapping[str, Any], members: Mapping[str, bytes | Sequence[bytes]]) -> bytes:
-    """Return the body of a request; a field of None is left out.
-
-    Args:
-        body: Its fields.
-        members: Fields that are JSON already, or lists of such; the body's own fields take precedence.
-    """
+    """Return the body of a request: its fields, without those of None, and members that are JSON already."""
     encoded = to_bytes({name: value for name, value in body.items() if value is not None}, "the request")
     pieces = [encoded[:-1]]
     for name, value in members.items():
@@ -246,12 +229,9 @@ def _make_encodable(value: object) -> Any:
 
 
 def join_by_role(spoken: Iterable[tuple[bytes, bytes]], *, field: bytes, opening: bytes) -> bytes:
-    """Return the messages as a JSON list; an empty one if there are none.
+    """Return the messages as a JSON list, from the role and the joined blocks of each; no blocks are no message.
 
-    Args:
-        spoken: The role of each message, and its blocks: JSON already, with commas between. No blocks are no message.
-        field: Where a message of the list has its blocks.
-        opening: The block that the user says where the model would begin.
+    The user says the opening block where the model would begin.
     """
     pieces: list[bytes] = []
     speaker = b""
@@ -362,13 +342,7 @@ class ResultText:
 
 
 def result_text(result: ToolResult, *, name: str = "", call_id: str = "") -> ResultText:
-    """Return a result for a format whose tool messages are text; a failed one says so.
-
-    Args:
-        result: The result.
-        name: The tool as the wire has it, for the text before the attachments.
-        call_id: The call as the wire has it.
-    """
+    """Return a result for a format whose tool messages are text; it names the tool and the call as the wire does."""
     texts: list[str] = []
     attachments: list[ContentBlock] = []
     if isinstance(result.content, str):

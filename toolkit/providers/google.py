@@ -140,25 +140,14 @@ def is_new_gemini(model: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class GeminiContent:
-    """One message as the wire has it.
-
-    Args:
-        parts: Its parts.
-        attachments: The parts that a result can't hold; they follow the turn's last result.
-    """
+    """The parts of a message, and those that a result can't hold, which follow the turn's last result."""
 
     parts: Sequence[JsonObject]
     attachments: Sequence[JsonObject] = ()
 
 
 class GenerateEncoder:
-    """Encodes the requests of one provider, each message and each tool once.
-
-    Args:
-        model: The model's name.
-        defaults: Settings that the request may overwrite, as the SDK's ``GenerateContentConfig`` has them.
-        is_vertex: True for Vertex AI, which has fewer settings.
-    """
+    """Encodes the requests of one provider, each message and each tool once."""
 
     def __init__(self, *, model: str, defaults: Mapping[str, Any], is_vertex: bool = False) -> None:
         self._defaults = dict(defaults)
@@ -199,12 +188,7 @@ class GenerateEncoder:
         return {name: value for name, value in merged.items() if value is not None}
 
     def body(self, request: ChatRequest, settings: Mapping[str, Any]) -> bytes:
-        """Return the body of a request.
-
-        Args:
-            request: The request.
-            settings: Its settings as the wire has them: `settings`, as the SDK says them.
-        """
+        """Return the body of a request with its settings as the wire has them."""
         _, messages = split_system(request.messages)
         members = {"contents": self._join_messages(_name_results(messages))}
         tools = [to_bytes(tool, "a tool") for tool in settings.get("tools", ())]
@@ -239,11 +223,9 @@ class GenerateEncoder:
 
 
 def encode_gemini_message(message: Message, *, is_new: bool = True) -> GeminiContent:
-    """Return the parts that a message is on the wire. Pure: the same message gives the same value.
+    """Return the parts that a message is on the wire; the same for the same message. A result needs its `tool_name`.
 
-    Args:
-        message: The message to encode; a result needs its `tool_name`.
-        is_new: True for Gemini 3 and later, which refuse calls without a signature and take media in results.
+    Gemini 3 and later are new: they refuse calls without a signature and take media in results.
     """
     match message:
         case SystemMessage():

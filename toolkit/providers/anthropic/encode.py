@@ -101,17 +101,7 @@ _ANTHROPIC_OPENING = to_bytes({"type": "text", "text": BEGINNING_LEFT_OUT}, "tex
 
 
 class MessagesEncoder:
-    """Encodes the requests of one provider, each message and each tool once.
-
-    Args:
-        model: The model's name; None where the address has it.
-        defaults: Fields that the request may overwrite.
-        max_tokens: The limit for requests that have none: the format wants one.
-        cache: How long the server caches the prefix; None marks nothing.
-        takes_temperature: True where the server knows such a field.
-        takes_system_messages: True where the model takes system messages and changes of tools in mid-conversation.
-        has_own_tools: True where the model has the tools that Anthropic defines.
-    """
+    """Encodes the requests of one provider, each message and each tool once."""
 
     def __init__(
         self,
@@ -251,15 +241,10 @@ class MessagesEncoder:
 
 @dataclass(frozen=True, slots=True)
 class AnthropicReading:
-    """The parts of a request that its answer is read by.
+    """The parts of a request that its answer is read by."""
 
-    Args:
-        names: The tools' own names by those on the wire, where they differ.
-        sets: The tools' own names by the sets of tools that they implement.
-    """
-
-    names: Mapping[str, str] = field(default_factory=dict[str, str])
-    sets: Mapping[str, str] = field(default_factory=dict[str, str])
+    names: Mapping[str, str] = field(default_factory=dict[str, str])  # the tools' own, by those on the wire
+    sets: Mapping[str, str] = field(default_factory=dict[str, str])  # the tools that implement a set of tools
 
 
 def find_anthropic_tool(definition: ToolDefinition) -> Mapping[str, str] | None:

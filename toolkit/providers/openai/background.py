@@ -57,19 +57,12 @@ class _SeenEvents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackgroundExchange(Exchange):
-    """Starts a response in the background, and gives its answer when it is there.
+    """Starts a response in the background, and gives its answer when it is there."""
 
-    Args:
-        follow: Returns the exchange that asks for a response by its id: whole, or the events after a number.
-        cancel: Cancels a response.
-        started: The ids of the responses that are not done, by the hashes of their requests.
-        under_way: The keys of `started` that a request of this process uses: equal requests at one time are two.
-    """
-
-    follow: Callable[[str, int | None], Exchange]
+    follow: Callable[[str, int | None], Exchange]  # asks for a response: whole, or the events after a number
     cancel: Callable[[str], Awaitable[Any]]
-    started: MutableMapping[str, str]
-    under_way: set[str]
+    started: MutableMapping[str, str]  # the ids of responses that are not done, by the hashes of their requests
+    under_way: set[str]  # the keys in use by this process: equal requests at one time are two
 
     async def ask(self, body: bytes, *, timeout: float | None) -> WholeAnswer:
         """Return the whole answer, when the response is done."""

@@ -173,12 +173,7 @@ class OpenAIProvider(OpenAIClient):
 
 @dataclass(frozen=True, slots=True)
 class ChatWireMessage:
-    """One message as the wire has it.
-
-    Args:
-        wire: The message.
-        attachments: Parts of a tool's result that its own message can't hold; they go to the user's side.
-    """
+    """A message as the wire has it, and the parts of a tool's result for the user's side."""
 
     wire: JsonObject
     attachments: tuple[JsonObject, ...] = ()
@@ -186,25 +181,14 @@ class ChatWireMessage:
 
 @dataclass(frozen=True, slots=True)
 class ChatReading:
-    """The parts of a request that its answer is read by.
+    """The parts of a request that its answer is read by."""
 
-    Args:
-        names: The tools' own names by those on the wire, where they differ.
-        audio_format: The format of the sound that was asked for.
-    """
-
-    names: Mapping[str, str] = field(default_factory=dict[str, str])
-    audio_format: str = "wav"
+    names: Mapping[str, str] = field(default_factory=dict[str, str])  # the tools' own, by those on the wire
+    audio_format: str = "wav"  # of the sound that was asked for
 
 
 class ChatEncoder:
-    """Encodes the requests of one provider, each message and each tool once.
-
-    Args:
-        model: The model's name.
-        defaults: Fields that the request may overwrite.
-        dialect: The abilities of the server.
-    """
+    """Encodes the requests of one provider, each message and each tool once."""
 
     def __init__(self, *, model: str, defaults: Mapping[str, Any], dialect: ChatDialect = COMPATIBLE_CHAT) -> None:
         self._model = model

@@ -264,19 +264,12 @@ class OpenAIResponsesProvider(OpenAIClient):
 
 @dataclass(frozen=True, slots=True)
 class ResponsesReading:
-    """The parts of a request that its answer is read by.
+    """The parts of a request that its answer is read by."""
 
-    Args:
-        names: The tools' own names by those on the wire, where they differ.
-        freeform: The parameters of the tools that take a text, by the tools' names on the wire.
-        own: The tools that are offered as OpenAI's own, by the items that call them.
-        digest: The hash of the transcript, where OpenAI stores it; else empty.
-    """
-
-    names: Mapping[str, str] = field(default_factory=dict[str, str])
-    freeform: Mapping[str, str] = field(default_factory=dict[str, str])
-    own: Mapping[str, ToolDefinition] = field(default_factory=dict[str, ToolDefinition])
-    digest: str = ""
+    names: Mapping[str, str] = field(default_factory=dict[str, str])  # the tools' own, by those on the wire
+    freeform: Mapping[str, str] = field(default_factory=dict[str, str])  # the parameters of tools that take a text
+    own: Mapping[str, ToolDefinition] = field(default_factory=dict[str, ToolDefinition])  # by the items that call them
+    digest: str = ""  # of the transcript, where OpenAI stores it
 
     def is_call(self, item: Mapping[str, Any]) -> bool:
         """Return whether an item calls a tool of the application."""
@@ -302,15 +295,7 @@ _PLAIN = ResponsesReading()
 
 
 class ResponsesEncoder:
-    """Encodes the requests of one provider, each message and each tool once.
-
-    Args:
-        model: The model's name.
-        defaults: Fields that the options may overwrite, and the request.
-        options: Fields for each request, as `ResponsesOptions`.
-        is_openai: True if the server refuses anything that is not OpenAI's own, such as unsealed reasoning.
-        stores_transcript: True if requests name the response before them, and hold what is new.
-    """
+    """Encodes the requests of one provider, each message and each tool once."""
 
     def __init__(
         self,
@@ -490,14 +475,9 @@ def encode_responses_message(message: Message, *, sends_open_reasoning: bool = F
 
 
 def encode_responses_tool(definition: ToolDefinition, *, has_new_tools: bool = True) -> JsonObject:
-    """Return a tool as the wire has it; a strict one with its schema as strict mode accepts it.
+    """Return a tool as the wire has it; a strict one with its schema as strict mode accepts it, or a `SchemaError`.
 
-    Args:
-        definition: The tool.
-        has_new_tools: False for other servers and old models, which know functions alone.
-
-    Raises:
-        SchemaError: The tool is strict and strict mode can't say its schema.
+    Other servers and old models have no new tools: they know functions alone.
     """
     name, freeform = RESPONSES_DIALECT.tool_name_of(definition.name), definition.freeform
     hints = _encode_hints(definition) if has_new_tools else {}
