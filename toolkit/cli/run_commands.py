@@ -17,6 +17,7 @@ import anyio
 from toolkit.cli.screen import CommandError, ExitCode, OutputFormat, Screen, Style, Terminal
 from toolkit.cli.sources import find_member, import_module
 from toolkit.loop.middleware import Middleware
+from toolkit.policies import Abort, Approve, Deny, Modify
 from toolkit.run_log import ExportForm, RunLog, RunStep, RunSummary, Timeline, export_run
 
 _SHORT_ID = 8
@@ -196,8 +197,6 @@ def decide_call(
 
 
 def _make_decision(answer: str, reason: str, arguments: str) -> Any:
-    from toolkit.policies import Abort, Approve, Deny, Modify
-
     if (answer == "modify") != bool(arguments):
         raise CommandError("--arguments is for `modify`, which needs the new ones as a JSON object", ExitCode.MISUSED)
     match answer:

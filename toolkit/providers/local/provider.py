@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal, Self, TypeAlias
+from typing import IO, Any, Literal, Self, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -32,13 +32,11 @@ from toolkit.guided import (
     StepVerdict,
     fold_schema,
 )
+from toolkit.parsing.provider import TextToolProvider, advise_calling
 from toolkit.providers.local.gguf import INSTALL_COMMAND, check_gguf, read_gguf_metadata
 from toolkit.providers.openai import OpenAIProvider
 from toolkit.runtime.backend import LoopLocal
 from toolkit.runtime.processes import NO_PATIENCE, BlockingProcess, describe_end
-
-if TYPE_CHECKING:
-    from toolkit.parsing.provider import CallingAdvice
 
 Calling: TypeAlias = Literal["guided", "native"]
 """How tool calls are made: in small steps held to schemas, for small models, or by the model itself."""
@@ -104,12 +102,13 @@ class LocalProvider(GuidedProvider):
         steps = [_FillByGrammar(engine, each) if isinstance(each, FillArguments) else each for each in DEFAULT_STEPS]
         super().__init__(engine, steps=steps, answer=AnswerFromResults(is_quoting=True), hold_by="response_format")
         self._engine = engine
-        advice = None if model is None else _read_advice(engine.path)
+        advice = None if model is None else advise_calling(engine.model, read_gguf_metadata(engine.path))
         is_guided = advice is None or advice.way == "guided"
         self._calling: Calling = calling or ("guided" if is_guided else "native")
         self._asked: Provider = engine
         if calling is None and advice is not None and (advice.way == "text" or advice.family is not None):
-            self._asked = _read_calls_in_text(engine, advice)
+            tools: Literal["prompt", "native"] = "prompt" if advice.way == "text" else "native"
+            self._asked = TextToolProvider(engine, format=advice.format, model=engine.model, tools=tools)
         sampling = None if advice is None or advice.family is None else advice.family.sampling
         self._sampling = sampling if sampling is not None and sampling.forbids_greedy else None
 
@@ -206,20 +205,6 @@ def write_engine_grammar(form: Freeform) -> str:
         pattern = form.grammar.removeprefix("^").removesuffix("$").replace("/", r"\/")
         return f"%llguidance {{}}\nstart: /{pattern}/"
     return f"%llguidance {{}}\n{form.grammar}"
-
-
-def _read_calls_in_text(engine: EngineProvider, advice: CallingAdvice) -> Provider:
-    """Return a provider that takes the calls that the model writes as text, beside native ones where it has those."""
-    from toolkit.parsing.provider import TextToolProvider  # noqa: PLC0415 - as above
-
-    tools: Literal["prompt", "native"] = "prompt" if advice.way == "text" else "native"
-    return TextToolProvider(engine, format=advice.format, model=engine.model, tools=tools)
-
-
-def _read_advice(path: Path) -> CallingAdvice:
-    from toolkit.parsing.provider import advise_calling  # noqa: PLC0415 - the built-in model needs none
-
-    return advise_calling(path.stem, read_gguf_metadata(path))
 
 
 @dataclass(frozen=True, kw_only=True)
