@@ -37,12 +37,14 @@ from anyio.lowlevel import checkpoint
 from pydantic_core import from_json
 
 from toolkit.chat import (
+    ArgumentsDelta,
     ChatRequest,
     ChatResponse,
     Message,
     ResponseDone,
     StreamEvent,
     SystemMessage,
+    ToolCall,
     Usage,
     UserMessage,
 )
@@ -136,6 +138,26 @@ class Decoder(ABC, Generic[ReadingT]):
             BadResponseError: There is no answer in it.
             ProviderError: It reports a failure.
         """
+
+
+@dataclass(slots=True)
+class OpenCall:
+    """A call whose arguments come in pieces: its number in the answer, and its id and name as far as they are known."""
+
+    number: int
+    id: str = ""
+    name: str = ""
+    extra: dict[str, Any] = field(default_factory=dict[str, Any])
+    pieces: list[str] = field(default_factory=list[str])
+
+    def more(self, text: str) -> ArgumentsDelta:
+        """Return the event of some more of the arguments."""
+        self.pieces.append(text)
+        return ArgumentsDelta(self.number, self.id, self.name, text)
+
+    def make_call(self) -> ToolCall:
+        """Return the call with the arguments that have come."""
+        return ToolCall(self.id, self.name, "".join(self.pieces), extra=self.extra or None)
 
 
 @contextmanager

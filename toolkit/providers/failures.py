@@ -243,12 +243,10 @@ class Failures:
         codes = _read_codes(details)
         status = next((int(code) for code in codes if code.isdecimal() and 400 <= int(code) < 600), None)
         facts: dict[str, Any] = {"status": status, "request_id": self._strike_id(request_id)}
-        if codes & _CONTEXT_CODES or _is_about_context(status or 400, reason):
-            return ContextTooLongError(
-                self.provider, f"{reason}; shorten the conversation or set a compaction", **facts
-            )
-        if codes & _FILTER_CODES or _FILTER_PHRASE in reason.lower():
-            return ContentFilteredError(self.provider, f"the content filter refused: {reason}", **facts)
+        explained = self._explain_refusal(status or 400, codes, reason)
+        if explained is not None:
+            kind, message = explained
+            return kind(self.provider, message, **facts)
         if status == 429 or codes & {"rate_limit_exceeded", "rate_limit_error", "resource_exhausted"}:
             return RateLimitedError(self.provider, reason, **facts)
         refused = codes & {"invalid_request_error", "invalid_prompt", "invalid_argument"}

@@ -32,7 +32,6 @@ import sniffio
 from pydantic_core import from_json
 
 from toolkit.chat import (
-    ArgumentsDelta,
     AssistantContent,
     AssistantMessage,
     AudioBlock,
@@ -70,6 +69,7 @@ from toolkit.providers.adapter import (
     Adapter,
     Decoder,
     Exchange,
+    OpenCall,
     checked_key,
     is_home,
     is_loopback,
@@ -460,25 +460,6 @@ def _count_modality(modality: str, *lists: object) -> int:
     return sum([as_count(each.get("tokenCount")) or 0 for each in counts])
 
 
-class PartialCall:
-    """A call whose arguments may come in pieces."""
-
-    def __init__(self, number: int, call: ToolCall) -> None:
-        self.arguments = PartialArguments()
-        self._number = number
-        self._call = call
-        self._pieces: list[str] = []
-
-    def more(self, text: str) -> ArgumentsDelta:
-        """Return the event of some more of the arguments."""
-        self._pieces.append(text)
-        return ArgumentsDelta(self._number, self._call.id, self._call.name, text)
-
-    def make_call(self) -> ToolCall:
-        """Return the call with the arguments that have come."""
-        return replace(self._call, arguments="".join(self._pieces))
-
-
 class PartialArguments:
     """Writes arguments as JSON while their values come, each with its path: ``$.places[0].name``.
 
@@ -577,7 +558,7 @@ class GeminiDecoder(Decoder[Mapping[str, str]]):
         self._spoken: list[str] = []
         self._is_thought = False
         self._calls = 0
-        self._open: PartialCall | None = None  # the call whose arguments come in pieces
+        self._open: tuple[OpenCall, PartialArguments] | None = None  # the call whose arguments come in pieces
         self._other: list[tuple[str, Mapping[str, Any]]] = []  # parts without a counterpart here
 
     @property
@@ -614,7 +595,7 @@ class GeminiDecoder(Decoder[Mapping[str, str]]):
         self._end_text()
         reason = as_text(self._candidate.get("finishReason"))
         if self._open is not None:  # the end of its arguments never came
-            self._content.append(self._open.make_call())
+            self._content.append(self._open[0].make_call())
             reason = "MAX_TOKENS"
         metadata = {name: self._candidate[name] for name in _GEMINI_METADATA if self._candidate.get(name)}
         if tier := as_text(as_mapping(self._answer.get("usageMetadata")).get("trafficType")):
@@ -691,21 +672,21 @@ class GeminiDecoder(Decoder[Mapping[str, str]]):
             self._content.append(ReasoningBlock(encrypted=_seal_part(thoughtSignature=signature)))
 
     def _read_call(self, call: Mapping[str, Any], signature: str) -> Iterator[StreamEvent]:
-        opened = self._open
-        if opened is None:
+        if self._open is None:
             name = as_text(call.get("name"))
             # As in Google's endpoint for chat completions, so that a transcript may continue there.
-            extra = {"extra_content": {GEMINI_SEAL: {"thought_signature": signature}}} if signature else None
-            made = ToolCall(as_text(call.get("id")), self._reading.get(name, name), "", extra=extra)
-            opened = self._open = PartialCall(self._calls, made)
+            extra = {"extra_content": {GEMINI_SEAL: {"thought_signature": signature}}} if signature else {}
+            opened = OpenCall(self._calls, as_text(call.get("id")), self._reading.get(name, name), extra)
+            self._open = opened, PartialArguments()
             self._calls += 1
+        opened, arguments = self._open
         for piece in as_items(call.get("partialArgs")):
-            yield opened.more(opened.arguments.write(piece))
+            yield opened.more(arguments.write(piece))
         if call.get("willContinue"):
             return
         whole = as_mapping(call.get("args"))
-        is_whole = whole and not opened.arguments.has_begun
-        yield opened.more(json.dumps(whole, ensure_ascii=False) if is_whole else opened.arguments.finish())
+        is_whole = whole and not arguments.has_begun
+        yield opened.more(json.dumps(whole, ensure_ascii=False) if is_whole else arguments.finish())
         self._content.append(opened.make_call())
         self._open = None
 

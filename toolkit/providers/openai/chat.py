@@ -52,7 +52,7 @@ from toolkit.chat import (
 from toolkit.chat.request import Capabilities, describe_with_hints
 from toolkit.errors import ConfigurationError
 from toolkit.json_text import write_json
-from toolkit.providers.adapter import Decoder, Exchange
+from toolkit.providers.adapter import Decoder, Exchange, OpenCall
 from toolkit.providers.encoding import (
     ONE_AT_A_TIME,
     ChatDialect,
@@ -429,14 +429,6 @@ def decode_chat_usage(usage: object) -> Usage:
     )
 
 
-@dataclass(slots=True)
-class _ChatCall:
-    id: str = ""
-    name: str = ""
-    arguments: list[str] = field(default_factory=list[str])
-    extra: dict[str, Any] = field(default_factory=dict[str, Any])
-
-
 class ChatDecoder(Decoder[ChatReading]):
     """Puts an answer together from its pieces; a whole message is read as one large piece."""
 
@@ -451,7 +443,7 @@ class ChatDecoder(Decoder[ChatReading]):
         self._transcript: list[str] = []
         self._audio: list[str] = []
         self._images: list[ImageBlock] = []
-        self._calls: list[_ChatCall] = []
+        self._calls: list[OpenCall] = []
         self._positions: dict[int | str, int] = {}
 
     @property
@@ -540,7 +532,7 @@ class ChatDecoder(Decoder[ChatReading]):
         known = self._positions.get(key)
         if known is None or (call_id and self._calls[known].id not in ("", call_id)):
             known = self._positions[key] = len(self._calls)
-            self._calls.append(_ChatCall())
+            self._calls.append(OpenCall(known))
         call = self._calls[known]
         function = as_mapping(piece.get("function")) or as_mapping(piece.get("custom"))
         call.id = call.id or call_id
@@ -549,11 +541,10 @@ class ChatDecoder(Decoder[ChatReading]):
             call.name = self._reading.names.get(name, name)
         arguments = function.get("arguments", function.get("input"))
         text = arguments if isinstance(arguments, str) else "" if arguments is None else json.dumps(arguments)
-        call.arguments.append(text)
         call.extra |= {
             name: value for name, value in piece.items() if name not in _CHAT_CALL_FIELDS and value is not None
         }
-        return ArgumentsDelta(known, call.id, call.name, text)
+        return call.more(text)
 
     def _make_response(self) -> ChatResponse:
         answer = self._answer
@@ -563,9 +554,7 @@ class ChatDecoder(Decoder[ChatReading]):
         if any(self._audio):
             content.append(AudioBlock(_read_sound(self._audio), media_type=f"audio/{self._reading.audio_format}"))
         content.extend(self._images)
-        content.extend(
-            [ToolCall(call.id, call.name, "".join(call.arguments), extra=call.extra or None) for call in self._calls]
-        )
+        content.extend([call.make_call() for call in self._calls])
         metadata = {name: answer[name] for name in ("id", "system_fingerprint", "service_tier") if answer.get(name)}
         return ChatResponse(
             message=AssistantMessage(content),

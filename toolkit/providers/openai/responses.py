@@ -30,7 +30,6 @@ from openai import OpenAIError
 from pydantic_core import from_json
 
 from toolkit.chat import (
-    ArgumentsDelta,
     AssistantContent,
     AssistantMessage,
     AudioBlock,
@@ -56,7 +55,7 @@ from toolkit.chat import (
 )
 from toolkit.chat.request import Capabilities, Support, describe_with_hints
 from toolkit.errors import ConfigurationError
-from toolkit.providers.adapter import Decoder, Exchange, split_compacted
+from toolkit.providers.adapter import Decoder, Exchange, OpenCall, split_compacted
 from toolkit.providers.encoding import (
     Dialect,
     EncodedOnce,
@@ -771,7 +770,7 @@ class ResponsesDecoder(Decoder[ResponsesReading]):
 
     def _begin_answer(self) -> None:
         self._items: list[tuple[int, Mapping[str, Any]]] = []
-        self._calls: dict[int | str | None, _ResponsesCall] = {}
+        self._calls: dict[int | str | None, OpenCall] = {}
         self._response: ChatResponse  # once it is complete
         self._answer: Mapping[str, Any] = {}
 
@@ -840,7 +839,7 @@ class ResponsesDecoder(Decoder[ResponsesReading]):
         item = as_mapping(event.get("item"))
         if self._reading.is_call(item):
             read = self._reading.read_call(item)
-            call = self._calls[_find_item_key(event)] = _ResponsesCall(len(self._calls), read.id, read.name)
+            call = self._calls[_find_item_key(event)] = OpenCall(len(self._calls), read.id, read.name)
             kind = item["type"]
             # An item of OpenAI's own is read when it is whole; of a text the end of the JSON is still missing.
             text = "" if kind in self._reading.own else read.arguments
@@ -858,33 +857,15 @@ class ResponsesDecoder(Decoder[ResponsesReading]):
         if self._reading.is_call(item):
             if _find_item_key(event) not in self._calls:
                 yield from self._begin_call(event)
-            # Some servers send the arguments only whole.
-            yield from self._calls[_find_item_key(event)].finish(self._reading.read_call(item).arguments)
+            call = self._calls[_find_item_key(event)]
+            arguments, came = self._reading.read_call(item).arguments, "".join(call.pieces)
+            if arguments != came and arguments.startswith(came):  # some servers send the arguments only whole
+                yield call.more(arguments[len(came) :])
 
     def _end_response(self, answer: Mapping[str, Any], *, is_cut: bool) -> None:
         items = answer.get("output") or [item for _, item in sorted(self._items, key=itemgetter(0))]
         cut = {"status": "incomplete"} if is_cut else {}
         self._response, self._is_complete = self.read_whole({**answer, "output": items, **cut}), True
-
-
-class _ResponsesCall:
-    __slots__ = ("_pieces", "id", "name", "number")
-
-    def __init__(self, number: int, call_id: str, name: str) -> None:
-        self.number = number
-        self.id = call_id
-        self.name = name
-        self._pieces: list[str] = []
-
-    def more(self, text: str) -> ArgumentsDelta:
-        self._pieces.append(text)
-        return ArgumentsDelta(self.number, self.id, self.name, text)
-
-    def finish(self, arguments: str) -> Iterator[ArgumentsDelta]:
-        """Yield the part of the arguments that has not come yet."""
-        came = "".join(self._pieces)
-        if arguments != came and arguments.startswith(came):
-            yield self.more(arguments[len(came) :])
 
 
 def decode_responses_usage(answer: Mapping[str, Any]) -> Usage:
