@@ -222,6 +222,7 @@ _SOURCE_OPTIONS = (
     _option("--lock FILE", "Leave out tools of servers and plugins that differ from their pins; see `toolkit pin`."),
     *_OUTPUT_OPTIONS,
 )
+_CONTEXT_OPTIONS = (_context_option, *_SOURCE_OPTIONS)
 _FILTER_OPTIONS = (
     _option(
         "--state",
@@ -242,6 +243,7 @@ _FILTER_OPTIONS = (
     ),
     _option("--text TEXT", "Those with an id, a tenant or metadata that begins so.", default=None),
 )
+_DURABLE_OPTIONS = (_place_option, _encryption_option, *_OUTPUT_OPTIONS)
 _run_argument = click.argument("run", default="", metavar="[RUN]")
 _source_argument = click.argument("source", shell_complete=_complete_source)
 _sources_argument = click.argument(
@@ -321,8 +323,7 @@ _add_command(
     _option("--json OBJECT", "All arguments as a JSON object; '-' reads standard input.", "text", default=None),
     _yes_option,
     _log_option,
-    _context_option,
-    *_SOURCE_OPTIONS,
+    *_CONTEXT_OPTIONS,
 )
 _add_command(
     "serve",
@@ -345,8 +346,7 @@ _add_command(
     ),
     _option("--acp MODEL", "Be an editor's agent, with this model and the tools.", "model"),
     _option("--sessions", "With --acp: the database of sessions, which editors load again.", type=_FILE),
-    _context_option,
-    *_SOURCE_OPTIONS,
+    *_CONTEXT_OPTIONS,
 )
 _add_command(
     "chat",
@@ -378,8 +378,7 @@ _add_command(
     _option("--web", "Serve a page to chat on, on loopback, and print its link.", "is_web"),
     _option("--port PORT", "Where --web listens; 0 takes a free port.", type=_PORT, default=0),
     _log_option,
-    _context_option,
-    *_SOURCE_OPTIONS,
+    *_CONTEXT_OPTIONS,
 )
 _add_command(
     "eval",
@@ -408,8 +407,7 @@ _add_command(
     _option("--max-turns N", "The most turns of a task.", type=_COUNT, default=5),
     _option("--task-timeout SECONDS", "The longest that a task may take.", type=_LIMIT, default=120.0),
     _option("--own-temperature", "Leave temperature and seed to the model: some accept no others."),
-    _context_option,
-    *_SOURCE_OPTIONS,
+    *_CONTEXT_OPTIONS,
 )
 _add_command(
     "doctor",
@@ -456,21 +454,17 @@ _add_command(
     "runs list",
     "run_commands:list_runs",
     "List the runs, the newest first.\n\nOf durable runs those of the filters, and how many are in each state.",
-    _place_option,
     _option("--limit N", "How many.", type=_COUNT, default=20),
     _option("--after RUN", "Only durable runs behind this one, the last of the page before.", default=None),
     *_FILTER_OPTIONS,
-    _encryption_option,
-    *_OUTPUT_OPTIONS,
+    *_DURABLE_OPTIONS,
 )
 _add_command(
     "runs show",
     "run_commands:show_run",
     "Show the steps of a run.",
     _run_argument,
-    _place_option,
-    _encryption_option,
-    *_OUTPUT_OPTIONS,
+    *_DURABLE_OPTIONS,
 )
 _add_command(
     "runs export",
@@ -504,10 +498,8 @@ _add_command(
     click.argument("answer", type=click.Choice(["approve", "deny", "modify", "abort"])),
     _reason_option,
     _option("--arguments JSON", "The new arguments, for `modify`."),
-    _place_option,
-    _encryption_option,
     _yes_option,
-    *_OUTPUT_OPTIONS,
+    *_DURABLE_OPTIONS,
 )
 for _change, _meant in (
     ("cancel", "all of the filters that have not ended"),
@@ -521,19 +513,15 @@ for _change, _meant in (
         click.argument("run_ids", nargs=-1, metavar="[RUN]..."),
         *([_reason_option] if _change == "cancel" else []),
         *_FILTER_OPTIONS,
-        _place_option,
-        _encryption_option,
         _yes_option,
-        *_OUTPUT_OPTIONS,
+        *_DURABLE_OPTIONS,
         change=_change,
     )
 _add_command(
     "runs migrate",
     "run_commands:migrate_tables",
     "Migrate the tables of durable runs.\n\nTo this release, as its first worker does.",
-    _place_option,
-    _encryption_option,
-    *_OUTPUT_OPTIONS,
+    *_DURABLE_OPTIONS,
 )
 _add_command(
     "runs replay",

@@ -17,11 +17,12 @@ import threading
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from enum import IntEnum
 from itertools import pairwise
 from queue import SimpleQueue
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal, Self, TextIO, TypeAlias
 
 import anyio
@@ -34,7 +35,7 @@ from toolkit.redaction import without_keys, without_secrets
 from toolkit.runtime.backend import LoopWaker, loop_waker
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from rich.progress import Progress
 
 
 OutputFormat: TypeAlias = Literal["text", "json"]
@@ -205,15 +206,12 @@ class Steps:
     def __init__(self, *, is_shown: bool = True) -> None:
         self._is_shown = is_shown
         self._bar: Progress | None = None
-        self._task: TaskID | None = None
         self._text = ""
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *failure: object) -> None:
         self.end()
 
     def begin(self, text: str, *, total: int | None = None) -> None:
@@ -233,28 +231,26 @@ class Steps:
             from rich.console import Console
             from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn
 
-            columns = (
-                SpinnerColumn(),
-                TextColumn("{task.description}", markup=False),
-                BarColumn(20),
-                TaskProgressColumn(),
+            words = TextColumn("{task.description}", markup=False)
+            console = Console(stderr=True, highlight=False)
+            self._bar = Progress(
+                SpinnerColumn(), words, BarColumn(20), TaskProgressColumn(), console=console, transient=True
             )
-            self._bar = Progress(*columns, console=Console(stderr=True, highlight=False), transient=True)
             self._bar.start()
-        if self._task is not None:
-            self._bar.remove_task(self._task)
-        self._task = self._bar.add_task(text, total=total)
+        for task in self._bar.task_ids:
+            self._bar.remove_task(task)
+        self._bar.add_task(text, total=total)
 
     def advance(self, done: int, total: int | None = None) -> None:
         """Show how many pieces of the step are done."""
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=done, total=total)
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=done, total=total)
 
     def end(self) -> None:
         """Remove the bar."""
         if self._bar is not None:
             self._bar.stop()
-            self._bar = self._task = None
+            self._bar = None
 
 
 def _paint_text(text: str, style: Style) -> str:
@@ -287,53 +283,45 @@ class Terminal:
 
     def __init__(self) -> None:
         self.is_interactive: bool = sys.stdin.isatty() and sys.stderr.isatty()
-        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._questions: SimpleQueue[tuple[str, Future[str]] | None] = SimpleQueue()
         self._is_asking = False
         self._interrupt: Callable[[], object] | None = None
         self._scope: tuple[LoopWaker, anyio.CancelScope] | None = None
         self._signalled: ExitCode | None = None
         self._signalled_at = 0.0
-        self._outcome: list[int | BaseException] = []
 
     def run(self, main: Callable[[], Awaitable[int]]) -> int:
         """Run `main` to its end and return its exit code, or that of the signal which ended it."""
-        loop = threading.Thread(target=self._run_loop, args=(main,), name="toolkit", daemon=True)
+        outcome: Future[int] = Future()
+        loop = threading.Thread(target=self._run_loop, args=(main, outcome), name="toolkit", daemon=True)
         with self._handle_signals():
             loop.start()
-            while (job := self._jobs.get()) is not None:
-                job()
+            while (asked := self._questions.get()) is not None:
+                self._answer_question(*asked)
             loop.join()
-        [outcome] = self._outcome
-        if self._signalled is not None:
-            return self._signalled
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return outcome
+        return outcome.result() if self._signalled is None else self._signalled
 
     async def ask(self, question: str) -> str:
         """Return the line that the person types; raise `WasInterruptedError` for Ctrl-C, EOFError at the end."""
-        answered, wake = anyio.Event(), loop_waker()
-        answers: list[str | BaseException] = []
-
-        def answer() -> None:
-            try:
-                self._is_asking = True
-                try:
-                    answers.append(_read_line(question))
-                finally:
-                    self._is_asking = False
-            except KeyboardInterrupt:
-                answers.append(WasInterruptedError())
-            except Exception as error:  # noqa: BLE001 - it is raised where the question was asked
-                answers.append(error)
-            wake(answered.set)
-
-        self._jobs.put(answer)
+        answer, answered, wake = Future[str](), anyio.Event(), loop_waker()
+        answer.add_done_callback(lambda _: wake(answered.set))
+        self._questions.put((question, answer))
         await answered.wait()
-        [given] = answers
-        if isinstance(given, BaseException):
-            raise given
-        return given
+        return answer.result()
+
+    def _answer_question(self, question: str, answer: Future[str]) -> None:
+        try:
+            self._is_asking = True
+            try:
+                line = _read_line(question)
+            finally:
+                self._is_asking = False
+        except KeyboardInterrupt:
+            answer.set_exception(WasInterruptedError())
+        except Exception as error:  # noqa: BLE001 - it is raised where the question was asked
+            answer.set_exception(error)
+        else:
+            answer.set_result(line)
 
     @contextmanager
     def on_interrupt(self, action: Callable[[], object]) -> Generator[None]:
@@ -344,7 +332,7 @@ class Terminal:
         finally:
             self._interrupt = before
 
-    def _run_loop(self, main: Callable[[], Awaitable[int]]) -> None:
+    def _run_loop(self, main: Callable[[], Awaitable[int]], outcome: Future[int]) -> None:
         async def run_in_scope() -> int:
             with anyio.CancelScope() as scope:
                 self._scope = (loop_waker(), scope)
@@ -354,11 +342,11 @@ class Terminal:
             return ExitCode.INTERRUPTED
 
         try:
-            self._outcome.append(anyio.run(run_in_scope))
+            outcome.set_result(anyio.run(run_in_scope))
         except BaseException as error:  # noqa: BLE001 - it is raised on the main thread
-            self._outcome.append(error)
+            outcome.set_exception(error)
         finally:
-            self._jobs.put(None)
+            self._questions.put(None)
 
     @contextmanager
     def _handle_signals(self) -> Generator[None]:

@@ -596,32 +596,22 @@ def strict_format(schema: Mapping[str, Any], *, is_openai: bool) -> tuple[Mappin
         schema: Of the answer.
         is_openai: True where the server takes no keyword that strict mode does not know; others mostly know them.
     """
-    if not is_openai:
-        return schema, _is_strict(schema)
-    if _has_all_required(schema):
-        with suppress(SchemaError):
-            return project_openai_strict(schema), True
+    can_be_strict = _requires_all(schema, is_closed=not is_openai)
+    if not (is_openai and can_be_strict):
+        return schema, can_be_strict
+    with suppress(SchemaError):
+        return project_openai_strict(schema), True
     return schema, False
 
 
-def _has_all_required(node: Mapping[str, Any]) -> bool:
+def _requires_all(node: Mapping[str, Any], *, is_closed: bool) -> bool:
+    """Return whether each object of a schema requires all of its properties and, where it must, has no others."""
     if set(node.get("required", ())) != set(node.get("properties", ())):
         return False
-    return all(map(_has_all_required, subschemas(node)))
-
-
-def _is_strict(schema: Any) -> bool:
-    """Return whether a schema keeps the rules of strict mode as it is: each object closed, each property required."""
-    if isinstance(schema, Mapping):
-        node = cast("Mapping[str, Any]", schema)
-        if node.get("type") == "object" or "properties" in node:
-            properties: Mapping[str, Any] = node.get("properties", {})
-            if node.get("additionalProperties") is not False or set(node.get("required", ())) != set(properties):
-                return False
-        return all(_is_strict(value) for value in node.values())
-    if isinstance(schema, (list, tuple)):
-        return all(_is_strict(item) for item in cast("Sequence[Any]", schema))
-    return True
+    is_object = node.get("type") == "object" or "properties" in node
+    if is_closed and is_object and node.get("additionalProperties") is not False:
+        return False
+    return all(_requires_all(each, is_closed=is_closed) for each in subschemas(node))
 
 
 def extra_without(call: ToolCall, *others: str) -> dict[str, Any]:

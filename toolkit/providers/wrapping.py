@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import fields, replace
 from operator import attrgetter
-from typing import Any, Protocol, cast, get_args
+from typing import Any, get_args
 
 import anyio.lowlevel
 
@@ -46,10 +46,6 @@ _WHOLE = ("end_turn", "tool_use", "stop_sequence")
 _logger = logging.getLogger("toolkit.providers")
 
 
-class _Compacting(Protocol):
-    async def compact(self, messages: Sequence[Message]) -> list[Message]: ...
-
-
 def compact_on_server(
     provider: Provider, *, max_chars: int = 400_000
 ) -> Callable[[Sequence[Message]], Awaitable[Sequence[Message]]]:
@@ -71,15 +67,16 @@ def compact_on_server(
         ProviderError: From the loop, where the summary can't be had.
     """
     check_setting("max_chars", max_chars, int, least=0)
-    if not hasattr(provider, "compact"):
+    compact_by_vendor: Callable[[Sequence[Message]], Awaitable[Sequence[Message]]] | None
+    compact_by_vendor = getattr(provider, "compact", None)
+    if compact_by_vendor is None:
         raise ConfigurationError(
             f"{type(provider).__name__} has no compaction of its vendor: OpenAIResponsesProvider and AnthropicProvider "
             "have; for others use summarize(provider)"
         )
-    vendor = cast("_Compacting", provider)
 
     async def compact(transcript: Sequence[Message]) -> Sequence[Message]:
-        return transcript if len(dump_messages(transcript)) <= max_chars else await vendor.compact(transcript)
+        return transcript if len(dump_messages(transcript)) <= max_chars else await compact_by_vendor(transcript)
 
     return compact
 

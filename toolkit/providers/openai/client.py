@@ -197,8 +197,10 @@ class OpenAIClient(Adapter):
             lambda: AsyncOpenAI(http_client=_OpenAIHttpClient(limits=limits), **own), AsyncOpenAI.close
         )
 
-    def _make_exchange(self) -> Exchange:
-        return Exchange(send=self._post_body, failures=self._make_failures, raised=OpenAIError)
+    def _make_exchange(self, below: str = "", method: Literal["get", "post"] = "post") -> Exchange:
+        """Return the exchange with the address of the format, or with one below it."""
+        send = partial(self._post_body, method=method, below=below)
+        return Exchange(send=send, failures=self._make_failures, raised=OpenAIError)
 
     def _get_client(self) -> AsyncOpenAI:
         return self._given_client or self._clients.get()
@@ -209,8 +211,8 @@ class OpenAIClient(Adapter):
         *,
         streams: bool,  # noqa: ARG002 - the body says it
         timeout: float | None,
-        method: Literal["get", "post"] = "post",
-        below: str = "",
+        method: Literal["get", "post"],
+        below: str,
     ) -> httpx2.Response:
         client = self._get_client()
         path = self._path + below

@@ -24,9 +24,8 @@ from functools import partial
 from hashlib import sha256
 from operator import itemgetter
 from types import MappingProxyType
-from typing import Any, Literal, Unpack, assert_never, cast
+from typing import Any, Unpack, assert_never, cast
 
-from openai import OpenAIError
 from pydantic_core import from_json
 
 from toolkit.chat import (
@@ -203,7 +202,7 @@ class OpenAIResponsesProvider(OpenAIClient):
         if not rest:
             return list(messages)
         body = self._encoder.encode_compaction(head, rest)
-        answer = await self._make_exchange_below("/compact").ask(body, timeout=self._timeout)
+        answer = await self._make_exchange("/compact").ask(body, timeout=self._timeout)
         items = [item for item in as_items(answer.json.get("output")) if item.get("type") != "message"]
         if not items:
             raise self._make_failures().empty("output", request_id=answer.request_id)
@@ -219,7 +218,7 @@ class OpenAIResponsesProvider(OpenAIClient):
             failures=exchange.failures,
             raised=exchange.raised,
             follow=self._follow_response,
-            cancel=lambda response_id: self._make_exchange_below(f"/{response_id}/cancel").ask(b"{}", timeout=None),
+            cancel=lambda response_id: self._make_exchange(f"/{response_id}/cancel").ask(b"{}", timeout=None),
             started=self._started,
             under_way=self._under_way,
         )
@@ -229,11 +228,7 @@ class OpenAIResponsesProvider(OpenAIClient):
         """Return the exchange that asks for a response: whole, or its events after a number; -1 is all of them."""
         stream = "" if after is None else "?stream=true"
         stream += f"&starting_after={after}" if after is not None and after >= 0 else ""
-        return self._make_exchange_below(f"/{response_id}{stream}", method="get")
-
-    def _make_exchange_below(self, below: str, method: Literal["get", "post"] = "post") -> Exchange:
-        send = partial(self._post_body, method=method, below=below)
-        return Exchange(send=send, failures=self._make_failures, raised=OpenAIError)
+        return self._make_exchange(f"/{response_id}{stream}", method="get")
 
     def _make_decoder(self, request: ChatRequest, request_id: str | None) -> ResponsesDecoder:
         return ResponsesDecoder(self._make_failures, self._encoder.reading_of(request), request_id=request_id)
