@@ -33,8 +33,8 @@ from toolkit.cli.run_commands import log_runs, show_link
 from toolkit.cli.screen import (
     Approver,
     Asking,
-    CommandError,
     ExitCode,
+    MisuseError,
     OutputFormat,
     Screen,
     Steps,
@@ -112,9 +112,9 @@ def chat_with_model(
 ) -> int:
     """Chat with a model that has the tools of all sources; return 0 if each question was answered."""
     if is_web and prompt:
-        raise CommandError("--prompt asks in the terminal, and --web on a page: give one of them", ExitCode.MISUSED)
+        raise MisuseError("--prompt asks in the terminal, and --web on a page: give one of them")
     if port and not is_web:
-        raise CommandError("--port is for --web", ExitCode.MISUSED)
+        raise MisuseError("--port is for --web")
     screen, terminal = Screen(output), Terminal()
     provider = read_model(model, url, SourceSettings(**settings).timeout)
     before = [] if transcript is None else _read_transcript(transcript)
@@ -182,7 +182,7 @@ def _read_transcript(path: Path) -> list[Message]:
     try:
         return load_messages(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise CommandError(f"{path} is no transcript that /save wrote: {error}", ExitCode.MISUSED) from error
+        raise MisuseError(f"{path} is no transcript that /save wrote: {error}") from error
 
 
 class _Conversation:
@@ -200,9 +200,7 @@ class _Conversation:
         if not prompt and not self._terminal.is_interactive:
             prompt = sys.stdin.read().strip()
             if not prompt:
-                raise CommandError(
-                    "nothing was asked: give a question by --prompt or on standard input", ExitCode.MISUSED
-                )
+                raise MisuseError("nothing was asked: give a question by --prompt or on standard input")
         if prompt:
             is_answered = await self.ask(prompt)
             return ExitCode.DONE if is_answered else ExitCode.INTERRUPTED if self._is_interrupted else ExitCode.FAILED
@@ -378,7 +376,7 @@ def replay_cassette(
     provider = ReplayProvider(cassette, matching="lenient")
     instructions, questions = _find_questions(exchanges)
     if not questions:
-        raise CommandError(f"{cassette} holds no question that could be asked again", ExitCode.MISUSED)
+        raise MisuseError(f"{cassette} holds no question that could be asked again")
 
     async def ask_again(tools: OpenedTools) -> int:
         approver = Approver(screen, terminal, "auto", tools.own, approves_all=is_approved)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import anyio
 
-from toolkit.cli.screen import CommandError, ExitCode, OutputFormat, Screen, Style, Terminal
+from toolkit.cli.screen import CommandError, ExitCode, MisuseError, OutputFormat, Screen, Style, Terminal
 from toolkit.cli.sources import find_member, import_module
 from toolkit.loop.middleware import Middleware
 from toolkit.policies import Abort, Approve, Deny, Modify
@@ -47,7 +47,7 @@ def list_runs(log: str, limit: int, output: OutputFormat, encryption: str, after
     if "://" in log:
         return _list_durable_runs(log, encryption, limit, after, filters, Screen(output))
     if after is not None or any(filters.values()):
-        raise CommandError("runs are filtered in a database of durable runs: give its URL by --log", ExitCode.MISUSED)
+        raise MisuseError("runs are filtered in a database of durable runs: give its URL by --log")
     screen, opened = Screen(output), _open_log(log)
     runs = sorted(opened.runs(limit + _NEWEST), key=lambda run: run.started, reverse=True)[:limit]
     screen.document({"runs": [asdict(run) for run in runs]})
@@ -198,7 +198,7 @@ def decide_call(
 
 def _make_decision(answer: str, reason: str, arguments: str) -> Any:
     if (answer == "modify") != bool(arguments):
-        raise CommandError("--arguments is for `modify`, which needs the new ones as a JSON object", ExitCode.MISUSED)
+        raise MisuseError("--arguments is for `modify`, which needs the new ones as a JSON object")
     match answer:
         case "approve":
             return Approve()
@@ -206,7 +206,7 @@ def _make_decision(answer: str, reason: str, arguments: str) -> Any:
             try:
                 return Modify(json.loads(arguments))
             except ValueError as error:
-                raise CommandError(f"--arguments is no JSON: {error}", ExitCode.MISUSED) from error
+                raise MisuseError(f"--arguments is no JSON: {error}") from error
         case "abort":
             return Abort(reason or "Aborted by an operator.")
         case _:
@@ -228,7 +228,7 @@ def change_runs(
     screen, terminal = Screen(output), Terminal()
     arguments = (reason or None,) if change == "cancel" else ()
     if bool(run_ids) == any(filters.values()):
-        raise CommandError(f"name the runs to {change}, or filters such as --state failed, not both", ExitCode.MISUSED)
+        raise MisuseError(f"name the runs to {change}, or filters such as --state failed, not both")
 
     async def main() -> int:
         async with _open_durable_runs(_check_url(log), encryption) as runs:
@@ -277,10 +277,7 @@ async def _ask_consent(terminal: Terminal, *, is_approved: bool) -> bool:
 
 def _check_url(log: str) -> str:
     if "://" not in log:
-        raise CommandError(
-            "this is for durable runs: give the URL of their database by --log, or in TOOLKIT_DATABASE",
-            ExitCode.MISUSED,
-        )
+        raise MisuseError("this is for durable runs: give the URL of their database by --log, or in TOOLKIT_DATABASE")
     return log
 
 
@@ -304,10 +301,9 @@ def _open_log(given: str, encryption: str = "") -> RunLog:
         return open_durable_log(given, _find_encryption(encryption))
     place = Path(given)
     if not place.exists():
-        raise CommandError(
+        raise MisuseError(
             f"there are no runs at {place}: write some by `toolkit chat ... --log {place}`, or name another place by "
-            "--log",
-            ExitCode.MISUSED,
+            "--log"
         )
     return RunLog(place)
 
@@ -317,7 +313,7 @@ def _find_run(log: RunLog, run_id: str) -> str:
         return log.find(run_id)
     runs = log.runs(_NEWEST)
     if not runs:
-        raise CommandError(f"there are no runs in {log.place}", ExitCode.MISUSED)
+        raise MisuseError(f"there are no runs in {log.place}")
     return max(runs, key=lambda run: run.started).id
 
 
@@ -374,15 +370,15 @@ def run_worker(
 def _find_all(word: str, kind: type[_Kind]) -> list[_Kind]:
     found = [value for value in vars(import_module(word, _IMPORT_SECONDS)).values() if isinstance(value, kind)]
     if not found:
-        raise CommandError(f"{word} has no durable loop: make one by toolkit.durable.durable_loop", ExitCode.MISUSED)
+        raise MisuseError(f"{word} has no durable loop: make one by toolkit.durable.durable_loop")
     return found
 
 
 def _find_kind(word: str, kind: type[_Kind]) -> _Kind:
     module, _, name = word.rpartition(":")
     if not module:
-        raise CommandError(f"{word} names no {kind.__name__}: write MODULE:NAME or FILE.py:NAME", ExitCode.MISUSED)
+        raise MisuseError(f"{word} names no {kind.__name__}: write MODULE:NAME or FILE.py:NAME")
     found = find_member(import_module(module, _IMPORT_SECONDS), name, module)
     if not isinstance(found, kind):
-        raise CommandError(f"{word} is no {kind.__name__}", ExitCode.MISUSED)
+        raise MisuseError(f"{word} is no {kind.__name__}")
     return found

@@ -78,6 +78,13 @@ class CommandError(Exception):
         super().__init__(message)
 
 
+class MisuseError(CommandError):
+    """The command, its source or its arguments are wrong."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, ExitCode.MISUSED)
+
+
 def report_error(error: Exception, program: str, given: Sequence[str]) -> ExitCode:
     """Write an error as one line, and return the exit code; add the traceback of an unexpected one.
 

@@ -35,7 +35,7 @@ import click
 from toolkit.calls.context import open_context
 from toolkit.calls.registration import Tool
 from toolkit.chat import Provider
-from toolkit.cli.screen import CommandError, ExitCode, Screen, Steps, Terminal
+from toolkit.cli.screen import CommandError, ExitCode, MisuseError, Screen, Steps, Terminal
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
 from toolkit.foreign_text import escape_in_text, strip_hidden
@@ -222,18 +222,16 @@ def _read_context(settings: SourceSettings, modules: Mapping[str, ModuleType]) -
         return None
     found = _SOURCE_IN_PYTHON.fullmatch(word)
     if found is None or not found["name"]:
-        raise CommandError(
-            f"--ctx {escape_in_text(word)} names no function: write --ctx MODULE:NAME, as in app:make_context",
-            ExitCode.MISUSED,
+        raise MisuseError(
+            f"--ctx {escape_in_text(word)} names no function: write --ctx MODULE:NAME, as in app:make_context"
         )
     path = found["path"]
     label = Path(path).stem if path.endswith(".py") else path.rpartition(".")[2]
     module = modules.get(label) or import_module(path, settings.timeout)
     function = find_member(module, found["name"], path)
     if not callable(function):
-        raise CommandError(
-            f"--ctx {escape_in_text(word)} is no function: name one without parameters that returns the context",
-            ExitCode.MISUSED,
+        raise MisuseError(
+            f"--ctx {escape_in_text(word)} is no function: name one without parameters that returns the context"
         )
     return cast("Callable[[], object]", function)
 
@@ -253,9 +251,8 @@ def read_variable(name: str, option: str) -> str:
     """Return the value of a variable of the environment, or raise a `CommandError` where it is not set."""
     value = os.environ.get(name)
     if not value:
-        raise CommandError(
-            f"{option} names {escape_in_text(name)}, and there is no such variable in the environment: set it",
-            ExitCode.MISUSED,
+        raise MisuseError(
+            f"{option} names {escape_in_text(name)}, and there is no such variable in the environment: set it"
         )
     return value
 
@@ -265,7 +262,7 @@ def _read_source(word: str, settings: SourceSettings, steps: Steps) -> _Source:
     if kind in _EXAMPLES:
         place = rest.strip()
         if not place:
-            raise CommandError(f"{kind}: names nothing: {_EXAMPLES[kind]}", ExitCode.MISUSED)
+            raise MisuseError(f"{kind}: names nothing: {_EXAMPLES[kind]}")
         if kind == "openapi":
             return _read_openapi(place, settings, steps)
         return (_read_mcp if kind == "mcp" else _read_plugin)(place, settings)
@@ -287,7 +284,7 @@ def _read_python(word: str, settings: SourceSettings) -> _Source:
     if found is None or (near and not found["path"].endswith(".py")):
         shown = escape_in_text(without_keys(word))
         question = ask_whether_meant(f"{kind}:" for kind in near)
-        raise CommandError(f"{shown} names no source; {question or _KINDS}", ExitCode.MISUSED)
+        raise MisuseError(f"{shown} names no source; {question or _KINDS}")
     path = found["path"]
     module = import_module(path, settings.timeout)
     label = Path(path).stem if path.endswith(".py") else path.rpartition(".")[2]
@@ -301,7 +298,7 @@ def _read_openapi(place: str, settings: SourceSettings, steps: Steps) -> _Source
 
     is_url = place.startswith(("http://", "https://"))
     if not is_url and not Path(place).is_file():
-        raise CommandError(f"there is no file {escape_in_text(place)}: {_EXAMPLES['openapi']}", ExitCode.MISUSED)
+        raise MisuseError(f"there is no file {escape_in_text(place)}: {_EXAMPLES['openapi']}")
     label = without_credentials(place).rstrip("/").rpartition("/")[2] if is_url else Path(place).stem
     token = settings.read_token()
     opening = openapi_tools(
@@ -351,7 +348,7 @@ def _split_command(command: str, kind: str) -> list[str]:
     try:
         return shlex.split(command, posix=os.name == "posix")
     except ValueError as error:
-        raise CommandError(f"the command of {kind}: can't be read: {error}", ExitCode.MISUSED) from None
+        raise MisuseError(f"the command of {kind}: can't be read: {error}") from None
 
 
 def read_model(name: str, url: str, timeout: float, **options: Any) -> Provider:
@@ -373,10 +370,7 @@ def read_model(name: str, url: str, timeout: float, **options: Any) -> Provider:
             found = found()
         if not (hasattr(found, "generate") and hasattr(found, "stream")):
             shown = escape_in_text(file["path"])
-            raise CommandError(
-                f"{shown}:{file['name']} is no model: name a Provider, or a function that returns one",
-                ExitCode.MISUSED,
-            )
+            raise MisuseError(f"{shown}:{file['name']} is no model: name a Provider, or a function that returns one")
         return cast("Provider", found)
     from toolkit.providers import PricedProvider, provider_for
 
@@ -413,7 +407,7 @@ def import_module(word: str, timeout: float) -> ModuleType:
         return _import_named(word, timeout)
     if not path.is_file():
         near = find_similar(path.name, (other.name for other in path.parent.glob("*.py")), most=1)
-        raise CommandError(f"there is no file {path}{'; ' if near else ''}{ask_whether_meant(near)}", ExitCode.MISUSED)
+        raise MisuseError(f"there is no file {path}{'; ' if near else ''}{ask_whether_meant(near)}")
     _add_to_path(path.absolute().parent)
     name = path.stem if _is_found_as(path.stem, path) else f"_tools_in_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
@@ -431,9 +425,7 @@ def find_member(module: ModuleType, name: str, source: str) -> Any:
     if not hasattr(module, name):
         names = [key for key in vars(module) if not key.startswith("_")]
         question = ask_whether_meant(find_similar(name, names))
-        raise CommandError(
-            f"{source} has nothing named {escape_in_text(name)}{'; ' if question else ''}{question}", ExitCode.MISUSED
-        )
+        raise MisuseError(f"{source} has nothing named {escape_in_text(name)}{'; ' if question else ''}{question}")
     return getattr(module, name)
 
 
@@ -465,7 +457,7 @@ def _find_tools(module: ModuleType, name: str, source: str) -> ToolRegistry[Any]
             "has no tools: decorate a function with @toolkit.tool, or name a function or a registry, as in "
             f"{source}:NAME"
         )
-    raise CommandError(f"{source} {problem}", ExitCode.MISUSED)
+    raise MisuseError(f"{source} {problem}")
 
 
 def _gather_named(found: object, source: str) -> ToolRegistry[Any]:
@@ -477,10 +469,9 @@ def _gather_named(found: object, source: str) -> ToolRegistry[Any]:
         return ToolRegistry(found)
     tools: list[Any] = [] if isinstance(found, type) else tools_of(found)
     if not tools:
-        raise CommandError(
+        raise MisuseError(
             f"{source} is no tool: name a registry, a tool, a function, a list of these, or an object whose methods "
-            "are tools",
-            ExitCode.MISUSED,
+            "are tools"
         )
     return ToolRegistry(tools)
 
@@ -506,7 +497,7 @@ def _import_named(name: str, timeout: float) -> ModuleType:
         except ModuleNotFoundError as error:
             if error.name is None or not f"{name}.".startswith(f"{error.name}."):
                 raise
-            raise CommandError(f"there is no module {error.name} here; {_KINDS}", ExitCode.MISUSED) from None
+            raise MisuseError(f"there is no module {error.name} here; {_KINDS}") from None
 
 
 def _add_to_path(folder: Path) -> None:
@@ -548,7 +539,7 @@ def _bound_import(what: str, timeout: float) -> Generator[None]:
         raise
     except ConfigurationError as error:  # of a decorator, which says all
         _show_traceback(error)
-        raise CommandError(f"{what}: {error}", ExitCode.MISUSED) from error
+        raise MisuseError(f"{what}: {error}") from error
     except Exception as error:
         _show_traceback(error)
         raise CommandError(f"{what} does not import: {type(error).__name__}: {error}") from error

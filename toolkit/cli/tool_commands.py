@@ -30,7 +30,17 @@ from toolkit.calls.events import ToolExecutionEnd, ToolExecutionStart, ToolExecu
 from toolkit.calls.registration import Registration
 from toolkit.chat import AssistantMessage, Provider, ToolCall, ToolResult, dump_messages
 from toolkit.cli.run_commands import log_runs
-from toolkit.cli.screen import Approver, CommandError, ExitCode, OutputFormat, Screen, Steps, Style, Terminal
+from toolkit.cli.screen import (
+    Approver,
+    CommandError,
+    ExitCode,
+    MisuseError,
+    OutputFormat,
+    Screen,
+    Steps,
+    Style,
+    Terminal,
+)
 from toolkit.cli.sources import (
     OpenedTools,
     SourceSettings,
@@ -173,7 +183,7 @@ def pin_tools(sources: Sequence[str], output: OutputFormat, *, accept: bool, loc
     others = [source for source in sources if source.partition(":")[0] not in ("mcp", "plugin")]
     if others:
         shown = escape_in_text(others[0])
-        raise CommandError(f"{shown} can't be pinned: pins are for MCP servers and plugins", ExitCode.MISUSED)
+        raise MisuseError(f"{shown} can't be pinned: pins are for MCP servers and plugins")
     changes: list[PinnedChange] = []
 
     def decide(change: PinnedChange) -> bool:
@@ -260,7 +270,7 @@ def call_once(
 ) -> int:
     """Call a tool, write its result, and return 0, or 1 if it failed, 2 if the call was wrong, 3 if not approved."""
     if text is not None and pairs:
-        raise CommandError("give the arguments as key=value or by --json, not both", ExitCode.MISUSED)
+        raise MisuseError("give the arguments as key=value or by --json, not both")
     screen, terminal = Screen(output), Terminal()
     given = sys.stdin.read() if text == "-" else text
 
@@ -269,7 +279,7 @@ def call_once(
         registry = tools.registry.only([name])
         need = registry.find_context_need() if tools.ctx is None else None
         if need is not None:
-            raise CommandError(f"{need}: give it by --ctx MODULE:NAME, such as app:make_context", ExitCode.MISUSED)
+            raise MisuseError(f"{need}: give it by --ctx MODULE:NAME, such as app:make_context")
         arguments = json.dumps(read_pairs(pairs, registration.definition.parameters)) if given is None else given
         approver = Approver(screen, terminal, "needed", approves_all=is_approved)
         call = _OneCall(screen, approver)
@@ -358,9 +368,8 @@ def read_pairs(pairs: Sequence[str], parameters: Mapping[str, Any]) -> dict[str,
     for pair in pairs:
         key, sign, text = pair.partition("=")
         if not sign or not key:
-            raise CommandError(
-                f"{escape_in_text(pair)} is not key=value: write the name of a parameter, '=' and its value",
-                ExitCode.MISUSED,
+            raise MisuseError(
+                f"{escape_in_text(pair)} is not key=value: write the name of a parameter, '=' and its value"
             )
         texts.setdefault(key, []).append(text)
     return {key: _read_values(given, nodes, key) for key, given in texts.items()}
@@ -409,7 +418,7 @@ def serve_tools(
         (output == "json" and not is_http, "--output json is for --mcp http: on stdio there is the protocol alone"),
     ):
         if wrong:
-            raise CommandError(words, ExitCode.MISUSED)
+            raise MisuseError(words)
     provider = read_model(model, "", SourceSettings(**settings).timeout) if model else None
     screen = Screen(output if is_http else "json")  # of stdio, which is for the protocol alone
     if not is_http and provider is None and sys.stdin.isatty():
@@ -450,9 +459,7 @@ async def _serve_http(
     from toolkit.serving.mcp.web import LOOPBACK
 
     if host not in LOOPBACK and not (options["auth"] and options["allowed_hosts"]):
-        raise CommandError(
-            f"--host {host} lets the network call the tools: it needs --bearer-env and --allow-host", ExitCode.MISUSED
-        )
+        raise MisuseError(f"--host {host} lets the network call the tools: it needs --bearer-env and --allow-host")
 
     class Announcement(TaskStatus[str]):
         def started(self, value: str | None = None) -> None:
@@ -513,7 +520,7 @@ class _Check:
 def examine_installation(models: tuple[str, ...], url: str, output: OutputFormat, *, is_probing: bool) -> int:
     """Check the installation; return 1 if a part that is installed does not work."""
     if is_probing and not models:
-        raise CommandError("--probe tries models: name one by --model", ExitCode.MISUSED)
+        raise MisuseError("--probe tries models: name one by --model")
     screen, checks = Screen(output), list[_Check]()
 
     def add(check: _Check) -> None:
