@@ -560,7 +560,7 @@ class AnthropicProvider(Adapter):
             withheld = withheld_headers(self._base_url, variable, _ANTHROPIC_HOSTS, given=given)
             self._request_headers |= dict.fromkeys(withheld, omit)
         own: dict[str, Any] = {"api_key": self._api_key, "base_url": self._base_url, "default_headers": given}
-        make = make_client or (lambda http_client: AsyncAnthropic(http_client=http_client, **own))
+        make: MakeClient = make_client or (lambda http_client: AsyncAnthropic(http_client=http_client, **own))
         limits = self._limits
         self._clients = LoopLocal[PlatformClient](
             lambda: make(_AnthropicHttpClient(limits=limits)), lambda made: made.close()

@@ -475,7 +475,8 @@ class ChatDecoder(Decoder[ChatReading]):
             raise self._failures().reported(error, request_id=self._request_id)
         self._answer |= {name: piece[name] for name in _ANSWER_FIELDS if piece.get(name)}
         # There are choices of other indices where the options ask for several.
-        return next((choice for choice in as_items(piece.get("choices")) if not choice.get("index")), {})
+        choices = [choice for choice in as_items(piece.get("choices")) if not choice.get("index")]
+        return choices[0] if choices else {}
 
     def _read_message(self, piece: Mapping[str, Any]) -> Iterator[StreamEvent]:
         for name in _REASONING_FIELDS:
