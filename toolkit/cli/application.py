@@ -268,13 +268,16 @@ def runs_group() -> None:
 def _add_command(name: str, work: str, text: str, *parts: _Decorator, **fixed: Any) -> None:
     """Add a command, or one of the group ``runs`` if its name begins with that word.
 
-    Its work is a function, as module:function, which is imported when the command runs; `fixed` are further arguments.
+    Its work is a function of the `Command` and its options, as module:function, which is imported when the command
+    runs; `fixed` are further arguments.
     """
     module, _, function = work.partition(":")
 
     def run(**options: Any) -> int:
-        code: int = getattr(importlib.import_module(f"toolkit.cli.{module}"), function)(**fixed, **options)
-        return code
+        do_work: Callable[..., int] = getattr(importlib.import_module(f"toolkit.cli.{module}"), function)
+        from toolkit.cli.screen import Command
+
+        return do_work(Command.take(options), **fixed, **options)
 
     for part in reversed(parts):
         run = part(run)

@@ -30,18 +30,8 @@ from toolkit.chat import (
 )
 from toolkit.chat.provider import response_to_plain
 from toolkit.cli.run_commands import log_runs, show_link
-from toolkit.cli.screen import (
-    Approver,
-    Asking,
-    ExitCode,
-    MisuseError,
-    OutputFormat,
-    Screen,
-    Steps,
-    Terminal,
-    WasInterruptedError,
-)
-from toolkit.cli.sources import OpenedTools, SourceSettings, leave_out_unusable, open_model, read_model, run_with_tools
+from toolkit.cli.screen import Approver, Asking, Command, ExitCode, MisuseError, Screen, Steps, WasInterruptedError
+from toolkit.cli.sources import OpenedTools, leave_out_unusable, open_model, read_model, run_with_tools
 from toolkit.cli.tool_commands import count_tools, show_tools
 from toolkit.conversations import Conversations, MemoryStore
 from toolkit.errors import ToolkitError
@@ -94,6 +84,7 @@ _SLASH_COMMANDS = {
 
 
 def chat_with_model(
+    command: Command,
     sources: Sequence[str],
     model: str,
     url: str,
@@ -107,21 +98,19 @@ def chat_with_model(
     is_web: bool,
     port: int,
     log: Path | None,
-    output: OutputFormat,
-    **settings: Any,
 ) -> int:
     """Chat with a model that has the tools of all sources; return 0 if each question was answered."""
     if is_web and prompt:
         raise MisuseError("--prompt asks in the terminal, and --web on a page: give one of them")
     if port and not is_web:
         raise MisuseError("--port is for --web")
-    screen, terminal = Screen(output), Terminal()
-    provider = read_model(model, url, SourceSettings(**settings).timeout)
+    screen = command.screen
+    provider = read_model(model, url, command.timeout)
     before = [] if transcript is None else _read_transcript(transcript)
     asked = provider if cassette is None else RecordingProvider(provider, cassette)
 
     async def hold_conversation(tools: OpenedTools) -> int:
-        approver = Approver(screen, terminal, asking, tools.own, approves_all=is_approved)
+        approver = Approver(command, asking, tools.own, approves_all=is_approved)
         registry = leave_out_unusable(tools, screen.note)
         with log_runs(log) as middleware:
             config = _make_config(approver.put_off if is_web else approver.decide, middleware, keep_partial=not is_web)
@@ -132,12 +121,12 @@ def chat_with_model(
                 chat = _Chat(conversations, asked, registry, tools.ctx, config, instructions)
                 if is_web:
                     return await _serve_page(chat, port, partial(show_link, screen))
-                return await _Conversation(chat, screen, terminal).run(prompt)
+                return await _Conversation(chat, command).run(prompt)
 
     with ExitStack() as redirected:
-        if screen.is_json or not terminal.is_interactive:
+        if screen.is_json or not command.terminal.is_interactive:
             redirected.enter_context(redirect_stdout(sys.stderr))
-        return run_with_tools(sources, settings, hold_conversation, terminal=terminal)
+        return run_with_tools(command, sources, hold_conversation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +177,8 @@ def _read_transcript(path: Path) -> list[Message]:
 class _Conversation:
     """Reads questions and slash commands in a terminal, and shows the turns as they happen."""
 
-    def __init__(self, chat: _Chat, screen: Screen, terminal: Terminal) -> None:
-        self._chat, self._screen, self._terminal = chat, screen, terminal
+    def __init__(self, chat: _Chat, command: Command) -> None:
+        self._chat, self._screen, self._terminal = chat, command.screen, command.terminal
         self._usage: Usage | None = None
         self._requests = 0
         self._is_interrupted = False  # by Ctrl-C in the last turn
@@ -364,26 +353,23 @@ def _describe_ending(reason: TerminationReason) -> str:
             return f"the turn ended: {reason.kind.replace('_', ' ')}"
 
 
-def replay_cassette(
-    cassette: Path, sources: Sequence[str], output: OutputFormat, *, is_approved: bool, **settings: Any
-) -> int:
+def replay_cassette(command: Command, cassette: Path, sources: Sequence[str], *, is_approved: bool) -> int:
     """Write a recording, or ask its questions again with the tools of sources; return 1 if the run differs."""
-    screen, exchanges = Screen(output), read_exchanges(cassette)
+    screen, exchanges = command.screen, read_exchanges(cassette)
     if not sources:
         _write_exchanges(screen, exchanges)
         return ExitCode.DONE
-    terminal = Terminal()
     provider = ReplayProvider(cassette, matching="lenient")
     instructions, questions = _find_questions(exchanges)
     if not questions:
         raise MisuseError(f"{cassette} holds no question that could be asked again")
 
     async def ask_again(tools: OpenedTools) -> int:
-        approver = Approver(screen, terminal, "auto", tools.own, approves_all=is_approved)
+        approver = Approver(command, "auto", tools.own, approves_all=is_approved)
         registry = leave_out_unusable(tools, screen.note)
         config = _make_config(approver.decide)
         chat = _Chat(Conversations(MemoryStore()), provider, registry, None, config, instructions)
-        conversation = _Conversation(chat, screen, terminal)
+        conversation = _Conversation(chat, command)
         for question in questions:
             screen.say(f"> {question}", "strong")
             if not await conversation.ask(question):
@@ -393,7 +379,7 @@ def replay_cassette(
             screen.note(f"{left} of {len(exchanges)} exchanges were not asked for again", "bad")
         return ExitCode.FAILED if left else ExitCode.DONE
 
-    return run_with_tools(sources, settings, ask_again, terminal=terminal)
+    return run_with_tools(command, sources, ask_again)
 
 
 def _find_questions(exchanges: Sequence[RecordedExchange]) -> tuple[str, list[str]]:
@@ -444,6 +430,7 @@ def _write_message(screen: Screen, message: dict[str, Any]) -> None:
 
 
 def evaluate_tools(
+    command: Command,
     sources: Sequence[str],
     tasks: Path,
     models: Sequence[str],
@@ -458,18 +445,16 @@ def evaluate_tools(
     max_turns: int,
     task_timeout: float,
     own_temperature: bool,
-    output: OutputFormat,
-    **settings: Any,
 ) -> int:
     """Run the missing trials and write the figures, also after Ctrl-C; return 1 if a model was given up."""
-    screen = Screen(output)
+    screen = command.screen
     how = TrialSettings(runs_tools=runs_tools, max_tokens=max_tokens, max_turns=max_turns, timeout=task_timeout)
     if own_temperature:
         how = replace(how, temperature=None, seed=None)
     loaded = load_tasks(tasks)
     loaded = loaded.sample(per_class) if per_class else loaded
     shown, outcomes = Steps(), list[CandidateTrials]()
-    candidates = _make_candidates(models, ways, url, SourceSettings(**settings).timeout, shown)
+    candidates = _make_candidates(models, ways, url, command.timeout, shown)
     base = find_candidate(candidates, against)
     stored = TrialFile(results)
 
@@ -494,7 +479,7 @@ def evaluate_tools(
 
     try:
         with redirect_stdout(sys.stderr):  # by tools that print
-            code = run_with_tools(sources, settings, run_tasks)
+            code = run_with_tools(command, sources, run_tasks)
     except Exception:
         if not screen.is_json:  # there the error is the one document
             _write_figures(screen, outcomes, base, loaded.kinds)

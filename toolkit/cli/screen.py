@@ -16,9 +16,10 @@ import textwrap
 import threading
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
 from queue import SimpleQueue
@@ -386,12 +387,34 @@ class Terminal:
             wake(scope.cancel)
 
 
+_SOURCE_OPTIONS = ("timeout", "variables", "token_variable", "base_url", "lock", "context")
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What each command has: where it writes, who is asked, and the options of its sources, if it has some."""
+
+    screen: Screen
+    terminal: Terminal
+    source_options: Mapping[str, Any]
+
+    @classmethod
+    def take(cls, options: dict[str, Any]) -> Command:
+        """Return the command of these options, and remove from them what it has."""
+        found = {name: options.pop(name) for name in _SOURCE_OPTIONS if name in options}
+        return cls(Screen(options.pop("output")), Terminal(), found)
+
+    @property
+    def timeout(self) -> float:
+        """The seconds that a source, a context or a module may take."""
+        return float(self.source_options["timeout"])
+
+
 class Approver:
     """Decides on calls; after "always", a tool is not asked about again.
 
     Args:
-        screen: Shows the calls.
-        terminal: Asks.
+        command: Shows the calls, and asks.
         asking: The calls that are asked about.
         own: The names of the tools that are the user's own.
         approves_all: True if nobody is to be asked.
@@ -400,16 +423,8 @@ class Approver:
         has_refused: True once a call was not approved.
     """
 
-    def __init__(
-        self,
-        screen: Screen,
-        terminal: Terminal,
-        asking: Asking,
-        own: Collection[str] = (),
-        *,
-        approves_all: bool,
-    ) -> None:
-        self._screen, self._terminal = screen, terminal
+    def __init__(self, command: Command, asking: Asking, own: Collection[str] = (), *, approves_all: bool) -> None:
+        self._screen, self._terminal = command.screen, command.terminal
         self._asking, self._own, self._approves_all = asking, own, approves_all
         self._allowed: set[str] = set()
         self._one_at_a_time = anyio.Lock()

@@ -35,7 +35,7 @@ import click
 from toolkit.calls.context import open_context
 from toolkit.calls.registration import Tool
 from toolkit.chat import Provider
-from toolkit.cli.screen import CommandError, ExitCode, MisuseError, Screen, Steps, Terminal
+from toolkit.cli.screen import Command, CommandError, ExitCode, MisuseError, Screen, Steps
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
 from toolkit.foreign_text import escape_in_text, strip_hidden
@@ -124,30 +124,26 @@ class _Source:
 
 
 def run_with_tools(
+    command: Command,
     words: Sequence[str],
-    settings: dict[str, Any],
     work: Callable[[OpenedTools], Awaitable[int]],
     *,
-    terminal: Terminal | None = None,
     is_shown: bool = True,
+    **more: Any,
 ) -> int:
     """Open sources, do the work of a command with their tools, and return its exit code.
 
     Modules of Python are imported first, on the main thread. Where names of tools collide, those of a later source get
-    its label as a prefix.
+    its label as a prefix. A source that names nothing is a `CommandError` that lists the kinds.
 
     Args:
+        command: Has the options of the sources.
         words: The sources.
-        settings: Their options, as `SourceSettings` has them.
         work: The command's work, in the event loop.
-        terminal: Runs the event loop; None makes one.
         is_shown: False shows no progress.
-
-    Raises:
-        CommandError: A word names nothing; the message lists the kinds of sources.
-        ToolkitError: A source can't be opened.
+        more: Further `SourceSettings`.
     """
-    read = SourceSettings(**settings)
+    read = SourceSettings(**{**command.source_options, **more})
     steps = Steps(is_shown=is_shown)
     sources = [_read_source(word, read, steps) for word in words]
     make_context = _read_context(read, {each.label: each.module for each in sources if each.module is not None})
@@ -174,7 +170,7 @@ def run_with_tools(
                     return await work(found)
                 return await _work_in_context(make_context, read, found, work)
 
-    return (terminal or Terminal()).run(main)
+    return command.terminal.run(main)
 
 
 async def _work_in_context(

@@ -30,20 +30,9 @@ from toolkit.calls.events import ToolExecutionEnd, ToolExecutionStart, ToolExecu
 from toolkit.calls.registration import Registration
 from toolkit.chat import AssistantMessage, Provider, ToolCall, ToolResult, dump_messages
 from toolkit.cli.run_commands import log_runs
-from toolkit.cli.screen import (
-    Approver,
-    CommandError,
-    ExitCode,
-    MisuseError,
-    OutputFormat,
-    Screen,
-    Steps,
-    Style,
-    Terminal,
-)
+from toolkit.cli.screen import Approver, Command, CommandError, ExitCode, MisuseError, Screen, Steps, Style
 from toolkit.cli.sources import (
     OpenedTools,
-    SourceSettings,
     gather_registries,
     import_module,
     leave_out_unusable,
@@ -74,9 +63,9 @@ _PORT_PROBLEMS = {
 }
 
 
-def list_tools(source: str, name: str | None, output: OutputFormat, **settings: Any) -> int:
+def list_tools(command: Command, source: str, name: str | None) -> int:
     """Write the tools of a source, or one of them with its schema."""
-    screen = Screen(output)
+    screen = command.screen
 
     async def write_tools(tools: OpenedTools) -> int:
         if name is not None:
@@ -86,7 +75,7 @@ def list_tools(source: str, name: str | None, output: OutputFormat, **settings: 
             show_tools(screen, tools.registry)
         return ExitCode.DONE
 
-    return run_with_tools([source], settings, write_tools)
+    return run_with_tools(command, [source], write_tools)
 
 
 def show_tools(screen: Screen, registry: ToolRegistry[Any]) -> None:
@@ -157,14 +146,13 @@ def _write_marks(registration: Registration[Any]) -> str:
     return f"  [{', '.join(marks)}]" if marks else ""
 
 
-def lint_tools(source: str, output: OutputFormat, **settings: Any) -> int:
+def lint_tools(command: Command, source: str) -> int:
     """Write the findings; return 1 if there are any, or a module of a package fails."""
-    screen = Screen(output)
+    screen = command.screen
     if source.replace(".", "").isidentifier() and not source.endswith((".py", ".yaml", ".yml")) and source != "coding":
-        timeout = SourceSettings(**settings).timeout
-        module = import_module(source, timeout)
+        module = import_module(source, command.timeout)
         if hasattr(module, "__path__"):
-            return _lint_package(screen, module, timeout)
+            return _lint_package(screen, module, command.timeout)
 
     async def lint_registry(tools: OpenedTools) -> int:
         count = len(tools.registry)
@@ -174,12 +162,12 @@ def lint_tools(source: str, output: OutputFormat, **settings: Any) -> int:
         tools.steps.end()
         return _write_findings(screen, [(tools.label, finding) for finding in findings], count)
 
-    return run_with_tools([source], settings, lint_registry)
+    return run_with_tools(command, [source], lint_registry)
 
 
-def pin_tools(sources: Sequence[str], output: OutputFormat, *, accept: bool, lock: str, **settings: Any) -> int:
+def pin_tools(command: Command, sources: Sequence[str], *, accept: bool) -> int:
     """Pin the tools of sources and write the changes; return 1 if these are not accepted."""
-    screen = Screen(output)
+    screen = command.screen
     others = [source for source in sources if source.partition(":")[0] not in ("mcp", "plugin")]
     if others:
         shown = escape_in_text(others[0])
@@ -202,8 +190,8 @@ def pin_tools(sources: Sequence[str], output: OutputFormat, *, accept: bool, loc
         )
         return ExitCode.FAILED if changes and not accept else ExitCode.DONE
 
-    path = lock or "toolkit.lock"
-    return run_with_tools(sources, {**settings, "lock": path, "approve_change": decide}, write_changes)
+    path = command.source_options["lock"] or "toolkit.lock"
+    return run_with_tools(command, sources, write_changes, lock=path, approve_change=decide)
 
 
 def _lint_package(screen: Screen, package: ModuleType, timeout: float) -> int:
@@ -258,6 +246,7 @@ def _write_findings(screen: Screen, findings: _Findings, count: int, failures: S
 
 
 def call_once(
+    command: Command,
     source: str,
     name: str,
     pairs: Sequence[str],
@@ -265,13 +254,10 @@ def call_once(
     *,
     is_approved: bool,
     log: Path | None,
-    output: OutputFormat,
-    **settings: Any,
 ) -> int:
     """Call a tool, write its result, and return 0, or 1 if it failed, 2 if the call was wrong, 3 if not approved."""
     if text is not None and pairs:
         raise MisuseError("give the arguments as key=value or by --json, not both")
-    screen, terminal = Screen(output), Terminal()
     given = sys.stdin.read() if text == "-" else text
 
     async def make_call(tools: OpenedTools) -> int:
@@ -281,14 +267,14 @@ def call_once(
         if need is not None:
             raise MisuseError(f"{need}: give it by --ctx MODULE:NAME, such as app:make_context")
         arguments = json.dumps(read_pairs(pairs, registration.definition.parameters)) if given is None else given
-        approver = Approver(screen, terminal, "needed", approves_all=is_approved)
-        call = _OneCall(screen, approver)
+        approver = Approver(command, "needed", approves_all=is_approved)
+        call = _OneCall(command.screen, approver)
         with log_runs(log) as middleware:
             result = await call.run(ToolCall("call_1", name, arguments), registry, middleware, tools.ctx)
         return call.write_result(name, result)
 
     with redirect_stdout(sys.stderr):  # the output of a tool that prints is not the tool's result
-        return run_with_tools([source], settings, make_call, terminal=terminal)
+        return run_with_tools(command, [source], make_call)
 
 
 class _OneCall:
@@ -396,6 +382,7 @@ def _read_typed_value(text: str, types: frozenset[str]) -> Any:
 
 
 def serve_tools(
+    command: Command,
     sources: Sequence[str],
     transport: Literal["stdio", "http"],
     host: str,
@@ -403,10 +390,8 @@ def serve_tools(
     *,
     bearer_variable: str,
     allowed_hosts: Sequence[str],
-    output: OutputFormat,
-    model: str = "",
-    sessions: Path | None = None,
-    **settings: Any,
+    model: str,
+    sessions: Path | None,
 ) -> int:
     """Serve the tools of sources as an MCP server or an editor's agent until the client ends it, or Ctrl-C."""
     is_http = transport == "http"
@@ -415,12 +400,15 @@ def serve_tools(
         (sessions and not model, "--sessions is for --acp"),
         (bearer_variable and not is_http, "--bearer-env is for --mcp http"),
         (allowed_hosts and not is_http, "--allow-host is for --mcp http"),
-        (output == "json" and not is_http, "--output json is for --mcp http: on stdio there is the protocol alone"),
+        (
+            command.screen.is_json and not is_http,
+            "--output json is for --mcp http: on stdio there is the protocol alone",
+        ),
     ):
         if wrong:
             raise MisuseError(words)
-    provider = read_model(model, "", SourceSettings(**settings).timeout) if model else None
-    screen = Screen(output if is_http else "json")  # of stdio, which is for the protocol alone
+    provider = read_model(model, "", command.timeout) if model else None
+    screen = command.screen
     if not is_http and provider is None and sys.stdin.isatty():
         screen.note("speaking MCP on standard input and output: a client starts this; --mcp http is reached by a URL")
 
@@ -438,7 +426,7 @@ def serve_tools(
             await serve_mcp(registry, tools.ctx, name=tools.label)
         return ExitCode.DONE
 
-    return run_with_tools(sources, settings, serve, is_shown=sys.stderr.isatty())
+    return run_with_tools(command, sources, serve, is_shown=sys.stderr.isatty())
 
 
 async def _serve_editor(
@@ -517,11 +505,11 @@ class _Check:
     detail: str
 
 
-def examine_installation(models: tuple[str, ...], url: str, output: OutputFormat, *, is_probing: bool) -> int:
+def examine_installation(command: Command, models: tuple[str, ...], url: str, *, is_probing: bool) -> int:
     """Check the installation; return 1 if a part that is installed does not work."""
     if is_probing and not models:
         raise MisuseError("--probe tries models: name one by --model")
-    screen, checks = Screen(output), list[_Check]()
+    screen, checks = command.screen, list[_Check]()
 
     def add(check: _Check) -> None:
         checks.append(check)
@@ -547,7 +535,7 @@ def examine_installation(models: tuple[str, ...], url: str, output: OutputFormat
                         add(await _run_check("probe", model, partial(_probe_model, model, url)))
         return ExitCode.FAILED if any(check.state == "broken" for check in checks) else ExitCode.DONE
 
-    code = Terminal().run(main)
+    code = command.terminal.run(main)
     screen.document({"checks": [asdict(check) for check in checks], "exit_code": code})
     return code
 
