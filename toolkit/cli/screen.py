@@ -67,12 +67,7 @@ class ExitCode(IntEnum):
 
 
 class CommandError(Exception):
-    """The command can't continue.
-
-    Args:
-        message: The problem, and what would be right; shown as one line.
-        code: The exit code.
-    """
+    """The command can't continue; the message says the problem and what would be right, in one line."""
 
     def __init__(self, message: str, code: ExitCode = ExitCode.FAILED) -> None:
         self.code = code
@@ -133,16 +128,9 @@ def _pair_options(given: Sequence[str]) -> list[tuple[str, str]]:
 
 
 class Screen:
-    """Writes results to standard output, and everything else to standard error.
+    """Writes results to standard output, in text or JSON, and everything else to standard error.
 
     All text passes `strip_hidden`: texts of models, tools and servers can move no cursor and set no title.
-
-    Args:
-        output: The form of standard output: text or JSON.
-
-    Attributes:
-        is_json: True where standard output takes JSON.
-        is_terminal: True where standard output is a terminal, for which text is wrapped.
     """
 
     def __init__(self, output: OutputFormat = "text") -> None:
@@ -223,12 +211,7 @@ class Steps:
         self.end()
 
     def begin(self, text: str, *, total: int | None = None) -> None:
-        """Begin a step, which replaces the one before.
-
-        Args:
-            text: The step; never text of a server or a model.
-            total: How many pieces it has; None if unknown.
-        """
+        """Begin a step, which replaces the one before, of so many pieces; never with text of a server or a model."""
         if not self._is_shown or text == self._text:
             return
         self._text = text
@@ -413,14 +396,7 @@ class Command:
 class Approver:
     """Decides on calls; after "always", a tool is not asked about again.
 
-    Args:
-        command: Shows the calls, and asks.
-        asking: The calls that are asked about.
-        own: The names of the tools that are the user's own.
-        approves_all: True if nobody is to be asked.
-
-    Attributes:
-        has_refused: True once a call was not approved.
+    The names of the user's own tools say which calls "auto" asks about.
     """
 
     def __init__(self, command: Command, asking: Asking, own: Collection[str] = (), *, approves_all: bool) -> None:

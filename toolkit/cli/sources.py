@@ -59,25 +59,15 @@ _KINDS = "a source is FILE.py[:NAME], MODULE[:NAME], FILE.yaml, openapi:..., mcp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSettings:
-    """The options of every source of a command.
+    """The options of every source of a command."""
 
-    Args:
-        timeout: Seconds that a source may take to open.
-        variables: Names of variables that programs are given.
-        token_variable: The name of the variable with the token for a server at a URL; empty for none.
-        base_url: The address of the operations of an OpenAPI document, if it is not the one in the document.
-        lock: The file that pins the tools of servers and plugins; empty for none.
-        approve_change: Decides on a tool that differs from its pin; None refuses it.
-        context: The name of the function that makes the context of the tools; empty for none.
-    """
-
-    timeout: float = 30.0
-    variables: Sequence[str] = ()
-    token_variable: str = ""
-    base_url: str = ""
-    lock: str = ""
-    approve_change: Callable[[PinnedChange], bool] | None = None
-    context: str = ""
+    timeout: float = 30.0  # seconds that a source may take to open
+    variables: Sequence[str] = ()  # the names of those that programs are given
+    token_variable: str = ""  # holds the token for a server at a URL
+    base_url: str = ""  # of the operations of an OpenAPI document, if it is not the one in the document
+    lock: str = ""  # the file that pins the tools of servers and plugins
+    approve_change: Callable[[PinnedChange], bool] | None = None  # of a tool that differs; None refuses it
+    context: str = ""  # the function that makes the context of the tools
 
     def make_pins(self) -> ToolPins | None:
         """Return the pins of the tools, or None."""
@@ -94,20 +84,12 @@ class SourceSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedTools:
-    """The tools of the sources of a command.
-
-    Args:
-        registry: All of them.
-        own: The names of those in the user's own Python, which declare by themselves whether they need approval.
-        label: The names of the sources, without secrets.
-        steps: Shows further long work.
-        ctx: The context of the tools; None without ``--ctx``.
-    """
+    """The tools of the sources of a command."""
 
     registry: ToolRegistry[Any]
-    own: Collection[str]
-    label: str
-    steps: Steps
+    own: Collection[str]  # the names of those in the user's Python, which declare whether they need approval
+    label: str  # the names of the sources, without secrets
+    steps: Steps  # shows further long work
     ctx: Any = None
 
 

@@ -622,11 +622,7 @@ async def _run_check(kind: str, name: str, examine: Callable[[], Awaitable[tuple
 
 
 def describe_advice(name: str) -> str:
-    """Describe in a line how a model is best asked for calls, by its name or the metadata of its GGUF file.
-
-    Args:
-        name: As in ``openai:qwen3:8b`` or ``local:model.gguf``.
-    """
+    """Describe in a line how a model is best asked for calls, by its name or the metadata of its GGUF file."""
     prefix, _, model = name.partition(":")
     metadata = None
     if prefix.strip().lower() == "local" and model.strip():

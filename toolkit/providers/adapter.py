@@ -84,13 +84,7 @@ _MOST_EVENT_LINES = 4_000_000
 
 
 class Decoder(ABC, Generic[ReadingT]):
-    """Turns one answer into our events: `feed` its pieces, then `finish`; or `read_whole`.
-
-    Args:
-        failures: Makes errors.
-        reading: The parts of the request that decide how the answer is read.
-        request_id: From the headers; else the answer's own id is taken.
-    """
+    """Turns one answer into our events: `feed` its pieces, then `finish`; or `read_whole`."""
 
     def __init__(self, failures: Callable[[], Failures], reading: ReadingT, *, request_id: str | None = None) -> None:
         self._failures = failures
@@ -178,20 +172,8 @@ def _attach_usage(failures: Callable[[], Failures]) -> Generator[list[Decoder[An
 class Adapter(ABC):
     """A provider on an SDK: one request at a time through one exchange, one client for each event loop.
 
-    Args:
-        model: The model's name as the server knows it.
-        name: The provider's name in errors.
-        base_url: Where requests go.
-        timeout: Seconds for a request that doesn't set its own, to the end of its answer; None leaves it to the client.
-        headers: Sent with each request.
-        max_connections: The most connections of one event loop; more requests wait for one.
-
     Attributes:
         known_capabilities: Set it where the table is wrong about a model; None leaves it to the table.
-
-    Raises:
-        ConfigurationError: There is no model, `base_url` is not an address, `timeout` no time, a header no text, or
-            `max_connections` no whole number above 0.
     """
 
     _clients: LoopLocal[Any]
@@ -346,18 +328,10 @@ def split_compacted(messages: Sequence[Message]) -> tuple[list[Message], list[Me
 def key_for(
     url: str, *, name: str, variables: Sequence[str], hosts: Sequence[str], advice: str, is_local: bool = False
 ) -> str:
-    """Return the key that the environment has for a server.
+    """Return the key that the environment has for a server, from the first variable that is set.
 
-    Args:
-        url: Where requests go.
-        name: The provider's name in errors.
-        variables: Where the key may stand; the first that is set counts.
-        hosts: The vendor's own.
-        advice: Other advice, for the error.
-        is_local: True where the key is for a server on this machine, too.
-
-    Raises:
-        ProviderAuthError: There is none, or it is for another host.
+    It goes to the hosts of its vendor alone; the key of a local server to this machine. Otherwise a `ProviderAuthError`
+    gives advice.
     """
     found = next((variable for variable in variables if os.environ.get(variable)), None)
     if is_loopback(url):
@@ -392,12 +366,7 @@ def withheld_headers(
 ) -> tuple[str, ...]:
     """Return the names of the headers that an SDK takes from a variable and that must not go to a URL.
 
-    Args:
-        url: Where requests go.
-        variable: The variable.
-        hosts: The vendor's own.
-        *names: Headers that it takes from variables of their own.
-        given: The headers that the application has set itself: those may go there.
+    Those that the application has given itself may go there.
     """
     if is_loopback(url) or is_home(url, hosts):
         return ()

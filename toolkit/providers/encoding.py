@@ -125,14 +125,8 @@ class EncodedOnce(Generic[ItemT, EncodedT]):
     """Keeps what items were encoded as, by identity: messages and definitions are not changed once they are made.
 
     An item is kept alive with its encoding, and both are counted. Items not used recently are dropped when the cache is
-    full, and those that no request of the last two minutes used by the next request; nothing is lost by that but the
-    time to encode them again.
-
-    Args:
-        encode: Encodes an item; must give the same for the same item.
-        size_of: The bytes that an encoding holds.
-        most_bytes: The size of the cache; half of it is dropped at once.
-        clock: Returns the time in seconds.
+    full, half of it at once, and those that no request of the last two minutes used by the next request; nothing is
+    lost by that but the time to encode them again.
     """
 
     def __init__(
@@ -590,11 +584,8 @@ def _leave_out(tools: Sequence[ToolDefinition], others: Sequence[ToolDefinition]
 def strict_format(schema: Mapping[str, Any], *, is_openai: bool) -> tuple[Mapping[str, Any], bool]:
     """Return the schema of an answer for OpenAI's formats, and whether the server may be strict about it.
 
-    Requirements of strict mode beyond the schema, such as nulls for optional properties, are not added.
-
-    Args:
-        schema: Of the answer.
-        is_openai: True where the server takes no keyword that strict mode does not know; others mostly know them.
+    OpenAI takes no keyword that strict mode does not know; others mostly know them. Requirements of strict mode beyond
+    the schema, such as nulls for optional properties, are not added.
     """
     can_be_strict = _requires_all(schema, is_closed=not is_openai)
     if not (is_openai and can_be_strict):

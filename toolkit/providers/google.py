@@ -427,12 +427,7 @@ _GEMINI_METADATA = ("citationMetadata", "finishMessage", "groundingMetadata", "s
 
 
 def decode_gemini_usage(usage: object, grounding: object = None) -> Usage:
-    """Return the usage that an answer reports; zeros where the server reported none.
-
-    Args:
-        usage: The ``usageMetadata``.
-        grounding: The ``groundingMetadata`` of the candidate, which names the searches.
-    """
+    """Return the usage of an answer, zeros where none was reported; the candidate's grounding names the searches."""
     reported = as_mapping(usage)
     thought = as_count(reported.get("thoughtsTokenCount"))
     audio = _count_modality("AUDIO", reported.get("promptTokensDetails"), reported.get("toolUsePromptTokensDetails"))
