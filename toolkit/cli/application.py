@@ -162,7 +162,7 @@ def _read_metadata(ctx: click.Context, parameter: click.Parameter, pairs: Sequen
     return found
 
 
-def _option(words: str, text: str, name: str = "", **settings: Any) -> _Decorator:
+def _make_option(words: str, text: str, name: str = "", **settings: Any) -> _Decorator:
     """Return an option of commands.
 
     The words are its flags and its value, as the help shows them: ``"--model -m NAME"``. Without a value and a type it
@@ -178,70 +178,72 @@ def _option(words: str, text: str, name: str = "", **settings: Any) -> _Decorato
     return click.option(*flags, *filter(None, [name]), help=text, **{**defaults, **settings})
 
 
-_log_option = _option(
+_log_option = _make_option(
     "--log PLACE",
     "Log the run there, for `toolkit runs`: a folder, or an SQLite file.",
     type=click.Path(path_type=Path),
 )
-_url_option = _option("--model-url URL", "The address of a server that is compatible with it.", "url")
-_yes_option = _option("--yes -y", "Approve all calls without asking.", "is_approved")
-_context_option = _option(
+_url_option = _make_option("--model-url URL", "The address of a server that is compatible with it.", "url")
+_yes_option = _make_option("--yes -y", "Approve all calls without asking.", "is_approved")
+_context_option = _make_option(
     "--ctx MODULE:NAME",
     "The function that makes the context of the tools, as in app:make_context or app.py:make_context: it has no "
     "parameters, and is sync, async or a context manager.",
     "context",
 )
-_place_option = _option(
+_place_option = _make_option(
     "--log PLACE",
     "Where the runs are: a folder, an SQLite file, or the URL of a database of durable runs.",
     default="runs",
     envvar="TOOLKIT_DATABASE",
 )
-_encryption_option = _option("--encryption NAME", "An `Encryption` of durable runs, as in app:encryption.")
-_reason_option = _option("--reason TEXT", "For the model, or for the transcripts of cancelled runs.")
-_timeout_option = _option(
+_encryption_option = _make_option("--encryption NAME", "An `Encryption` of durable runs, as in app:encryption.")
+_reason_option = _make_option("--reason TEXT", "For the model, or for the transcripts of cancelled runs.")
+_timeout_option = _make_option(
     "--timeout SECONDS",
     "The time limit to open a source or make the context, and of an OpenAPI server.",
     type=_LIMIT,
     default=30.0,
 )
 _OUTPUT_OPTIONS = (
-    _option(
+    _make_option(
         "--output -o",
         "The form of standard output: text for people, or JSON for programs.",
         type=click.Choice(["text", "json"]),
         default="text",
     ),
-    _option("--traceback", "Show the traceback of an error, too.", expose_value=False),
+    _make_option("--traceback", "Show the traceback of an error, too.", expose_value=False),
 )
 _SOURCE_OPTIONS = (
     _timeout_option,
-    _option("--env NAME", "Pass this environment variable on; may be repeated.", "variables", multiple=True),
-    _option("--token-env NAME", "The variable that holds the token for a server at a URL.", "token_variable"),
-    _option("--base-url URL", "Where the operations of an OpenAPI document are, if elsewhere."),
-    _option("--lock FILE", "Leave out tools of servers and plugins that differ from their pins; see `toolkit pin`."),
+    _make_option("--env NAME", "Pass this environment variable on; may be repeated.", "variables", multiple=True),
+    _make_option("--token-env NAME", "The variable that holds the token for a server at a URL.", "token_variable"),
+    _make_option("--base-url URL", "Where the operations of an OpenAPI document are, if elsewhere."),
+    _make_option(
+        "--lock FILE", "Leave out tools of servers and plugins that differ from their pins; see `toolkit pin`."
+    ),
     *_OUTPUT_OPTIONS,
 )
 _CONTEXT_OPTIONS = (_context_option, *_SOURCE_OPTIONS)
 _FILTER_OPTIONS = (
-    _option(
+    _make_option(
         "--state",
         "Runs in this state.",
         type=click.Choice(["queued", "running", "waiting", "done", "failed", "cancelled"]),
     ),
-    _option("--loop NAME", "Durable runs of this loop.", default=None),
-    _option("--tenant NAME", "Those of this tenant.", default=None),
-    _option("--ending KIND", "Those with this ending or error, such as ProviderError.", default=None),
-    _option("--error TEXT", "Those with this text in their error.", default=None),
-    _option("--since TIME", "Those written at this time or later: 30m, 2h, 3d ago, or ISO 8601.", type=_Time()),
-    _option("--before TIME", "Those that were last written before.", type=_Time()),
-    _option(
+    _make_option("--loop NAME", "Durable runs of this loop.", default=None),
+    _make_option("--tenant NAME", "Those of this tenant.", default=None),
+    _make_option("--ending KIND", "Those with this ending or error, such as ProviderError.", default=None),
+    _make_option("--error TEXT", "Those with this text in their error.", default=None),
+    _make_option("--since TIME", "Those written at this time or later: 30m, 2h, 3d ago, or ISO 8601.", type=_Time()),
+    _make_option("--before TIME", "Those that were last written before.", type=_Time()),
+    _make_option(
         "--metadata NAME=VALUE",
         "Those with this in their metadata, a JSON value or a text; may be repeated.",
         multiple=True,
         callback=_read_metadata,
     ),
-    _option("--text TEXT", "Those with an id, a tenant or metadata that begins so.", default=None),
+    _make_option("--text TEXT", "Those with an id, a tenant or metadata that begins so.", default=None),
 )
 _DURABLE_OPTIONS = (_place_option, _encryption_option, *_OUTPUT_OPTIONS)
 _run_argument = click.argument("run", default="", metavar="[RUN]")
@@ -311,7 +313,7 @@ _add_command(
     SOURCE is an MCP server or a plugin. The file is toolkit.lock unless --lock names another. The exit code is 1 if
     something has changed since the tools were pinned and is not accepted.""",
     _sources_argument,
-    _option("--accept", "Pin what has changed, too."),
+    _make_option("--accept", "Pin what has changed, too."),
     *_SOURCE_OPTIONS,
 )
 _add_command(
@@ -323,7 +325,7 @@ _add_command(
     _source_argument,
     click.argument("name", shell_complete=_complete_tool),
     click.argument("pairs", nargs=-1, metavar="[KEY=VALUE]..."),
-    _option("--json OBJECT", "All arguments as a JSON object; '-' reads standard input.", "text", default=None),
+    _make_option("--json OBJECT", "All arguments as a JSON object; '-' reads standard input.", "text", default=None),
     _yes_option,
     _log_option,
     *_CONTEXT_OPTIONS,
@@ -333,22 +335,22 @@ _add_command(
     "tool_commands:serve_tools",
     "Serve the tools of SOURCE, by MCP or ACP.\n\nAs an MCP server, or with --acp as the agent of an editor.",
     _sources_argument,
-    _option("--mcp", "How.", "transport", type=click.Choice(["stdio", "http"]), default="stdio"),
-    _option(
+    _make_option("--mcp", "How.", "transport", type=click.Choice(["stdio", "http"]), default="stdio"),
+    _make_option(
         "--host NAME",
         "Where to listen; other than loopback requires --bearer-env and --allow-host.",
         default="127.0.0.1",
     ),
-    _option("--port PORT", "0 takes a free one.", type=_PORT, default=8000),
-    _option("--bearer-env NAME", "The variable that holds the token which clients must send.", "bearer_variable"),
-    _option(
+    _make_option("--port PORT", "0 takes a free one.", type=_PORT, default=8000),
+    _make_option("--bearer-env NAME", "The variable that holds the token which clients must send.", "bearer_variable"),
+    _make_option(
         "--allow-host NAME",
         "A host name of the server besides loopback; may be repeated.",
         "allowed_hosts",
         multiple=True,
     ),
-    _option("--acp MODEL", "Be an editor's agent, with this model and the tools.", "model"),
-    _option("--sessions", "With --acp: the database of sessions, which editors load again.", type=_FILE),
+    _make_option("--acp MODEL", "Be an editor's agent, with this model and the tools.", "model"),
+    _make_option("--sessions", "With --acp: the database of sessions, which editors load again.", type=_FILE),
     *_CONTEXT_OPTIONS,
 )
 _add_command(
@@ -358,16 +360,16 @@ _add_command(
 
     Without a terminal, the one question comes from --prompt or standard input, and what needs approval is refused.""",
     _sources_argument,
-    _option(
+    _make_option(
         "--model -m NAME",
         "Such as openai:gpt-5-mini, anthropic:..., google:..., local: (offline, without a key), or FILE.py:NAME.",
         required=True,
         envvar="TOOLKIT_CHAT_MODEL",
     ),
     _url_option,
-    _option("--prompt -p TEXT", "Ask this one question, and end."),
-    _option("--system TEXT", "Instructions for the model.", "instructions"),
-    _option(
+    _make_option("--prompt -p TEXT", "Ask this one question, and end."),
+    _make_option("--system TEXT", "Instructions for the model.", "instructions"),
+    _make_option(
         "--ask",
         "The calls that you are asked about: those whose tools require it (needed), also those of tools that do "
         "not only read (writes), or all. auto is 'needed' for your own Python, and 'writes' for tools from elsewhere.",
@@ -376,10 +378,10 @@ _add_command(
         default="auto",
     ),
     _yes_option,
-    _option("--continue", "Continue from a file that /save wrote.", "transcript", type=_FILE),
-    _option("--record", "Record the exchanges with the model, for runs replay.", "cassette", type=_FILE),
-    _option("--web", "Serve a page to chat on, on loopback, and print its link.", "is_web"),
-    _option("--port PORT", "Where --web listens; 0 takes a free port.", type=_PORT, default=0),
+    _make_option("--continue", "Continue from a file that /save wrote.", "transcript", type=_FILE),
+    _make_option("--record", "Record the exchanges with the model, for runs replay.", "cassette", type=_FILE),
+    _make_option("--web", "Serve a page to chat on, on loopback, and print its link.", "is_web"),
+    _make_option("--port PORT", "Where --web listens; 0 takes a free port.", type=_PORT, default=0),
     _log_option,
     *_CONTEXT_OPTIONS,
 )
@@ -391,10 +393,10 @@ _add_command(
     Each task is run with each model in each way. The figures have intervals, and differences are paired by task. With
     --results an interrupted run continues where it stopped.""",
     _sources_argument,
-    _option("--tasks FILE.yaml", "The tasks.", type=_FILE, required=True),
-    _option("--model -m NAME", "The model; may be repeated.", "models", multiple=True, required=True),
+    _make_option("--tasks FILE.yaml", "The tasks.", type=_FILE, required=True),
+    _make_option("--model -m NAME", "The model; may be repeated.", "models", multiple=True, required=True),
     _url_option,
-    _option(
+    _make_option(
         "--way",
         "How it is asked: by its own tool calls, by calls written as text, or guided by small steps; may be "
         "repeated. Without it a model is asked as `toolkit chat` asks it.",
@@ -402,23 +404,23 @@ _add_command(
         multiple=True,
         type=click.Choice(["native", "text", "guided"]),
     ),
-    _option("--against NAME", "The model or way that the others are compared with."),
-    _option("--per-class N", "Only the first tasks of each class, that many.", type=_COUNT),
-    _option("--results FILE.jsonl", "Store outcomes there, and run only what is missing.", type=_FILE),
-    _option("--run-tools", "Run the tools; otherwise each call is answered as its task says.", "runs_tools"),
-    _option("--max-tokens N", "The most of a reply.", type=_COUNT, default=256),
-    _option("--max-turns N", "The most turns of a task.", type=_COUNT, default=5),
-    _option("--task-timeout SECONDS", "The longest that a task may take.", type=_LIMIT, default=120.0),
-    _option("--own-temperature", "Leave temperature and seed to the model: some accept no others."),
+    _make_option("--against NAME", "The model or way that the others are compared with."),
+    _make_option("--per-class N", "Only the first tasks of each class, that many.", type=_COUNT),
+    _make_option("--results FILE.jsonl", "Store outcomes there, and run only what is missing.", type=_FILE),
+    _make_option("--run-tools", "Run the tools; otherwise each call is answered as its task says.", "runs_tools"),
+    _make_option("--max-tokens N", "The most of a reply.", type=_COUNT, default=256),
+    _make_option("--max-turns N", "The most turns of a task.", type=_COUNT, default=5),
+    _make_option("--task-timeout SECONDS", "The longest that a task may take.", type=_LIMIT, default=120.0),
+    _make_option("--own-temperature", "Leave temperature and seed to the model: some accept no others."),
     *_CONTEXT_OPTIONS,
 )
 _add_command(
     "doctor",
     "tool_commands:examine_installation",
     "Check extras, keys, programs and models.\n\nOf models it also says how they are best asked for calls.",
-    _option("--model -m NAME", "Ask this model for a word, too; may be repeated.", "models", multiple=True),
+    _make_option("--model -m NAME", "Ask this model for a word, too; may be repeated.", "models", multiple=True),
     _url_option,
-    _option("--probe", "Try with each --model in which ways it can call tools.", "is_probing"),
+    _make_option("--probe", "Try with each --model in which ways it can call tools.", "is_probing"),
     *_OUTPUT_OPTIONS,
 )
 _add_command(
@@ -435,21 +437,21 @@ _add_command(
     It runs until SIGTERM or Ctrl-C. LOOP is what durable_loop returned, as in app:support or app.py:support; app alone
     means all in it.""",
     click.argument("words", nargs=-1, required=True, metavar="LOOP..."),
-    _option(
+    _make_option(
         "--database URL",
         "Where the runs are: sqlite:///runs.db, or postgresql://... for many machines.",
         required=True,
         envvar="TOOLKIT_DATABASE",
     ),
-    _option("--concurrency N", "Concurrent runs of each loop.", type=_COUNT, default=100),
-    _option(
+    _make_option("--concurrency N", "Concurrent runs of each loop.", type=_COUNT, default=100),
+    _make_option(
         "--lease SECONDS",
         "The time without a heartbeat after which a worker counts as dead.",
         type=click.FloatRange(min=0.1),
         default=10.0,
     ),
-    _option("--grace SECONDS", "The time for runs to come to rest at the end.", type=_SECONDS, default=10.0),
-    _option("--keep-days N", "Delete runs that ended so many days ago.", type=_SECONDS),
+    _make_option("--grace SECONDS", "The time for runs to come to rest at the end.", type=_SECONDS, default=10.0),
+    _make_option("--keep-days N", "Delete runs that ended so many days ago.", type=_SECONDS),
     _encryption_option,
     *_OUTPUT_OPTIONS,
 )
@@ -457,8 +459,8 @@ _add_command(
     "runs list",
     "run_commands:list_runs",
     "List the runs, the newest first.\n\nOf durable runs those of the filters, and how many are in each state.",
-    _option("--limit N", "How many.", type=_COUNT, default=20),
-    _option("--after RUN", "Only durable runs behind this one, the last of the page before.", default=None),
+    _make_option("--limit N", "How many.", type=_COUNT, default=20),
+    _make_option("--after RUN", "Only durable runs behind this one, the last of the page before.", default=None),
     *_FILTER_OPTIONS,
     *_DURABLE_OPTIONS,
 )
@@ -475,7 +477,7 @@ _add_command(
     "Write a run to standard output.\n\nFor other programs, people or pytest.",
     _run_argument,
     _place_option,
-    _option(
+    _make_option(
         "--as",
         "JSON lines, a page to read, or a test that replays the run.",
         "form",
@@ -489,7 +491,7 @@ _add_command(
     "run_commands:view_runs",
     "Show the runs on a page in the browser.\n\nActive ones, too; nothing leaves this machine.",
     _place_option,
-    _option("--port PORT", "Where to listen on loopback; 0 takes a free port.", type=_PORT, default=0),
+    _make_option("--port PORT", "Where to listen on loopback; 0 takes a free port.", type=_PORT, default=0),
     *_OUTPUT_OPTIONS,
 )
 _add_command(
@@ -500,7 +502,7 @@ _add_command(
     click.argument("call_id", metavar="CALL"),
     click.argument("answer", type=click.Choice(["approve", "deny", "modify", "abort"])),
     _reason_option,
-    _option("--arguments JSON", "The new arguments, for `modify`."),
+    _make_option("--arguments JSON", "The new arguments, for `modify`."),
     _yes_option,
     *_DURABLE_OPTIONS,
 )
@@ -534,7 +536,7 @@ _add_command(
     With --tools the same questions are asked again, offline: the recorded model answers, the tools run for real, and
     the exit code is 1 if the run differs.""",
     click.argument("cassette", type=_FILE),
-    _option("--tools SOURCE", "Ask again, with these tools.", "sources", multiple=True),
+    _make_option("--tools SOURCE", "Ask again, with these tools.", "sources", multiple=True),
     _yes_option,
     *_SOURCE_OPTIONS,
 )

@@ -231,7 +231,7 @@ class _Conversation:
             case "/save":
                 screen.note(self._save_transcript(rest.strip(), await self._read_messages()))
             case "/undo":
-                screen.note("forgotten" if await self._undo() else "there is nothing to undo")
+                screen.note("forgotten" if await self._undo_question() else "there is nothing to undo")
             case "/help":
                 width = max(map(len, _SLASH_COMMANDS))
                 for name, meaning in _SLASH_COMMANDS.items():
@@ -287,7 +287,7 @@ class _Conversation:
             self._screen.note(ending or result.cut_notice)
         return not ending
 
-    async def _undo(self) -> bool:
+    async def _undo_question(self) -> bool:
         """Remove the last question and everything after it; return False if there is none."""
         messages = await self._read_messages()
         questions = [index for index, message in enumerate(messages) if isinstance(message, UserMessage)]

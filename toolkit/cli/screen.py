@@ -375,7 +375,7 @@ _SOURCE_OPTIONS = ("timeout", "variables", "token_variable", "base_url", "lock",
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What each command has: where it writes, who is asked, and the options of its sources, if it has some."""
+    """The screen and the terminal of a command, and the options of its sources, if it has some."""
 
     screen: Screen
     terminal: Terminal
@@ -383,7 +383,7 @@ class Command:
 
     @classmethod
     def take(cls, options: dict[str, Any]) -> Command:
-        """Return the command of these options, and remove from them what it has."""
+        """Return the command of these options, and remove those that it has from them."""
         found = {name: options.pop(name) for name in _SOURCE_OPTIONS if name in options}
         return cls(Screen(options.pop("output")), Terminal(), found)
 

@@ -135,7 +135,7 @@ class Decoder(ABC, Generic[ReadingT]):
 
 
 @dataclass(slots=True)
-class OpenCall:
+class PartialCall:
     """A call whose arguments come in pieces: its number in the answer, and its id and name as far as they are known."""
 
     number: int

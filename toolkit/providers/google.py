@@ -69,7 +69,7 @@ from toolkit.providers.adapter import (
     Adapter,
     Decoder,
     Exchange,
-    OpenCall,
+    PartialCall,
     checked_key,
     is_home,
     is_loopback,
@@ -553,7 +553,7 @@ class GeminiDecoder(Decoder[Mapping[str, str]]):
         self._spoken: list[str] = []
         self._is_thought = False
         self._calls = 0
-        self._open: tuple[OpenCall, PartialArguments] | None = None  # the call whose arguments come in pieces
+        self._open: tuple[PartialCall, PartialArguments] | None = None  # the call whose arguments come in pieces
         self._other: list[tuple[str, Mapping[str, Any]]] = []  # parts without a counterpart here
 
     @property
@@ -671,7 +671,7 @@ class GeminiDecoder(Decoder[Mapping[str, str]]):
             name = as_text(call.get("name"))
             # As in Google's endpoint for chat completions, so that a transcript may continue there.
             extra = {"extra_content": {GEMINI_SEAL: {"thought_signature": signature}}} if signature else {}
-            opened = OpenCall(self._calls, as_text(call.get("id")), self._reading.get(name, name), extra)
+            opened = PartialCall(self._calls, as_text(call.get("id")), self._reading.get(name, name), extra)
             self._open = opened, PartialArguments()
             self._calls += 1
         opened, arguments = self._open

@@ -52,7 +52,7 @@ from toolkit.chat import (
 from toolkit.chat.request import Capabilities, describe_with_hints
 from toolkit.errors import ConfigurationError
 from toolkit.json_text import write_json
-from toolkit.providers.adapter import Decoder, Exchange, OpenCall
+from toolkit.providers.adapter import Decoder, Exchange, PartialCall
 from toolkit.providers.encoding import (
     ONE_AT_A_TIME,
     ChatDialect,
@@ -443,7 +443,7 @@ class ChatDecoder(Decoder[ChatReading]):
         self._transcript: list[str] = []
         self._audio: list[str] = []
         self._images: list[ImageBlock] = []
-        self._calls: list[OpenCall] = []
+        self._calls: list[PartialCall] = []
         self._positions: dict[int | str, int] = {}
 
     @property
@@ -533,7 +533,7 @@ class ChatDecoder(Decoder[ChatReading]):
         known = self._positions.get(key)
         if known is None or (call_id and self._calls[known].id not in ("", call_id)):
             known = self._positions[key] = len(self._calls)
-            self._calls.append(OpenCall(known))
+            self._calls.append(PartialCall(known))
         call = self._calls[known]
         function = as_mapping(piece.get("function")) or as_mapping(piece.get("custom"))
         call.id = call.id or call_id

@@ -54,7 +54,7 @@ from toolkit.chat import (
 )
 from toolkit.chat.request import Capabilities, Support, describe_with_hints
 from toolkit.errors import ConfigurationError
-from toolkit.providers.adapter import Decoder, Exchange, OpenCall, split_compacted
+from toolkit.providers.adapter import Decoder, Exchange, PartialCall, split_compacted
 from toolkit.providers.encoding import (
     Dialect,
     EncodedOnce,
@@ -765,7 +765,7 @@ class ResponsesDecoder(Decoder[ResponsesReading]):
 
     def _begin_answer(self) -> None:
         self._items: list[tuple[int, Mapping[str, Any]]] = []
-        self._calls: dict[int | str | None, OpenCall] = {}
+        self._calls: dict[int | str | None, PartialCall] = {}
         self._response: ChatResponse  # once it is complete
         self._answer: Mapping[str, Any] = {}
 
@@ -834,7 +834,7 @@ class ResponsesDecoder(Decoder[ResponsesReading]):
         item = as_mapping(event.get("item"))
         if self._reading.is_call(item):
             read = self._reading.read_call(item)
-            call = self._calls[_find_item_key(event)] = OpenCall(len(self._calls), read.id, read.name)
+            call = self._calls[_find_item_key(event)] = PartialCall(len(self._calls), read.id, read.name)
             kind = item["type"]
             # An item of OpenAI's own is read when it is whole; of a text the end of the JSON is still missing.
             text = "" if kind in self._reading.own else read.arguments
