@@ -18,7 +18,7 @@ import re
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol, assert_never, cast
+from typing import Any, assert_never, cast
 from urllib.parse import quote
 
 import anyio.to_thread
@@ -96,6 +96,7 @@ with naming_extra("bedrock"):
     import httpx2
     from botocore.auth import SigV4Auth
     from botocore.awsrequest import AWSRequest
+    from botocore.credentials import Credentials
     from botocore.eventstream import EventStreamBuffer, ParserError
     from botocore.session import Session
 
@@ -125,14 +126,6 @@ _STOP_REASONS: Mapping[str, StopReason] = {
 _UNUSABLE = ("malformed_model_output", "malformed_tool_use")
 _METADATA = ("trace", "additionalModelResponseFields", "serviceTier", "performanceConfig")
 _REPORTED = {"throttlingException": "rate_limit_error", "validationException": "invalid_request_error"}
-
-
-class AwsCredentials(Protocol):
-    """Credentials as botocore has them."""
-
-    def get_frozen_credentials(self) -> Any:
-        """Return the keys as they are now; new ones may be fetched."""
-        ...
 
 
 class BedrockProvider(Adapter):
@@ -176,7 +169,7 @@ class BedrockProvider(Adapter):
         region: str | None = None,
         api_key: str | None = None,
         profile: str | None = None,
-        credentials: AwsCredentials | None = None,
+        credentials: Credentials | None = None,
         base_url: str | None = None,
         timeout: Duration | None = 600,
         headers: Mapping[str, str] | None = None,

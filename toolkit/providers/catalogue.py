@@ -6,6 +6,7 @@ No SDK is imported before it is asked for.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Literal, Protocol, Self, TypeAlias, cast, get_args
@@ -31,16 +32,8 @@ CallingChoice: TypeAlias = Literal["auto", "native", "text", "guided"]
 """A way to ask a model for calls; ``auto`` is the best one, by the model's name or file."""
 
 
-class ClosableProvider(Provider, Protocol):
+class ClosableProvider(Provider, AbstractAsyncContextManager["ClosableProvider", None], Protocol):
     """A provider with connections: closed by `aclose`, or by leaving ``async with``."""
-
-    async def __aenter__(self) -> Self:
-        """Return the provider."""
-        ...
-
-    async def __aexit__(self, *failure: object) -> None:
-        """Close it."""
-        ...
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop; the next request makes new ones."""
