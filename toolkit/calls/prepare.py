@@ -8,7 +8,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Generic, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
 from anyio import to_thread
 from anyio.lowlevel import checkpoint
@@ -18,7 +18,7 @@ from toolkit.calls.permissions import ArgumentsOnDemand, Decision, Permissions, 
 from toolkit.calls.provenance import CallTrust, Origin, RunTrust, find_trust
 from toolkit.calls.registration import Ctx, Registration
 from toolkit.chat import ToolCall, ToolResult
-from toolkit.dataclass import dataclass, maker_of
+from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError, ToolDeniedError, ToolkitError, ToolNotFoundError
 from toolkit.foreign_text import escape_in_json, escape_in_text, replace_surrogates
 from toolkit.json_text import canonical_json
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("toolkit.calls")
 
-_make_call = maker_of(ToolCall)
 _LONG_TEXT = 30_000
 _LONG_BROKEN_TEXT = 2_000
 _LONGEST_TURN = 0.005  # seconds
@@ -171,22 +170,20 @@ def _show_json(text: str) -> str:
     return text
 
 
-def canonical_call(prepared: Ready[Any] | Refused) -> ToolCall:
-    """Return a call as it would run, its name repaired, its arguments canonical JSON; a refused one as it was written.
-
-    Two calls that would do the same are equal in this form, but for their ids.
-    """
+def write_canonically(prepared: Ready[Any] | Refused) -> tuple[str, str]:
+    """Return the repaired name of a call and its arguments as canonical JSON, which are equal for equal calls."""
     call = prepared.call
-    if not isinstance(prepared, Ready):
-        return ToolCall(call.id, call.name, canonical_arguments(call.arguments), extra=call.extra)
+    if type(prepared) is Refused:
+        return call.name, canonical_arguments(call.arguments)
+    ready = cast("Ready[Any]", prepared)
     try:
-        text = prepared.registration.arguments.dump_json(prepared.arguments, reveal_secrets=True)
+        text = ready.registration.arguments.dump_json(ready.arguments, reveal_secrets=True)
     except (TypeError, ValueError, RecursionError):  # of a type of the author's own
         text = canonical_arguments(call.arguments)
     else:
-        if prepared.has_flat_arguments() and not prepared.registration.may_take_secrets:
-            prepared.shown_json = _show_json(text) if "@" in text or '{\\"' in text else text
-    return _make_call(call.id, call.name, text, extra=call.extra)
+        if ready.has_flat_arguments() and not ready.registration.may_take_secrets:
+            ready.shown_json = _show_json(text) if "@" in text or '{\\"' in text else text
+    return call.name, text
 
 
 def canonical_arguments(text: str) -> str:

@@ -28,13 +28,13 @@ from toolkit.calls.events import ToolCallRefused, ToolExecutionEnd
 from toolkit.calls.prepare import (
     Ready,
     Refused,
-    canonical_call,
     error_result,
     permit,
     prepare,
     prepare_all,
     prepare_beside,
     prepare_here,
+    write_canonically,
     write_preview,
 )
 from toolkit.calls.registration import Ctx, Registration
@@ -211,7 +211,7 @@ class Approvals(Generic[Ctx]):
             if not is_approved:
                 return CALLS_AS_WRITTEN
             return CallsPrepared(None, _NO_MISTAKES, is_approved=True, alone=alone) if alone else CALLS_APPROVED
-        as_they_run = list(map(canonical_call, found))
+        as_they_run = [write_canonically(each) for each in found]
         if not run.config.middleware:
             return CallsPrepared(as_they_run, _NO_MISTAKES, is_approved, alone)
         refused = [each for each in found if isinstance(each, Refused)]
@@ -253,7 +253,7 @@ class Approvals(Generic[Ctx]):
         """Ask guards and approvers about each undecided call, in call order."""
         run, policy = self._run, self._run.policy
         is_guarded = policy.config.on_tool_call is not None or policy.caller is not None or bool(policy.guards)
-        for entry in list(run.state.turn.by_id.values()):
+        for entry in run.state.calls_to_prepare:
             if entry.status != "undecided":
                 continue
             prepared: Ready[Ctx] | Refused = entry.prepared

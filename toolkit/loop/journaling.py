@@ -61,7 +61,6 @@ from toolkit.loop.feeds import (
     FeedJson,
     OpenCall,
     RunEnded,
-    RunTools,
     UsageSpent,
     dump_feed,
     load_feed,
@@ -324,7 +323,7 @@ class RunJournal(Generic[Ctx]):
 
         self._take_mark(await self._do_once(f"decide {run.state.iterations}", decide))
 
-    async def run_unit(self, step: RunTools) -> None:
+    async def run_unit(self, calls: Sequence[OpenCall]) -> None:
         """Run the calls of a unit; each result is an entry."""
         run, state = self._run, self._run.state
         self._unit += 1
@@ -335,18 +334,19 @@ class RunJournal(Generic[Ctx]):
                 return self._write_token()
 
             self._take_mark(await self._do_once(f"unit {state.iterations}.{self._unit}", mark))
-            if state.phase != "running" or state.next_step() != step:
+            if state.phase != "running" or state.next_calls() != calls:
                 return
         in_doubt, self._marked_by = self._marked_by != self._token, None
         self._is_ahead = not in_doubt
-        places = None if step.limit is None else anyio.Semaphore(step.limit)
+        limit = self.config.execution.limit
+        places = None if limit is None else anyio.Semaphore(limit)
         works = [
             _LiveWork(self, f"call {storable_id(entry.call.id)}", partial(self._do_call, entry, places, in_doubt))
-            for entry in step.calls
+            for entry in calls
         ]
         entries = [
             JournalEntry(work.name, work, is_nested=entry.call.id in self._logged, on_replay=work.take_stored)
-            for work, entry in zip(works, step.calls, strict=True)
+            for work, entry in zip(works, calls, strict=True)
         ]
         self._unit_works = works
         values: list[JournalValue] = []

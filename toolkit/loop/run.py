@@ -41,10 +41,10 @@ from toolkit.loop.feeds import (
     Feed,
     MessagesSteered,
     ModelReplied,
+    OpenCall,
     RunClosed,
     RunEnded,
     RunResumed,
-    RunTools,
     RunWoundUp,
     TranscriptCompacted,
     TranscriptEdited,
@@ -888,19 +888,21 @@ class Run(Generic[Ctx, Out]):
     async def _drive_steps(self, *, to_end: bool) -> None:
         """Drive the loop to its end, or to the next boundary between turns."""
         # For example, a question that takes one approved call: a turn begins and asks the model, an approver is asked,
-        # the call runs; the next turn begins and asks the model, and then the machine has `Finished`.
+        # the call runs; the next turn begins and asks the model, and then the machine is finished.
         state, log = self.state, self.log
         steps, decide = (self, self.approvals.ask) if log is None else (log, log.decide_calls)
         while True:
-            phase = state.phase  # by which some steps are known without asking for them
+            phase = state.phase
             if phase == "ready" or phase == "compacted":
                 await steps.take_turn()
             elif phase == "deciding":
                 await decide()
-            elif isinstance(step := state.next_step(), RunTools):
-                await steps.run_unit(step)
+            elif phase == "running" and (calls := state.next_calls()):
+                await steps.run_unit(calls)
                 if state.phase == "finished" and self.config.steering is not None:
                     await steps.take_late()
+            elif phase == "failed":
+                raise LoopUsageError("the loop failed and can't go on: its error was raised already")
             elif log is None or not await log.recall_decisions():
                 return
             if state.turn.closed:
@@ -1006,8 +1008,8 @@ class Run(Generic[Ctx, Out]):
         describe = describe_call_end if has_started else describe_refusal
         return describe(result, registrations, call.program)
 
-    def run_unit(self, step: RunTools) -> Awaitable[None]:
-        """Run calls to their results, at most ``step.limit`` at once; a message that was steered meanwhile skips them.
+    def run_unit(self, calls: Sequence[OpenCall]) -> Awaitable[None]:
+        """Run calls to their results, as many at once as may; a message that was steered meanwhile skips them.
 
         Each call has a copy of the context variables to itself.
         """
@@ -1017,7 +1019,7 @@ class Run(Generic[Ctx, Out]):
             if steered:
                 self.steer(steered)
                 return _do_nothing()
-        listener, calls = self.listener, step.calls
+        listener = self.listener
         ready: Ready[Ctx] = calls[0].prepared
         has_pump = listener is not None and listener.needs_pump
         if len(calls) == 1 and not (has_pump and ready.registration.may_report):
@@ -1026,7 +1028,9 @@ class Run(Generic[Ctx, Out]):
             return run_in_own_context(run, ready, self._host, clock)
         if len(calls) == 1:
             return self.run_beside_pump(lambda: run_in_own_context(run, ready, self._host))
-        run_calls = partial(gather, [partial(run, each.prepared, self._host) for each in calls], step.limit)
+        run_calls = partial(
+            gather, [partial(run, each.prepared, self._host) for each in calls], self.config.execution.limit
+        )
         may_report = any(each.prepared.registration.may_report for each in calls)
         return self.run_beside_pump(run_calls) if may_report else run_calls()
 

@@ -15,7 +15,7 @@ from dataclasses import KW_ONLY, field
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, TypeGuard, TypeVar, cast, runtime_checkable
 
-from toolkit.chat import ChatResponse, ToolCall, ToolResult, Usage
+from toolkit.chat import ChatResponse, ToolResult, Usage
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, LoopError, LoopUsageError, MaxDepthExceededError
 from toolkit.loop.outcome import LoopDetected, LoopDetectionAction, UsageLimit
@@ -212,19 +212,23 @@ class LoopDetectionConfig(Settings):
             )
 
 
+Written: TypeAlias = tuple[str, str]
+"""A call as it would run: the name of its tool, and its arguments as canonical JSON."""
+
+
 @dataclass(slots=True)
 class Repetition:
-    """A repetition that was seen: its event, and the calls that it is about."""
+    """A repetition in a turn: its event, the places of the repeated calls, and whether the action is due."""
 
     fact: LoopDetected
-    call_ids: frozenset[str]
+    places: frozenset[int]
     is_due: bool
 
 
-_Item: TypeAlias = tuple[str, list[str], Sequence[ToolCall]]
-"""The unit of comparison: a call, or in mode ``batch`` all calls of a turn.
+_Item: TypeAlias = tuple[str, list[str], Sequence[int]]
+"""The unit of comparison, a call or in mode ``batch`` all calls of a turn: its signature, its tools, its places.
 
-Its signature, which is equal where the calls are the same, their tools, and the calls. Each turn makes one.
+Signatures are equal where the calls are the same.
 """
 
 _signature_of = itemgetter(0)
@@ -269,40 +273,43 @@ class LoopDetector:
     """Counts repeats over the turns of one loop, in memory that does not grow with them.
 
     Attributes:
-        compares_results: True where `saw_results` has to be called for each turn.
+        compares_results: True if `saw_results` has to be called for each turn.
     """
 
-    __slots__ = ("_config", "_has_others", "_items", "_recent", "_streaks", "_turn", "compares_results")
+    __slots__ = ("_config", "_earlier", "_has_others", "_items", "_recent", "_streaks", "_turn", "compares_results")
 
     def __init__(self, config: LoopDetectionConfig) -> None:
         self._config = config
         self.compares_results: bool = config.include_results
         self._turn = 0
         self._streaks: dict[str, Streak] = {}
+        self._earlier = self._streaks  # as they were before this turn
         self._recent: deque[Seen] = deque(maxlen=config.window)
         self._items: list[_Item] = []
         self._has_others = False  # since the last turn that was counted
 
-    def saw_calls(self, calls: Sequence[ToolCall]) -> Repetition | None:
-        """Count the calls of a turn, as they would run, and return their repetition, if there is one."""
+    def saw_calls(self, calls: Sequence[Written]) -> Repetition | None:
+        """Count the calls of a turn, and return their repetition, if there is one."""
         config = self._config
-        counted = [call for call in calls if call.name not in config.exempt] if config.exempt else calls
-        has_others = len(counted) < len(calls)
-        self._has_others = self._has_others or has_others
         items: list[_Item] = []
+        for place, (name, arguments) in enumerate(calls):
+            if name not in config.exempt:
+                items.append((f"{name} {arguments}", [name], (place,)))
         self._items = items
-        for call in counted:
-            items += ((f"{call.name} {call.arguments}", [call.name], (call,)),)
+        has_others = len(items) < len(calls)
+        self._has_others = self._has_others or has_others
         if not items:
             return None
         if len(items) > 1 and config.mode == "batch":
             self._items = items = [_make_batch_item(items, config)]
-        streaks = self._count_in_turns() if config.window is None else list(map(self._count_in_window, items))
-        self._has_others = has_others
+        if config.window is None:
+            self._begin_turn()
         repeated: list[tuple[_Item, Streak]] = []
-        for place, streak in enumerate(streaks):
-            if streak.count >= config.threshold and self._is_loop(streak):
-                repeated.append((items[place], streak))
+        for item in items:
+            streak = self._count_in_turns(item) if config.window is None else self._count_in_window(item)
+            if streak.count >= config.threshold:
+                repeated.append((item, streak))
+        self._has_others = has_others
         return self._write_repetition(repeated) if repeated else None
 
     def _is_loop(self, streak: Streak) -> bool:
@@ -317,14 +324,13 @@ class LoopDetector:
         return max(2, self._config.threshold - 1)
 
     def saw_results(self, results: Sequence[ToolResult]) -> None:
-        """Compare the results: with `include_results` another one means progress, and the count restarts."""
-        if not self.compares_results or not self._items:
+        """Compare the results of a turn, in call order: with `include_results`, another result restarts the count."""
+        if not self.compares_results:
             return
-        by_id = {result.call_id: result.text for result in results}
-        for place, (signature, _, calls) in enumerate(self._items):
-            result = "\n".join([by_id.get(call.id, "") for call in calls])
+        for index, (signature, _, places) in enumerate(self._items):
+            result = "\n".join([results[place].text for place in places])
             if self._config.window is not None:
-                back = place - len(self._items)
+                back = index - len(self._items)
                 if -back <= len(self._recent):
                     self._recent[back].result = result
             else:
@@ -344,30 +350,31 @@ class LoopDetector:
         is_in_row = not any(seen.has_others or seen.signature != signature for seen in stretch)
         return Streak(count, self._turn, names, is_in_row)
 
-    def _count_in_turns(self) -> list[Streak]:
-        """Count the items of a turn after those of the turns before."""
+    def _begin_turn(self) -> None:
+        """Forget the streaks that ended before the last turn, or with calls that alternate, before the one before."""
         self._turn = turn = self._turn + 1
         oldest = turn - (_ALTERNATING if self._config.mode == "call" else 1)
-        earlier, self._streaks = self._streaks, {}
+        self._earlier, self._streaks = self._streaks, {}
         streaks = self._streaks
-        for signature, streak in earlier.items():
+        for signature, streak in self._earlier.items():
             if streak.turn >= oldest:
                 streaks[signature] = streak
-        found: list[Streak] = []
-        for item_signature, names, _ in self._items:
-            known = streaks.get(item_signature)
-            if known is None:
-                streak = Streak(1, turn, names)
-            elif known.turn == turn:
-                streak = known
-                streak.count += 1
-            else:
-                last = [signature for signature, streak in earlier.items() if streak.turn == turn - 1]
-                is_same = not self._has_others and set(last) == set(map(_signature_of, self._items))
-                streak = self._go_on(known, last, is_in_row=is_same)
-            streaks[item_signature] = streak
-            found.append(streak)
-        return found
+
+    def _count_in_turns(self, item: _Item) -> Streak:
+        """Count an item of a turn after those of the turns before."""
+        signature, names, _ = item
+        turn, streaks = self._turn, self._streaks
+        streak = streaks.get(signature)
+        if streak is None:
+            streak = Streak(1, turn, names)
+        elif streak.turn == turn:
+            streak.count += 1
+        else:
+            last = [earlier for earlier, other in self._earlier.items() if other.turn == turn - 1]
+            is_same = not self._has_others and set(last) == set(map(_signature_of, self._items))
+            streak = self._go_on(streak, last, is_in_row=is_same)
+        streaks[signature] = streak
+        return streak
 
     def _go_on(self, known: Streak, last: Sequence[str], *, is_in_row: bool) -> Streak:
         """Count one more turn of a streak: the next one, or the one after where it alternates with something."""
@@ -382,8 +389,11 @@ class LoopDetector:
             return Streak(known.count + 1, turn, names, False, both, result)
         return Streak(2, turn, names, False, list(last), result)
 
-    def _write_repetition(self, found: Sequence[tuple[_Item, Streak]]) -> Repetition:
-        """Return one event that names all items that were repeated too often."""
+    def _write_repetition(self, repeated: Sequence[tuple[_Item, Streak]]) -> Repetition | None:
+        """Return one event that names all items that were repeated too often; None if they may be progress."""
+        found = [(item, streak) for item, streak in repeated if self._is_loop(streak)]
+        if not found:
+            return None
         config = self._config
         counts = [streak.count for _, streak in found]
         names = [name for (_, own, _), _ in found for name in own]
@@ -396,7 +406,7 @@ class LoopDetector:
             is_in_row=is_all and all(streak.is_in_row for _, streak in found),
         )
         is_due = config.action != "inject_warning" or any(count % config.threshold == 0 for count in counts)
-        return Repetition(fact, frozenset(call.id for (_, _, calls), _ in found for call in calls), is_due)
+        return Repetition(fact, frozenset(place for (_, _, places), _ in found for place in places), is_due)
 
     def _find_tools_beside(self, found: Sequence[tuple[_Item, Streak]]) -> list[list[str]]:
         """Return the tools of other calls that are repeated as often, or will be with their next one."""
@@ -431,8 +441,8 @@ class LoopDetector:
 def _make_batch_item(items: Sequence[_Item], config: LoopDetectionConfig) -> _Item:
     signatures = list(map(_signature_of, items))
     signature = "\n".join(sorted(signatures) if config.ignore_order else signatures)
-    calls = [call for _, _, own in items for call in own]
-    return signature, [call.name for call in calls], calls
+    names = [name for _, own, _ in items for name in own]
+    return signature, names, [place for _, _, places in items for place in places]
 
 
 def warning_text(fact: LoopDetected) -> str:
