@@ -24,7 +24,7 @@ from toolkit.loop.stopping import (
     LoopDetector,
     LoopFrame,
     RunBudget,
-    current_frame,
+    current_call,
     enter_depth,
     nested_context,
     warning_text,
@@ -300,24 +300,24 @@ class Deep:
     ],
 )
 def test_the_smaller_limit_holds(inherited: LoopFrame | None, own: int | None, expected: LoopFrame) -> None:
-    token = current_frame.set(inherited)
+    token = current_call.set(None if inherited is None else (inherited, "c1"))
     try:
         assert enter_depth(object(), own) == expected
     finally:
-        current_frame.reset(token)
+        current_call.reset(token)
 
 
 @pytest.mark.parametrize(
     ("inherited", "own", "limit"), [(None, 0, 0), (LoopFrame(1, 1), 5, 1), (LoopFrame(2, 9), 2, 2)]
 )
 def test_too_deep_is_refused(inherited: LoopFrame | None, own: int, limit: int) -> None:
-    token = current_frame.set(inherited)
+    token = current_call.set(None if inherited is None else (inherited, "c1"))
     try:
         with pytest.raises(MaxDepthExceededError) as failure:
             enter_depth(None, own)
         assert failure.value.limit == limit
     finally:
-        current_frame.reset(token)
+        current_call.reset(token)
 
 
 def test_a_context_can_carry_the_depth_itself() -> None:

@@ -24,6 +24,7 @@ from toolkit.settings import Settings, check_fields
 
 if TYPE_CHECKING:
     from toolkit.calls.policy import CallConfig, Caller, ExecutionPolicy
+    from toolkit.calls.registration import Registration
 
 _logger = logging.getLogger("toolkit.calls")
 
@@ -152,8 +153,7 @@ class ApprovalRequest:
     arguments: Mapping[str, Any] = field(repr=False)
     _: KW_ONLY
     original: ToolCall
-    _definition: ToolDefinition = field(repr=False)
-    _write_preview: Callable[[], str] = field(repr=False)
+    _shown: tuple[Registration[Any], str, str] = field(repr=False)
     tags: frozenset[str] = frozenset()
     reason: str = ""
     agent: str = ""
@@ -163,12 +163,13 @@ class ApprovalRequest:
     @property
     def definition(self) -> ToolDefinition:
         """See the class."""
-        return copy_definition(self._definition)
+        return copy_definition(self._shown[0].definition)
 
     @property
     def preview(self) -> str:
         """See the class."""
-        return self._write_preview()
+        registration, written, given = self._shown
+        return write_preview(registration, self.arguments, written, given)
 
     @property
     def unsaid(self) -> tuple[str, ...]:
@@ -219,7 +220,7 @@ async def authorize(ready: Ready[Any], policy: ExecutionPolicy) -> Verdict:
                 _logger.exception(text, ready.call.name, ready.call.id)
                 answer = Deny("Tool call denied: the approval hook failed.")
             verdict = decide(ready, answer, policy)
-            if not isinstance(verdict, Approve):
+            if type(verdict) is not Approve:
                 return _end_callers(verdict, passed)
             approved_by = len(passed)
         if guard.caller is None:
@@ -278,7 +279,8 @@ def _open_request(ready: Ready[Any], policy: ExecutionPolicy) -> tuple[ApprovalR
     """Emit `ApprovalRequested`; return the request to the approver, and an awaitable until the event is delivered."""
     call, reason, left = ready.call, ready.asks or "", None
     shown, written = ready.show_arguments()
-    arguments, options = ready.copy_arguments(), ready.registration.options
+    arguments, registration = ready.copy_arguments(), ready.registration
+    options = registration.options
     if policy.observer is not None and ApprovalRequested in policy.observed:
         left = policy.observer.emit(
             _make_event(
@@ -298,10 +300,9 @@ def _open_request(ready: Ready[Any], policy: ExecutionPolicy) -> tuple[ApprovalR
         call.name,
         arguments,
         original=ready.original,
-        _definition=ready.registration.definition,
+        _shown=(registration, written, ready.given),
         tags=options.tags,
         reason=reason,
-        _write_preview=partial(write_preview, ready.registration, arguments, written, ready.given),
         agent=policy.agent,
         loop_id=policy.loop_id,
         origins=ready.origins,
@@ -324,10 +325,10 @@ async def _ask_in_thread(approve: ApprovalHook, request: ApprovalRequest) -> obj
 def decide(ready: Ready[Any], answer: object, policy: ExecutionPolicy) -> Verdict:
     """Return the verdict of an approver's answer, and store it for the destinations that it was asked about."""
     asked = ready.trust
-    verdict = answer if isinstance(answer, Approve) else apply_answer(ready, answer, policy)
-    if isinstance(verdict, Deny) and asked is not None:
+    verdict = answer if type(answer) is Approve else apply_answer(ready, answer, policy)
+    if asked is not None and type(verdict) is Deny:
         asked.decide(is_approved=False)
-    elif isinstance(verdict, Approve) and ready.trust is not None:
+    elif ready.trust is not None and type(verdict) is Approve:
         ready.trust.decide(is_approved=True)
     return verdict
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Generic, Literal, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from anyio import to_thread
 from anyio.lowlevel import checkpoint
@@ -173,16 +173,15 @@ def _show_json(text: str) -> str:
 def write_canonically(prepared: Ready[Any] | Refused) -> tuple[str, str]:
     """Return the repaired name of a call and its arguments as canonical JSON, which are equal for equal calls."""
     call = prepared.call
-    if type(prepared) is Refused:
+    if not isinstance(prepared, Ready):
         return call.name, canonical_arguments(call.arguments)
-    ready = cast("Ready[Any]", prepared)
     try:
-        text = ready.registration.arguments.dump_json(ready.arguments, reveal_secrets=True)
+        text = prepared.registration.arguments.dump_json(prepared.arguments, reveal_secrets=True)
     except (TypeError, ValueError, RecursionError):  # of a type of the author's own
         text = canonical_arguments(call.arguments)
     else:
-        if ready.has_flat_arguments() and not ready.registration.may_take_secrets:
-            ready.shown_json = _show_json(text) if "@" in text or '{\\"' in text else text
+        if prepared.has_flat_arguments() and not prepared.registration.may_take_secrets:
+            prepared.shown_json = _show_json(text) if "@" in text or '{\\"' in text else text
     return call.name, text
 
 
@@ -332,13 +331,13 @@ def prepare_here(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> 
     """
     if len(call.arguments) > _LONG_TEXT or (policy.trust is not None and policy.trust.is_behind):
         return None
-    before = SHARED_BUDGET.set("trial")
+    SHARED_BUDGET.current = "trial"
     try:
         return prepare(call, scope, policy)
     except TooMuchWorkError:
         return None
     finally:
-        SHARED_BUDGET.reset(before)
+        SHARED_BUDGET.current = None
 
 
 async def prepare_beside(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready[Ctx] | Refused:
@@ -348,10 +347,13 @@ async def prepare_beside(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPol
 
 
 def _prepare_long(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready[Ctx] | Refused:
-    SHARED_BUDGET.set(WorkBudget())  # in the thread's copy of the context
-    if policy.trust is not None:
-        policy.trust.index()
-    return prepare(call, scope, policy)
+    SHARED_BUDGET.current = WorkBudget()
+    try:
+        if policy.trust is not None:
+            policy.trust.index()
+        return prepare(call, scope, policy)
+    finally:
+        SHARED_BUDGET.current = None
 
 
 def _find_approval_need(ready: Ready[Any], registration: Registration[Any]) -> str | None:

@@ -259,7 +259,7 @@ class Approvals(Generic[Ctx]):
             prepared: Ready[Ctx] | Refused = entry.prepared
             if prepared.repairs:
                 await run.emit_all(prepared.repairs)
-            if isinstance(prepared, Refused):
+            if not isinstance(prepared, Ready):
                 await self._refuse_prepared(entry, prepared)
                 continue
             verdict: Verdict = _APPROVE

@@ -40,7 +40,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field, fields, replace
 from typing import Any, ClassVar, Literal, Self, cast
 
-from toolkit.calls.approval import Abort, Approve, Defer, Deny, WaitingChild
+from toolkit.calls.approval import Abort, Approve, Deny, WaitingChild
 from toolkit.calls.run import CallCut, CallReturned, CallSuspended, write_waiting
 from toolkit.chat import (
     AssistantMessage,
@@ -423,14 +423,14 @@ class LoopState:
         Raises:
             LoopUsageError: It does not fit the phase; nothing has changed.
         """
-        kind = type(feed)
-        takers = _TAKERS[self.phase]
-        if kind not in takers:
-            phases = ALLOWED_PHASES[kind]
+        try:
+            take = _TAKERS[self.phase][type(feed)]
+        except KeyError:
+            phases = " or ".join(sorted(ALLOWED_PHASES[type(feed)]))
             raise LoopUsageError(
-                f"{kind.__name__} does not fit here: the loop is {self.phase}, not {' or '.join(sorted(phases))}"
-            )
-        takers[kind](self, feed)
+                f"{type(feed).__name__} does not fit here: the loop is {self.phase}, not {phases}"
+            ) from None
+        take(self, feed)
 
     # the beginning of a turn
 
@@ -682,16 +682,15 @@ class LoopState:
         awaited = ("undecided",) if self.phase == "deciding" else ("deferred", "suspended")
         if entry is None or entry.status not in awaited:
             raise LoopUsageError(f"no decision is awaited on call '{feed.call_id}'")
-        match verdict:
-            case Approve():
-                entry.status = "alone" if feed.is_alone else "approved"
-            case Deny(reason):
-                turn.store(entry, write_denied(entry.call, reason, feed.tool_name or entry.call.name))
-            case Defer():
-                entry.status = "deferred"
-            case Abort(reason):
-                self._end_loop(Aborted(reason))
-                return
+        if type(verdict) is Approve:
+            entry.status = "alone" if feed.is_alone else "approved"
+        elif isinstance(verdict, Deny):
+            turn.store(entry, write_denied(entry.call, verdict.reason, feed.tool_name or entry.call.name))
+        elif isinstance(verdict, Abort):
+            self._end_loop(Aborted(verdict.reason))
+            return
+        else:
+            entry.status = "deferred"
         if self.phase == "deciding":
             turn.undecided -= 1
         if not turn.undecided:

@@ -651,10 +651,14 @@ class LoopFrame:
     metadata: Mapping[str, Any] | None = field(default=None, compare=False)
 
 
-current_frame: ContextVar[LoopFrame | None] = ContextVar("toolkit_loop_frame", default=None)
+current_call: ContextVar[tuple[LoopFrame, str] | None] = ContextVar("toolkit_call", default=None)
+"""The call in which the current code runs: the frame of its loop, and its id."""
 
-current_call_id: ContextVar[str | None] = ContextVar("toolkit_call_id", default=None)
-"""The call, of the loop whose frame that is, in which the current code runs."""
+
+def find_frame() -> LoopFrame | None:
+    """Return the frame of the loop in whose call the current code runs; None outside of any."""
+    call = current_call.get()
+    return None if call is None else call[0]
 
 
 def describe_for_log(frame: LoopFrame) -> dict[str, object]:
@@ -675,9 +679,9 @@ class RunFacts(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Add the attributes that the record does not have."""
-        frame = current_frame.get()
-        if frame is not None:
-            for name, value in {**describe_for_log(frame), "call_id": current_call_id.get()}.items():
+        call = current_call.get()
+        if call is not None:
+            for name, value in {**describe_for_log(call[0]), "call_id": call[1]}.items():
                 record.__dict__.setdefault(name, value)
         return True
 
@@ -730,7 +734,7 @@ def enter_depth(ctx: object, max_depth: int | None, loop_id: str = "") -> LoopFr
     Raises:
         MaxDepthExceededError: It would be too deep.
     """
-    outer = current_frame.get()
+    outer = find_frame()
     depth, limit, run_id = 0, max_depth, loop_id
     if outer is not None:
         depth, limit, run_id = outer.depth, _find_smaller(max_depth, outer.limit), outer.run_id
