@@ -138,7 +138,8 @@ class Ready(Generic[Ctx]):
     def has_flat_arguments(self) -> bool:
         """Return whether there are no values but text, numbers and the like."""
         if self._is_flat is None:
-            self._is_flat = _UNCHANGING.issuperset(map(type, self.arguments.values()))
+            is_plain = getattr(self.registration.arguments, "is_plain", None)
+            self._is_flat = is_plain or _UNCHANGING.issuperset(map(type, self.arguments.values()))
         return self._is_flat
 
 

@@ -265,10 +265,6 @@ class Seen:
     result: str | None = None
 
 
-_ALTERNATING = 2
-"""So many turns lie between one call and the same again where two alternate."""
-
-
 class LoopDetector:
     """Counts repeats over the turns of one loop, in memory that does not grow with them.
 
@@ -276,14 +272,14 @@ class LoopDetector:
         compares_results: True if `saw_results` has to be called for each turn.
     """
 
-    __slots__ = ("_config", "_earlier", "_has_others", "_items", "_recent", "_streaks", "_turn", "compares_results")
+    __slots__ = ("_config", "_has_others", "_items", "_recent", "_streaks", "_turn", "compares_results")
 
     def __init__(self, config: LoopDetectionConfig) -> None:
         self._config = config
         self.compares_results: bool = config.include_results
         self._turn = 0
-        self._streaks: dict[str, Streak] = {}
-        self._earlier = self._streaks  # as they were before this turn
+        # By signature, of the last turn and of those before it that count: one, or two where calls may alternate.
+        self._streaks = deque[dict[str, Streak]]([{}, {}, {}], 3 if config.mode == "call" else 2)
         self._recent: deque[Seen] = deque(maxlen=config.window)
         self._items: list[_Item] = []
         self._has_others = False  # since the last turn that was counted
@@ -303,7 +299,8 @@ class LoopDetector:
         if len(items) > 1 and config.mode == "batch":
             self._items = items = [_make_batch_item(items, config)]
         if config.window is None:
-            self._begin_turn()
+            self._turn += 1
+            self._streaks.appendleft({})
         repeated: list[tuple[_Item, Streak]] = []
         for item in items:
             streak = self._count_in_turns(item) if config.window is None else self._count_in_window(item)
@@ -314,9 +311,13 @@ class LoopDetector:
 
     def _is_loop(self, streak: Streak) -> bool:
         """Return True if the calls between are repeated, too: else they may be progress."""
-        return not streak.between or any(
-            self._streaks[other].count >= self._fewest_of_other for other in streak.between
-        )
+        known = self._known_streaks
+        return not streak.between or any(known[other].count >= self._fewest_of_other for other in streak.between)
+
+    @property
+    def _known_streaks(self) -> dict[str, Streak]:
+        """The last streak of each signature."""
+        return {signature: streak for streaks in reversed(self._streaks) for signature, streak in streaks.items()}
 
     @property
     def _fewest_of_other(self) -> int:
@@ -334,7 +335,7 @@ class LoopDetector:
                 if -back <= len(self._recent):
                     self._recent[back].result = result
             else:
-                streak = self._streaks[signature]
+                streak = self._streaks[0][signature]
                 if streak.result is not None and streak.result != result:
                     streak.count, streak.is_in_row, streak.between = 1, True, ()
                 streak.result = result
@@ -350,30 +351,23 @@ class LoopDetector:
         is_in_row = not any(seen.has_others or seen.signature != signature for seen in stretch)
         return Streak(count, self._turn, names, is_in_row)
 
-    def _begin_turn(self) -> None:
-        """Forget the streaks that ended before the last turn, or with calls that alternate, before the one before."""
-        self._turn = turn = self._turn + 1
-        oldest = turn - (_ALTERNATING if self._config.mode == "call" else 1)
-        self._earlier, self._streaks = self._streaks, {}
-        streaks = self._streaks
-        for signature, streak in self._earlier.items():
-            if streak.turn >= oldest:
-                streaks[signature] = streak
-
     def _count_in_turns(self, item: _Item) -> Streak:
         """Count an item of a turn after those of the turns before."""
         signature, names, _ = item
-        turn, streaks = self._turn, self._streaks
-        streak = streaks.get(signature)
-        if streak is None:
-            streak = Streak(1, turn, names)
-        elif streak.turn == turn:
+        this_turn = self._streaks[0]
+        streak = this_turn.get(signature)
+        if streak is not None:
             streak.count += 1
+            return streak
+        for streaks in self._streaks:
+            if signature in streaks:
+                last = list(self._streaks[1])
+                is_same = not self._has_others and set(last) == set(map(_signature_of, self._items))
+                streak = self._go_on(streaks[signature], last, is_in_row=is_same)
+                break
         else:
-            last = [earlier for earlier, other in self._earlier.items() if other.turn == turn - 1]
-            is_same = not self._has_others and set(last) == set(map(_signature_of, self._items))
-            streak = self._go_on(streak, last, is_in_row=is_same)
-        streaks[signature] = streak
+            streak = Streak(1, self._turn, names)
+        this_turn[signature] = streak
         return streak
 
     def _go_on(self, known: Streak, last: Sequence[str], *, is_in_row: bool) -> Streak:
@@ -418,7 +412,7 @@ class LoopDetector:
         between = {signature for _, streak in found for signature in streak.between}
         return [
             streak.names
-            for signature, streak in self._streaks.items()
+            for signature, streak in self._known_streaks.items()
             if signature in between and streak.count >= self._fewest_of_other
         ]
 
@@ -426,7 +420,7 @@ class LoopDetector:
         """Return the counts as plain JSON."""
         streaks = {
             signature: [streak.count, streak.turn, streak.names, streak.is_in_row, list(streak.between), streak.result]
-            for signature, streak in self._streaks.items()
+            for signature, streak in self._known_streaks.items()
         }
         recent = [[seen.signature, seen.names, seen.has_others, seen.result] for seen in self._recent]
         return {"turn": self._turn, "runs": streaks, "recent": recent, "has_others": self._has_others}
@@ -434,7 +428,10 @@ class LoopDetector:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore the counts that `state` returned."""
         self._turn, self._has_others = state["turn"], state["has_others"]
-        self._streaks = {signature: Streak(*fields) for signature, fields in state["runs"].items()}
+        for signature, fields in state["runs"].items():
+            streak = Streak(*fields)
+            if self._turn - streak.turn < len(self._streaks):
+                self._streaks[self._turn - streak.turn][signature] = streak
         self._recent.extend([Seen(*fields) for fields in state["recent"]])
 
 
