@@ -735,7 +735,9 @@ class Deadlines:
     def expect(self, deadline: float, loop: asyncio.AbstractEventLoop) -> None:
         """Start the timer for an earlier time than the one at which it is due."""
         self.close()
-        self.due, self._alarm = deadline, loop.call_at(deadline, self._check_clocks, loop)
+        # Not in the context of a call: asyncio keeps a timer that was stopped, and its context, until it would fire.
+        self.due = deadline
+        self._alarm = loop.call_at(deadline, self._check_clocks, loop, context=Context())
 
     def close(self) -> None:
         """Stop the timer."""
