@@ -23,7 +23,7 @@ from toolkit.runtime.workers import run_in_worker
 from toolkit.settings import Settings, check_fields
 
 if TYPE_CHECKING:
-    from toolkit.calls.policy import CallConfig, Caller, ExecutionPolicy
+    from toolkit.calls.policy import Caller, ExecutionPolicy
     from toolkit.calls.registration import Registration
 
 _logger = logging.getLogger("toolkit.calls")
@@ -180,6 +180,9 @@ class ApprovalRequest:
 ApprovalHook: TypeAlias = Callable[[ApprovalRequest], Approval | bool | str | Awaitable[Approval | bool | str]]
 """Decides on a call: with one of the answers, True (approve), False (deny) or a reason to deny. Raising denies."""
 
+AsyncApprover: TypeAlias = Callable[[ApprovalRequest], Awaitable[object]]
+"""Asks an approver, and returns its answer."""
+
 _make_event, _make_request = maker_of(ApprovalRequested), maker_of(ApprovalRequest)
 _APPROVE = Approve()
 _DEFERRED = "The decision on this call was put off, so it was not run."
@@ -209,12 +212,13 @@ async def authorize(ready: Ready[Any], policy: ExecutionPolicy) -> Verdict:
                 return _end_callers(verdict, passed)
         # A call that its rules allow needs no approver, unless somebody has to agree.
         is_allowed = ready.asks is None and len(passed) in ready.allowed_levels
-        if guard.config.on_tool_call is not None and not is_allowed:
+        ask = guard.config.ask_approver
+        if ask is not None and not is_allowed:
             request, left = _open_request(ready, policy)
             if left is not None:
                 await left
             try:
-                answer = await _start_asking(guard.config, request)
+                answer = await ask(request)
             except Exception:
                 text = "the approval hook raised for %s in call %s; the call is denied"
                 _logger.exception(text, ready.call.name, ready.call.id)
@@ -227,17 +231,9 @@ async def authorize(ready: Ready[Any], policy: ExecutionPolicy) -> Verdict:
             break
         passed.append(guard.caller)
         guard = guard.caller.policy
-    is_agreed = ready.asks is None or approved_by >= ready.asks_level
-    return _APPROVE if is_agreed else Deny(f"{ready.asks} Nobody is there to approve it, so it was not run.")
-
-
-def _start_asking(config: CallConfig, request: ApprovalRequest) -> Awaitable[object]:
-    """Return an awaitable that asks the approver, in the event loop or in a thread, within the time limit."""
-    ask: Any = config.on_tool_call
-    if not config.is_approver_async:
-        ask = partial(_ask_in_thread, ask)
-    seconds = config.timeouts.approval
-    return ask(request) if seconds is None else _ask_in_time(ask, request, seconds)
+    if ready.asks is None or approved_by >= ready.asks_level:
+        return _APPROVE
+    return Deny(f"{ready.asks} Nobody is there to approve it, so it was not run.")
 
 
 def _end_callers(verdict: Verdict, passed: Sequence[Caller]) -> Verdict:
@@ -310,7 +306,17 @@ def _open_request(ready: Ready[Any], policy: ExecutionPolicy) -> tuple[ApprovalR
     return request, left
 
 
-async def _ask_in_time(ask: Callable[[ApprovalRequest], Any], request: ApprovalRequest, seconds: float) -> object:
+def prepare_asking(approve: ApprovalHook, seconds: float | None) -> AsyncApprover:
+    """Return a function that asks an approver within a time limit: in the event loop if it is async, else in a thread.
+
+    All that one in a thread is given is its own copy.
+    """
+    is_async = inspect.iscoroutinefunction(approve) or inspect.iscoroutinefunction(type(approve).__call__)
+    ask: Any = approve if is_async else partial(_ask_in_thread, approve)
+    return ask if seconds is None else partial(_ask_in_time, ask, seconds)
+
+
+async def _ask_in_time(ask: Callable[[ApprovalRequest], Any], seconds: float, request: ApprovalRequest) -> object:
     with anyio.move_on_after(seconds):
         return await ask(request)
     return Deny(f"Tool call denied: nobody decided on it within {seconds:g} s.")

@@ -69,7 +69,7 @@ class Ready(Generic[Ctx]):
         is_modified: True where an approver has given arguments.
         is_changed: True where they are others than the model's.
         allowed_levels: The levels, as of `asks_level`, at which a rule allows the call.
-        repaired: The text of the arguments once it was repaired; empty where it was not.
+        given: The JSON text of the arguments as the model gave them, repaired; empty once an approver gave others.
         trust: The call, as rules on trust see it; None where none of them asks about it.
         origins: Where the destinations come from that nobody who is trusted named.
 
@@ -88,7 +88,7 @@ class Ready(Generic[Ctx]):
     is_modified: bool = False
     is_changed: bool = False
     allowed_levels: tuple[int, ...] = ()
-    repaired: str = field(default="", repr=False)
+    given: str = field(default="", repr=False)
     trust: CallTrust | None = None
     origins: tuple[Origin, ...] = ()
     shown_json: str | None = field(default=None, init=False)
@@ -118,11 +118,6 @@ class Ready(Generic[Ctx]):
             return json.loads(shown), shown
         return self.arguments.copy() if self._is_flat else self.copy_arguments(), shown
 
-    @property
-    def given(self) -> str:
-        """The JSON text of the arguments as the model gave them; empty once an approver gave others."""
-        return "" if self.is_modified else self.repaired or self.call.arguments
-
     def copy_arguments(self) -> dict[str, Any]:
         """Return the arguments for somebody who only looks: what is done to them changes nothing."""
         if self._is_flat or self.has_flat_arguments():
@@ -132,7 +127,8 @@ class Ready(Generic[Ctx]):
     def modify(self, arguments: dict[str, Any]) -> None:
         """Take the arguments that an approver has given, validated, in the place of the model's."""
         before = self.arguments_json
-        self.arguments, self.is_modified, self.shown_json, self._is_flat = arguments, True, None, None
+        self.arguments, self.is_modified, self.given = arguments, True, ""
+        self.shown_json = self._is_flat = None
         self.is_changed = self.is_changed or self.arguments_json != before
 
     def has_flat_arguments(self) -> bool:
@@ -272,8 +268,9 @@ def prepare(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready
     except InvalidArgumentsError as error:
         return Refused(call, error_result(call, error.message), repairs, error.crash, mistake="arguments")
     ready = Ready(call, registration, arguments, original, scope)
+    ready.given = repaired or call.arguments
     if repairs:
-        ready.repairs, ready.repaired = repairs, repaired
+        ready.repairs = repairs
     if registration.options.requires_approval is not False:
         ready.asks = _find_approval_need(ready, registration)
     return ready if scope.permissions is None and policy.caller is None else permit(ready, policy)

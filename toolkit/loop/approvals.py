@@ -55,6 +55,7 @@ from toolkit.loop.feeds import (
     OpenCall,
     RunWoundUp,
 )
+from toolkit.loop.stopping import Written
 
 if TYPE_CHECKING:
     from toolkit.loop.run import Run
@@ -202,16 +203,19 @@ class Approvals(Generic[Ctx]):
         is_approved = run.budget is None and policy.config.on_tool_call is None
         is_approved = is_approved and policy.caller is None and not policy.guards
         alone: list[str] = []
+        reads_calls = run.state.watches_calls
+        as_they_run: list[Written] = []
         for prepared in found:
+            if reads_calls:
+                as_they_run.append(write_canonically(prepared))
             if type(prepared) is not Ready or prepared.asks is not None or prepared.repairs:
                 is_approved = False
             elif prepared.registration.options.sequential:
                 alone.append(prepared.call.id)
-        if not run.state.watches_calls:
+        if not reads_calls:
             if not is_approved:
                 return CALLS_AS_WRITTEN
             return CallsPrepared(None, _NO_MISTAKES, is_approved=True, alone=alone) if alone else CALLS_APPROVED
-        as_they_run = [write_canonically(each) for each in found]
         if not run.config.middleware:
             return CallsPrepared(as_they_run, _NO_MISTAKES, is_approved, alone)
         refused = [each for each in found if isinstance(each, Refused)]

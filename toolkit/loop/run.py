@@ -25,14 +25,14 @@ from toolkit.calls.prepare import Ready
 from toolkit.calls.provenance import RunTrust, find_trust
 from toolkit.calls.registration import Ctx
 from toolkit.calls.run import CallHost, run
-from toolkit.chat import ChatRequest, Message, Provider, ToolCall, ToolResult, Usage, text_of
+from toolkit.chat import ChatRequest, ChatResponse, Message, Provider, ToolCall, ToolResult, Usage, text_of
 from toolkit.chat.output import copy_result
 from toolkit.dataclass import maker_of
 from toolkit.errors import ConfigurationError, ContextTooLongError, LoopError, LoopUsageError, ProviderError
 from toolkit.loop.answers import ExpectedAnswer
 from toolkit.loop.approvals import Approvals, describe_call_end, describe_refusal
 from toolkit.loop.compaction import ask_compaction
-from toolkit.loop.config import Steering, ToolLoopConfig, put_system_prompt, transcript_of, warn_of_unmatched_names
+from toolkit.loop.config import ToolLoopConfig, put_system_prompt, transcript_of, warn_of_unmatched_names
 from toolkit.loop.events import LOOP_EVENTS, Compacted, Done, Failed, LoopEvent, ResponseReceived, RunStart
 from toolkit.loop.feeds import (
     TURN_BEGUN,
@@ -101,6 +101,7 @@ _make_start, _make_reply, _make_done = maker_of(RunStart), maker_of(ResponseRece
 _make_result = maker_of(ToolLoopResult)
 _NOTE = "The run ended with this; `messages` of this exception is its transcript, and `usage` what it used."
 _NO_USAGE = Usage()
+_BETWEEN_TURNS = ("ready", "compacted")
 _NO_POLICIES: Mapping[str, ReplyPolicy] = {}
 
 
@@ -884,7 +885,7 @@ class Run(Generic[Ctx, Out]):
         steps, decide = (self, self.approvals.ask) if log is None else (log, log.decide_calls)
         while True:
             phase = state.phase
-            if phase == "ready" or phase == "compacted":
+            if phase in _BETWEEN_TURNS:
                 await steps.take_turn()
             elif phase == "deciding":
                 await decide()
@@ -892,8 +893,6 @@ class Run(Generic[Ctx, Out]):
                 await steps.run_unit(calls)
                 if state.phase == "finished" and self.config.steering is not None:
                     await steps.take_late()
-            elif phase == "failed":
-                raise LoopUsageError("the loop failed and can't go on: its error was raised already")
             elif log is None or not await log.recall_decisions():
                 return
             if state.turn.closed:
@@ -912,37 +911,34 @@ class Run(Generic[Ctx, Out]):
     async def take_turn(self) -> None:
         """Begin a turn: read steered messages, then compact the transcript, or ask the model and take its reply."""
         state, steering = self.state, self.config.steering
-        if steering is not None:
-            self._steer_turn(steering)
+        if steering is not None and state.phase == "ready":
+            self.steer(steering.take_steered())
         self.feed(TURN_BEGUN)
         if state.phase == "compacting":
             await self._compact_transcript()
-        response = await self.requests.ask() if state.phase == "asking" else None
-        if response is None:
+        if state.phase != "asking" or (response := await self.requests.ask()) is None:
             return
         self.feed(ModelReplied(response))
         if self.policy.trust is not None:
             self.policy.trust.take_metadata(response.metadata)
-        has_calls = state.phase == "preparing"
+        has_calls = self.state.phase == "preparing"
         if has_calls:
             calls = state.calls_to_prepare
             prepared = self.approvals.prepare_lone(calls)
-            if prepared is None:
-                prepared = await self.approvals.prepare_turn(calls, is_long=len(calls) == 1)
-            self.feed(prepared)
+            self.feed(prepared or await self.approvals.prepare_turn(calls, is_long=len(calls) == 1))
         if self.answer is not None or steering is not None:
             await self.requests.judge_reply(response, has_calls=has_calls)
-        if self.listener is not None and ResponseReceived in self.listener.kinds:
-            # As the machine took it: ids of calls may have been mended.
-            left = self.listener.emit(_make_reply(iteration=state.iterations, response=state.response or response))
-            if left is not None:
-                await left
-        if has_calls and state.detected is not None:
+        left = None if self.listener is None else self._emit_reply(self.listener, response)
+        if left is not None:
+            await left
+        if state.detected is not None:
             await self.emit_all([state.detected])
 
-    def _steer_turn(self, steering: Steering) -> None:
-        if self.state.phase == "ready":
-            self.steer(steering.take_steered())
+    def _emit_reply(self, listener: Listener, response: ChatResponse) -> Awaitable[None] | None:
+        """Emit the reply as the machine took it: ids of calls may have been mended."""
+        if ResponseReceived not in listener.kinds:
+            return None
+        return listener.emit(_make_reply(iteration=self.state.iterations, response=self.state.response or response))
 
     async def take_late(self) -> None:
         """Continue with messages that were sent while a tool was producing the answer."""

@@ -520,15 +520,9 @@ class LoopState:
     def _take_prepared(self, feed: CallsPrepared) -> None:
         """Continue after the calls of a reply were prepared: stop, refuse some, or go on to approvals."""
         response = self.response
-        calls: Sequence[Written] = ()
-        if feed.calls is not None:
-            calls = feed.calls
-            if len(calls) != self.turn.undecided:
-                raise LoopUsageError("CallsPrepared speaks of other calls than those to prepare")
-        elif self.watches_calls:
-            calls = [(entry.call.name, entry.call.arguments) for entry in self.calls_to_prepare]
+        calls = self._read_calls(feed) if feed.calls or self.watches_calls else ()
         assert response is not None
-        if calls and self._is_stopped(response, calls):
+        if self._config.stop_when is not None and self._is_stopped(response, calls):
             return
         if self.is_last:
             self._end_loop(MaxIterations(self._config.max_iterations))
@@ -548,6 +542,14 @@ class LoopState:
         if feed.is_approved and self.phase == "deciding":
             self.turn.approve_all(feed.alone)
             self.phase = "running"
+
+    def _read_calls(self, feed: CallsPrepared) -> Sequence[Written]:
+        """Return the calls of a feed, or those to prepare as the model wrote them."""
+        if feed.calls is None:
+            return [(entry.call.name, entry.call.arguments) for entry in self.calls_to_prepare]
+        if len(feed.calls) != self.turn.undecided:
+            raise LoopUsageError("CallsPrepared has other calls than those to prepare")
+        return feed.calls
 
     def _list_prepared(self, written: Sequence[Written]) -> list[ToolCall]:
         """Return the calls of the reply as they would run."""
