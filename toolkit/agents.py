@@ -70,7 +70,7 @@ from toolkit.loop.outcome import (
     UnansweredItems,
     UsageLimit,
 )
-from toolkit.loop.stopping import SubAgentSeat, current_frame, sub_agent_seat
+from toolkit.loop.stopping import SubAgentSeat, find_frame, sub_agent_seat
 from toolkit.settings import check_fields, check_setting
 from toolkit.tools.decorators import tool_from_function, tool_with_ctx
 from toolkit.tools.function_tool import FunctionTool
@@ -236,7 +236,7 @@ class SubAgent(Generic[Ctx]):
     def _find_caller(self, context: ToolContext[Ctx], *, can_wait: bool) -> Caller | None:
         if self.approvals == "own" or context.policy is None or context.scope is None:
             return None
-        frame = current_frame.get()
+        frame = find_frame()
         abort = None if frame is None else frame.stop
         return Caller(policy=context.policy, scope=context.scope, abort=abort, can_wait=can_wait)
 

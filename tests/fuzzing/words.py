@@ -86,13 +86,13 @@ def repair_target() -> Callable[[bytes], None]:
 def try_in_loop(run: Callable[[], Any]) -> Any:
     """Call a function as the event loop does, within a trial; return None where a thread would go on with it."""
     budgets = import_module("toolkit.schema.arguments")
-    before = budgets.SHARED_BUDGET.set("trial")
+    budgets.SHARED_BUDGET.current = "trial"
     try:
         return run()
     except budgets.TooMuchWorkError:
         return None
     finally:
-        budgets.SHARED_BUDGET.reset(before)
+        budgets.SHARED_BUDGET.current = None
 
 
 def readings_target() -> Callable[[bytes], None]:

@@ -67,19 +67,21 @@ def shape_result(
     trust = output.trust or registration.options.trust
     if policy.trust is not None or memory is None:
         trust = label_output(ready, output, trust, is_inner=policy.trust is None)
+    content, is_answer = output.content, output.result_as_answer or registration.options.result_as_answer
+    is_answer = is_answer and not output.is_error
     result = _make_result(
         call.id,
-        output.content,
+        content,
         tool_name=call.name,
         is_error=output.is_error,
-        result_as_answer=(output.result_as_answer or registration.options.result_as_answer) and not output.is_error,
+        result_as_answer=is_answer,
         child_loop_id=output.child_loop_id,
         details=output.details,
         time=time.time(),
         trust=trust,
     )
     limited = _limit_result(result, registration, policy.config.output, memory)
-    if ready.is_changed and not result.result_as_answer:
+    if ready.is_changed and not is_answer:
         note = f"[The approver changed the arguments of this call: it ran with {ready.arguments_json}.]"
         return output.unserializable, append_note(result, note), append_note(limited, note)
     return output.unserializable, result, limited

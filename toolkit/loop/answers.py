@@ -451,7 +451,9 @@ class ExpectedAnswer(Generic[Out]):
         """Run the check on an answer in text, as a call of a tool."""
         reader, memory = self._reader, RunMemory(False)
         call = ToolCall(ANSWER_TOOL, ANSWER_TOOL, text)
-        ready: Ready[Any] = Ready(call, reader, {"answer": answer}, call, Scope(self.registrations))
+        ready: Ready[Any] = Ready(
+            call, reader, {"answer": answer}, call, Scope(self.registrations), given=call.arguments
+        )
         host = CallHost(run.ctx, replace(run.policy, observer=None, around=None), memory=memory)
         result = await run_call(ready, host)
         self.value = memory.answers.get(call.id)

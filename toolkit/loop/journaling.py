@@ -60,7 +60,6 @@ from toolkit.loop.feeds import (
     FeedJson,
     OpenCall,
     RunEnded,
-    RunTools,
     UsageSpent,
     dump_feed,
     load_feed,
@@ -301,24 +300,25 @@ class RunJournal(Generic[Ctx]):
 
         await self._do_marked(f"decide {run.state.iterations}", decide, self._write_mark)
 
-    async def run_unit(self, step: RunTools) -> None:
+    async def run_unit(self, calls: Sequence[OpenCall]) -> None:
         """Run the calls of a unit; each result is an entry."""
         run, state = self._run, self._run.state
         self._unit += 1
         if self._marked_by is None:
             await self._do_marked(f"unit {state.iterations}.{self._unit}", _do_nothing, self._write_token)
-            if state.phase != "running" or state.next_step() != step:
+            if state.phase != "running" or state.next_calls() != calls:
                 return
         in_doubt, self._marked_by = self._marked_by != self._token, None
         self._is_ahead = not in_doubt
-        places = None if step.limit is None else anyio.Semaphore(step.limit)
+        limit = self.config.execution.limit
+        places = None if limit is None else anyio.Semaphore(limit)
         works = [
             _Work(self, f"call {storable_id(entry.call.id)}", partial(self._do_call, entry, places, in_doubt))
-            for entry in step.calls
+            for entry in calls
         ]
         entries = [
             self._make_entry(work, is_nested=entry.call.id in self._logged)
-            for work, entry in zip(works, step.calls, strict=True)
+            for work, entry in zip(works, calls, strict=True)
         ]
         self._unit_works = works
         values: list[JournalValue] = []
@@ -552,7 +552,7 @@ class RunJournal(Generic[Ctx]):
             self._side.restore()
             await self._emit_start()
             return await work.do()
-        except (ConfigurationError, JournalError) as error:  # mended by the application, not by the run
+        except (ConfigurationError, JournalError) as error:  # corrected by the application, not by the run
             raise CutError from error
         except Exception as error:  # noqa: BLE001 - it is the outcome of the run
             work.failure = error

@@ -11,7 +11,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextvars import ContextVar
+from threading import local
 from typing import Any, Literal, Protocol, cast
 
 from toolkit.errors import ConfigurationError, InvalidArgumentsError
@@ -65,16 +65,24 @@ class WorkBudget:
             raise TooMuchWorkError
 
 
-SHARED_BUDGET: ContextVar[WorkBudget | Literal["trial"] | None] = ContextVar("shared_budget", default=None)
-"""The shared budget of the checks of one call; ``trial`` becomes a small one when it is opened."""
+class _SharedBudget(local):
+    """The shared budget of the checks of one call, in the thread that prepares it without waiting.
+
+    Attributes:
+        current: The budget; ``trial`` becomes a small one when it is opened, and None is none.
+    """
+
+    current: WorkBudget | Literal["trial"] | None = None
+
+
+SHARED_BUDGET = _SharedBudget()
 
 
 def open_budget() -> WorkBudget:
-    """Return the shared budget of this context, or a new one for a single check."""
-    shared = SHARED_BUDGET.get()
+    """Return the shared budget of this thread, or a new one for a single check."""
+    shared = SHARED_BUDGET.current
     if shared == "trial":
-        shared = WorkBudget(_STEPS_OF_TRIAL, is_trial=True)
-        SHARED_BUDGET.set(shared)
+        shared = SHARED_BUDGET.current = WorkBudget(_STEPS_OF_TRIAL, is_trial=True)
     return shared or WorkBudget()
 
 

@@ -38,13 +38,18 @@ _TAKES_TEXT = frozenset({"string_type", "path_type"})
 _REPAIRABLE = frozenset({"enum", "json_type"}) | _TAKES_TEXT
 _MOST_ERRORS_READ = 500
 _PLAIN_KINDS = frozenset({"str", "int", "float", "bool", "none"})
+_PLAIN_TYPES = frozenset({str, int, float, bool, type(None)})
 _LONGEST_TUPLE = 1_000
 _CRASHES = (Exception, SystemExit)
 _logger = logging.getLogger("toolkit.schema")
 
 
 class TypedArguments:
-    """Arguments of a function, through one compiled Pydantic validator."""
+    """Arguments of a function, through one compiled Pydantic validator.
+
+    Attributes:
+        is_plain: True if all arguments are texts, numbers, booleans or null; None until arguments are written as JSON.
+    """
 
     __slots__ = (
         "_allows_any_value",
@@ -52,11 +57,11 @@ class TypedArguments:
         "_each",
         "_enums",
         "_fields",
-        "_is_plain",
         "_may_hide",
         "_members",
         "_validate_json",
         "_validate_python",
+        "is_plain",
         "is_strict",
         "nodes",
         "schema",
@@ -72,7 +77,7 @@ class TypedArguments:
         self._enums: list[type[enum.Enum]] | None = None
         self._each: SchemaValidator | None = None
         self._dump_python: Callable[..., Any] | None = None
-        self._is_plain: bool | None = None
+        self.is_plain: bool | None = None
         self._may_hide = True
         validator = fields.validator
         # The configuration makes the parameters strict; the flag also applies inside of models.
@@ -144,10 +149,10 @@ class TypedArguments:
     def dump_json(self, arguments: dict[str, Any], *, reveal_secrets: bool = False) -> str:
         """See `ArgumentsParser.dump_json`."""
         plain: Any = self._drop_opaque_defaults(arguments) if self._fields.opaque_defaults else arguments
-        if self._is_plain is None:
-            self._is_plain = _is_made_of_plain(self._fields.core_schema)
+        if self.is_plain is None:
+            self.is_plain = _is_made_of_plain(self._fields.core_schema)
             self._may_hide = self.nodes.may_take_secrets
-        if self._is_plain:
+        if self.is_plain:
             text = canonical_json(plain, reveal_secrets=reveal_secrets)
             return text if reveal_secrets or not self._may_hide else hide_secrets(text, None, self.nodes)
         try:
@@ -352,6 +357,8 @@ def _is_made_of_plain(schema: Any) -> bool:
             return False
         inner = field["schema"]
         while inner["type"] in ("default", "nullable") and "serialization" not in inner:
+            if "default_factory" in inner or type(inner.get("default")) not in _PLAIN_TYPES:
+                return False
             inner = inner["schema"]
         if inner["type"] not in _PLAIN_KINDS or "serialization" in inner:
             return False
