@@ -201,6 +201,10 @@ class _EventJoiner:
         return whole
 
 
+# Of a script, a file, a login that passes for a host, or a name with characters that are not seen, none is shown.
+WEB_PAGE = re.compile(r"https?://[^\s/?#@\\]+(?:[/?#][!-~]*)?", re.IGNORECASE | re.ASCII)
+"""The pages that a server may have a person open."""
+
 _logger = logging.getLogger("toolkit.sources.mcp")
 _EVENT_ENDS = (b"\n\n", b"\r\r", b"\r\n\r\n")
 _READ_TIMEOUT = 300.0

@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 import json
 import logging
-import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -60,7 +59,7 @@ from toolkit.sources.mcp.native_tool import (
     read_prompt,
     read_resource_contents,
 )
-from toolkit.sources.mcp.servers import HttpServer, McpServer
+from toolkit.sources.mcp.servers import WEB_PAGE, HttpServer, McpServer
 from toolkit.sources.mcp.session import (
     MOST_MESSAGES,
     MOST_TOOLS,
@@ -169,10 +168,6 @@ class Sampling:
         check_fields(self)
 
 
-# Of a script, a file, a login that passes for a host, or a name with characters that are not seen, none is shown.
-_WEB_PAGE = re.compile(r"https?://[^\s/?#@\\]+(?:[/?#][!-~]*)?", re.IGNORECASE | re.ASCII)
-
-
 class Questions:
     """Answers a server's questions to the user by a callback of the application's, one at a time.
 
@@ -199,7 +194,7 @@ class Questions:
             _logger.warning("MCP server '%s' has asked %s questions; no more are shown", self._server, _MOST_QUESTIONS)
             return wire.ErrorData(code=wire.INVALID_REQUEST, message="This client shows its user no more questions.")
         if isinstance(params, wire.ElicitRequestURLParams):
-            if _WEB_PAGE.fullmatch(params.url) is None:
+            if WEB_PAGE.fullmatch(params.url) is None:
                 _logger.warning("MCP server '%s' wants the user to open what is no page of the web", self._server)
                 return wire.ElicitResult(action="decline")
             question = Elicitation(message=params.message, url=params.url, ctx=_find_context(calls))
