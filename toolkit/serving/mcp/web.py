@@ -9,20 +9,26 @@ from __future__ import annotations
 import hmac
 import logging
 import re
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from inspect import isawaitable
 from typing import Any, Protocol, TypeAlias, cast, overload, runtime_checkable
+from weakref import WeakValueDictionary
 
 import anyio
 import anyio.to_thread
 import jwt
 from anyio.abc import TaskStatus
+from mcp.server import ServerRequestContext
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken, TokenVerifier, principal_components
 from mcp.server.auth.settings import AuthSettings
+from mcp.server.context import CallNext, HandlerResult
+from mcp.server.streamable_http import MCP_SESSION_ID_HEADER, EventCallback, EventMessage, EventStore
 from mcp.server.transport_security import TransportSecuritySettings
+from mcp.types import INVALID_REQUEST, ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCResponse
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
@@ -33,7 +39,7 @@ from typing_extensions import Unpack
 
 from toolkit.calls.registration import Ctx
 from toolkit.errors import ConfigurationError
-from toolkit.runtime.backend import cancellation_mark
+from toolkit.runtime.backend import cancellation_mark, start_detached
 from toolkit.serving.mcp.server import ContextMaker, McpServerKeywords, mcp_server
 from toolkit.settings import check_setting, describe_value
 from toolkit.tools.registry import ToolRegistry
@@ -232,8 +238,130 @@ def _find_caller(scope: Scope) -> object:
     return (scope.get("client") or ("",))[0]
 
 
+class _SessionStreams:
+    """The messages of one session, for clients that come back for them.
+
+    Of each stream the last 100 are kept, of the streams that have their answer the last 20.
+    """
+
+    def __init__(self) -> None:
+        self._streams: OrderedDict[str, deque[tuple[int, JSONRPCMessage]]] = OrderedDict()
+        self._answered: OrderedDict[str, None] = OrderedDict()
+        self._count = 0
+        self._changed = anyio.Event()
+
+    def store(self, stream: str, message: JSONRPCMessage | None) -> str:
+        """Store a message, or None at the beginning of a stream; return its id."""
+        self._count += 1
+        if message is None:
+            self._streams[stream] = deque(maxlen=_MOST_STREAM_MESSAGES)
+            self._answered.pop(stream, None)
+        else:
+            messages = self._streams.setdefault(stream, deque(maxlen=_MOST_STREAM_MESSAGES))
+            messages.append((self._count, message))
+            if isinstance(message, JSONRPCResponse | JSONRPCError):
+                self._answered[stream] = None
+        while len(self._answered) > _MOST_ANSWERED_STREAMS:
+            self._streams.pop(self._answered.popitem(last=False)[0], None)
+        self._changed.set()
+        self._changed = anyio.Event()
+        return f"{stream}:{self._count}"
+
+    async def replay(self, last_id: str, send: EventCallback, seconds: float) -> None:
+        """Send what came after a message, and what comes, until the answer has come or the time is over."""
+        stream, _, number = last_id.rpartition(":")
+        last = int(number) if number.isdecimal() else 0
+        with anyio.move_on_after(seconds):
+            while True:
+                changed, messages = self._changed, self._streams.get(stream)
+                if messages is None:
+                    error = ErrorData(code=INVALID_REQUEST, message="The answer is not available any more.")
+                    await send(EventMessage(JSONRPCError(jsonrpc="2.0", id=stream, error=error)))
+                    return
+                for count, message in [each for each in messages if each[0] > last]:
+                    await send(EventMessage(message, f"{stream}:{count}"))
+                    last = count
+                if stream in self._answered:
+                    return
+                await changed.wait()
+
+
+_session: ContextVar[_SessionStreams | None] = ContextVar("toolkit_mcp_session_streams", default=None)
+
+
+class _SessionFinder:
+    """Finds the streams of the session of each request: the SDK has one store for all sessions, of the same ids."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        # The tasks of a session hold them, as their context is that of the request that opened it.
+        self._sessions: WeakValueDictionary[str, _SessionStreams] = WeakValueDictionary()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request in the context of its session."""
+        name = Headers(scope=scope).get(MCP_SESSION_ID_HEADER) if scope["type"] == "http" else None
+        streams = (self._sessions.get(name) if name is not None else None) or _SessionStreams()
+
+        async def note_session(message: Message) -> None:
+            if message["type"] == "http.response.start" and name is None:
+                opened = Headers(raw=message["headers"]).get(MCP_SESSION_ID_HEADER)
+                if opened is not None:
+                    self._sessions[opened] = streams
+            await send(message)
+
+        before = _session.set(streams)
+        try:
+            await self._app(scope, receive, note_session)
+        finally:
+            _session.reset(before)
+
+
+class _ResumableStreams(EventStore):
+    """Ends streams of answers, and lets the clients come back for the rest.
+
+    A stream that is resumed is read from here alone: the SDK, which would go on with it, may lose messages in between.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    async def store_event(self, stream_id: str, message: JSONRPCMessage | None) -> str:
+        """Store a message of the session of this request."""
+        return self._get_session().store(stream_id, message)
+
+    async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> None:
+        """Send the messages of the session of this request that came after one, and those that come."""
+        await self._get_session().replay(last_event_id, send_callback, self._seconds)
+
+    async def end_long_streams(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        """Serve a request, whose stream is ended where it takes long and the client can come back."""
+        end_stream, scope = ctx.close_sse_stream, anyio.CancelScope()
+        if end_stream is None:
+            return await call_next(ctx)
+
+        async def end_later() -> None:
+            with scope:
+                await anyio.sleep(self._seconds)
+                await end_stream()
+
+        start_detached(end_later)
+        try:
+            return await call_next(ctx)
+        finally:
+            scope.cancel()
+
+    def _get_session(self) -> _SessionStreams:
+        streams = _session.get()
+        assert streams is not None
+        return streams
+
+
 _PATH = "/mcp"
 _BODY_SECONDS = 30.0
+_IDLE_SECONDS = 1_800.0
+_RETRY_MILLISECONDS = 500
+_MOST_STREAM_MESSAGES = 100
+_MOST_ANSWERED_STREAMS = 20
 
 
 class McpAppKeywords(McpServerKeywords, total=False):
@@ -245,6 +373,7 @@ class McpAppKeywords(McpServerKeywords, total=False):
     allowed_origins: Sequence[str]
     sessions: bool
     max_sessions: int
+    stream_seconds: float | None
     requests_per_minute: int | None
 
 
@@ -278,6 +407,7 @@ def mcp_app(
     allowed_origins: Sequence[str] = (),
     sessions: bool = True,
     max_sessions: int = 10_000,
+    stream_seconds: float | None = None,
     requests_per_minute: int | None = 6_000,
     **options: Any,
 ) -> Starlette:
@@ -305,6 +435,9 @@ def mcp_app(
         sessions: False serves clients of older revisions without sessions, so that any process may answer any request;
             such clients can't be asked for approval. Current ones have no sessions.
         max_sessions: How many sessions may be open at once; each ends after 30 minutes without a request.
+        stream_seconds: Seconds after which the stream of an answer is ended and the client comes back for the rest,
+            where proxies cut long ones; a client of the revision of 2025-11-25 then goes on after a lost connection,
+            too. None ends no stream and stores no answers. Current revisions have tasks for long calls.
         requests_per_minute: How often each user may ask, or each address without `auth`; others get status 429. None
             for no bound.
         options: Those of `mcp_server`.
@@ -314,11 +447,19 @@ def mcp_app(
     """
     check_setting("sessions", sessions, True, False)
     guard = OriginGuard(allowed_hosts, allowed_origins)
+    check_setting("stream_seconds", stream_seconds, float, int, None)
     settings, verifier = _read_auth(auth)
-    app = mcp_server(registry, ctx, **options).streamable_http_app(
+    server = mcp_server(registry, ctx, **options)
+    streams = None if stream_seconds is None else _ResumableStreams(stream_seconds)
+    if streams is not None:
+        server.middleware.append(streams.end_long_streams)
+    app = server.streamable_http_app(
         streamable_http_path=path,
         stateless_http=not sessions,
         max_sessions=max_sessions,
+        session_idle_timeout=_IDLE_SECONDS,
+        event_store=streams,
+        retry_interval=_RETRY_MILLISECONDS,
         # The SDK's own check compares beginnings; what is compared here are whole hosts and ports.
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         auth=settings,
@@ -326,6 +467,8 @@ def mcp_app(
     )
     if requests_per_minute is not None:  # inside of what finds out who asks
         app.user_middleware.append(Middleware(RateBound, per_minute=requests_per_minute))
+    if streams is not None:
+        app.add_middleware(_SessionFinder)
     app.add_middleware(_Guarded, guard=guard)
     return app
 

@@ -420,7 +420,10 @@ class HttpServer:
     @asynccontextmanager
     async def _open_http(self) -> AsyncGenerator[Any]:
         with struck_logs(self.redact):
-            async with self._make_client() as client, streamable_http_client(self.url, http_client=client) as streams:
+            async with (
+                self._make_client() as client,  # which bounds the events
+                streamable_http_client(self.url, http_client=client, max_sse_event_size=None) as streams,
+            ):
                 yield streams
 
     @asynccontextmanager

@@ -9,7 +9,7 @@ import inspect
 import json
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
@@ -20,6 +20,7 @@ import anyio.to_thread
 import mcp.types as wire
 from mcp import Client
 from mcp.client import ClientRequestContext
+from mcp.shared.uri_template import UriTemplate
 
 from toolkit.backoff import backoff_pause, run_again
 from toolkit.calls.context import ToolContext
@@ -77,6 +78,8 @@ from toolkit.tools.registry import ToolRegistry
 _logger = logging.getLogger("toolkit.sources.mcp")
 _LIMITS = ServerLimits()
 _MOST_QUESTIONS = 50
+_MOST_COMPLETIONS = 100  # as the protocol has it
+_MOST_NAMES = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -451,26 +454,63 @@ class McpTools(Sequence[MCPNativeTool]):
             McpError: It offers no resources, or can't be reached.
         """
 
-        async def every(client: Client) -> list[wire.Resource]:
-            async def page(cursor: str | None) -> tuple[list[wire.Resource], str | None]:
-                answer = await client.list_resources(cursor=cursor)
-                return answer.resources, answer.next_cursor
+        async def read_page(client: Client, cursor: str | None) -> tuple[list[wire.Resource], str | None]:
+            answer = await client.list_resources(cursor=cursor)
+            return answer.resources, answer.next_cursor
 
-            return await read_all_pages(page, self._session.server, self._settings.limits.pages)
+        return await self._list_all(ctx, "list the resources", read_page)
 
-        return await self._send_request(ctx, "list the resources", every)
-
-    async def read_resource(self, uri: str, *, ctx: object = None) -> tuple[ContentBlock, ...]:
-        """Return the content of a resource.
+    async def resource_templates(self, *, ctx: object = None) -> list[wire.ResourceTemplate]:
+        """Return the templates of the server's resources, of all pages: `read_resource` fills one in.
 
         Raises:
-            McpError: There is none of that URI, or the server can't be reached.
+            McpError: It offers no resources, or can't be reached.
         """
+
+        async def read_page(client: Client, cursor: str | None) -> tuple[list[wire.ResourceTemplate], str | None]:
+            answer = await client.list_resource_templates(cursor=cursor)
+            return answer.resource_templates, answer.next_cursor
+
+        return await self._list_all(ctx, "list the resource templates", read_page)
+
+    async def read_resource(
+        self, uri: str, parameters: Mapping[str, str | Sequence[str]] | None = None, *, ctx: object = None
+    ) -> tuple[ContentBlock, ...]:
+        """Return the content of a resource.
+
+        Args:
+            uri: The URI, or with `parameters` the template of one (RFC 6570).
+            parameters: The values for the template; those of a query may be left out.
+            ctx: The context of the user as whom it is read.
+
+        Raises:
+            McpError: There is none of that URI, a parameter is missing or unknown, the content is larger than
+                `ServerLimits.output_size`, or the server can't be reached.
+        """
+        what = f"read '{uri}'"
+        if parameters is not None:
+            uri = self._fill_template(uri, parameters, what)
 
         async def read(client: Client) -> tuple[ContentBlock, ...]:
             return tuple(read_resource_contents(content) for content in (await client.read_resource(uri)).contents)
 
-        return await self._send_request(ctx, f"read '{uri}'", read)
+        blocks = await self._send_request(ctx, what, read)
+        try:
+            self._settings.limits.check_output(ToolOutput(blocks))
+        except ToolFailedError as error:
+            raise self._make_error(what, f"it is too large: {error.message}") from None
+        return blocks
+
+    def _fill_template(self, template: str, parameters: Mapping[str, str | Sequence[str]], what: str) -> str:
+        try:
+            parsed = UriTemplate.parse(template)
+            optional = {variable.name for variable in parsed.variables if variable.operator in ("?", "&")}
+            required = {*parsed.variable_names} - optional
+            if problem := _describe_names(parameters, required, optional, "parameter"):
+                raise self._make_error(what, problem)
+            return parsed.expand(parameters)
+        except (TypeError, ValueError) as error:  # a bad template, or a value that is no text
+            raise self._make_error(what, str(error)) from None
 
     async def prompts(self, *, ctx: object = None) -> list[wire.Prompt]:
         """Return the prompts that the server offers, of all pages.
@@ -479,14 +519,11 @@ class McpTools(Sequence[MCPNativeTool]):
             McpError: It offers none, or can't be reached.
         """
 
-        async def every(client: Client) -> list[wire.Prompt]:
-            async def page(cursor: str | None) -> tuple[list[wire.Prompt], str | None]:
-                answer = await client.list_prompts(cursor=cursor)
-                return answer.prompts, answer.next_cursor
+        async def read_page(client: Client, cursor: str | None) -> tuple[list[wire.Prompt], str | None]:
+            answer = await client.list_prompts(cursor=cursor)
+            return answer.prompts, answer.next_cursor
 
-            return await read_all_pages(page, self._session.server, self._settings.limits.pages)
-
-        return await self._send_request(ctx, "list the prompts", every)
+        return await self._list_all(ctx, "list the prompts", read_page)
 
     async def prompt(
         self, name: str, arguments: Mapping[str, str] | None = None, *, ctx: object = None
@@ -496,15 +533,97 @@ class McpTools(Sequence[MCPNativeTool]):
         Raises:
             McpError: There is none of that name, its arguments are wrong, or the server can't be reached.
         """
+        given = dict(arguments or {})
 
         async def get(client: Client) -> list[Message]:
-            return read_prompt(await client.get_prompt(name, dict(arguments or {})))
+            return read_prompt(await client.get_prompt(name, given))
 
-        return await self._send_request(ctx, f"get the prompt '{name}'", get)
+        what = f"get the prompt '{name}'"
+        try:
+            return await self._send_request(ctx, what, get)
+        except McpError as error:
+            if type(error) is not McpError:  # not the server's own refusal
+                raise
+            known = {each.name: each for each in await self.prompts(ctx=ctx)}
+            if name not in known:
+                raise self._make_error(what, f"there is none of that name; there are: {_join(known)}") from error
+            listed = known[name].arguments or ()
+            required = {each.name for each in listed if each.required}
+            problem = _describe_names(given, required, {each.name for each in listed} - required, "argument")
+            raise (self._make_error(what, problem) if problem else error) from error
+
+    async def complete(
+        self,
+        of: wire.Prompt | wire.ResourceTemplate,
+        argument: str,
+        value: str = "",
+        *,
+        known: Mapping[str, str] | None = None,
+        ctx: object = None,
+    ) -> list[str]:
+        """Return the server's suggestions for an argument of a prompt, or for a parameter of a template.
+
+        Args:
+            of: The prompt or template, as the server lists it.
+            argument: The name of the argument.
+            value: The beginning of the value.
+            known: The other arguments that are filled in.
+            ctx: The context of the user who is asked.
+
+        Raises:
+            McpError: There is no such argument, the server completes nothing, or can't be reached.
+        """
+        ref: wire.PromptReference | wire.ResourceTemplateReference
+        if isinstance(of, wire.Prompt):
+            ref, names = wire.PromptReference(name=of.name), [each.name for each in of.arguments or ()]
+            what = f"complete '{argument}' of the prompt '{of.name}'"
+        else:
+            ref = wire.ResourceTemplateReference(uri=of.uri_template)
+            what = f"complete '{argument}' of '{of.uri_template}'"
+            try:
+                names = UriTemplate.parse(of.uri_template).variable_names
+            except ValueError as error:
+                raise self._make_error(what, str(error)) from None
+        if problem := _describe_names((argument, *(known or {})), set(), set(names), "argument"):
+            raise self._make_error(what, problem)
+
+        async def ask(client: Client) -> list[str]:
+            answer = await client.complete(ref, {"name": argument, "value": value}, dict(known) if known else None)
+            return answer.completion.values[:_MOST_COMPLETIONS]
+
+        return await self._send_request(ctx, what, ask)
+
+    def _make_error(self, what: str, reason: str) -> McpError:
+        return McpError(f"MCP server '{self._session.server.name}': could not {what}: {reason}")
+
+    async def _list_all(
+        self,
+        ctx: object,
+        what: str,
+        read_page: Callable[[Client, str | None], Awaitable[tuple[list[T], str | None]]],
+    ) -> list[T]:
+        async def list_all(client: Client) -> list[T]:
+            page = partial(read_page, client)
+            return await read_all_pages(page, self._session.server, self._settings.limits.pages)
+
+        return await self._send_request(ctx, what, list_all)
 
     async def _send_request(self, ctx: object, what: str, make: Callable[[Client], Awaitable[T]]) -> T:
         async with self._session.serving(ctx) as session:
             return await session.request(what, make)
+
+
+def _describe_names(given: Collection[str], required: set[str], optional: set[str], kind: str) -> str:
+    """Return which names are missing and which are unknown; nothing where all are right."""
+    missing, unknown = required.difference(given), set(given) - required - optional
+    problems = [f"it needs {_join(missing)}"] if missing else []
+    if unknown:
+        problems.append(f"it has no {kind} {_join(unknown)}, only {_join(required | optional) or 'none'}")
+    return "; ".join(problems)
+
+
+def _join(names: Iterable[str]) -> str:
+    return ", ".join(f"'{name}'" for name in sorted(names)[:_MOST_NAMES])
 
 
 def mcp_tools(
