@@ -24,6 +24,7 @@ from mcp.shared.uri_template import UriTemplate
 
 from toolkit.backoff import backoff_pause, run_again
 from toolkit.calls.context import ToolContext
+from toolkit.calls.output import redact_output
 from toolkit.calls.registration import ToolOptions
 from toolkit.chat import (
     AssistantMessage,
@@ -59,6 +60,7 @@ from toolkit.sources.mcp.native_tool import (
     read_options,
     read_prompt,
     read_resource_contents,
+    read_result,
 )
 from toolkit.sources.mcp.servers import WEB_PAGE, HttpServer, McpServer
 from toolkit.sources.mcp.session import (
@@ -71,6 +73,7 @@ from toolkit.sources.mcp.session import (
     ignore_list,
     read_all_pages,
 )
+from toolkit.sources.mcp.tasks import Task, TaskFollower, read_task_page
 from toolkit.sources.pins import ToolPins
 from toolkit.tool_names import legal_names
 from toolkit.tools.registry import ToolRegistry
@@ -592,6 +595,25 @@ class McpTools(Sequence[MCPNativeTool]):
             return answer.completion.values[:_MOST_COMPLETIONS]
 
         return await self._send_request(ctx, what, ask)
+
+    async def tasks(self, *, ctx: object = None) -> list[Task]:
+        """Return the user's tasks on a server of the revision of 2025-11-25, of all pages, also those of other runs.
+
+        Raises:
+            McpError: The server lists no tasks, as none does in later revisions, or can't be reached.
+        """
+        return await self._list_all(ctx, "list the tasks", read_task_page)
+
+    async def follow_task(self, task_id: str, *, ctx: object = None) -> ToolOutput:
+        """Wait for a task, such as one of a process that was killed, and return its result; cancelling cancels it.
+
+        Raises:
+            McpError: There is no such task of this user, it can't be followed, or the server can't be reached.
+            ToolFailedError: Its result is too large.
+        """
+        follower = TaskFollower(Task(task_id=task_id, status="working", pause=0), lambda _: None)
+        result = await self._send_request(ctx, f"follow the task '{task_id}'", follower.follow)
+        return await redact_output(self._settings.limits.check_output(read_result(result)), self._session.server.redact)
 
     def _make_error(self, what: str, reason: str) -> McpError:
         return McpError(f"MCP server '{self._session.server.name}': could not {what}: {reason}")
