@@ -7,12 +7,12 @@ import sys
 import anyio
 
 from toolkit import ToolCall, ToolLoopConfig, ToolRegistry, tool_loop
-from toolkit.events import Event, ToolProgress
+from toolkit.events import ToolProgress
 from toolkit.sources.mcp import http, mcp_tools
 from toolkit.testing import ScriptedProvider
 
 
-def show(event: Event) -> None:
+def show(event: object) -> None:
     """Print progress as it comes."""
     if isinstance(event, ToolProgress):
         print(event.text, flush=True)
@@ -28,4 +28,4 @@ async def main(url: str, seconds: str) -> None:
 
 
 if __name__ == "__main__":
-    anyio.run(main, *sys.argv[1:])
+    anyio.run(main, sys.argv[1], sys.argv[2])
