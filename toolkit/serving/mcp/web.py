@@ -12,7 +12,6 @@ import re
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
 from inspect import isawaitable
 from typing import Any, Protocol, TypeAlias, cast, overload, runtime_checkable
 from weakref import WeakValueDictionary
@@ -135,12 +134,14 @@ class JwtVerifier(TokenVerifier):
 
 
 class _TokenReader(TokenVerifier):
-    """A verifier by a function of the token."""
+    """A verifier by a function of the token; tokens that are too long to be any are refused before they are read."""
 
     def __init__(self, find_holder: Callable[[str], Holder | Awaitable[Holder]]) -> None:
         self._find_holder = find_holder
 
     async def verify_token(self, token: str) -> AccessToken | None:
+        if len(token) > _LONGEST_TOKEN:
+            return None
         try:
             found = self._find_holder(token)
             holder = await found if isawaitable(found) else found
@@ -155,38 +156,27 @@ class _TokenReader(TokenVerifier):
         return None
 
 
-class _BoundedVerifier(TokenVerifier):
-    """Refuses tokens that are too long to be any, before they are read."""
-
-    def __init__(self, verifier: TokenVerifier) -> None:
-        self._verifier = verifier
-
-    async def verify_token(self, token: str) -> AccessToken | None:
-        return None if len(token) > _LONGEST_TOKEN else await self._verifier.verify_token(token)
-
-
 def make_verifier(auth: Auth) -> TokenVerifier:
     """Return the verifier that `auth` means.
 
     Raises:
         ConfigurationError: It is none of the kinds of `Auth`.
     """
-    given = cast("object", auth)
+    given = cast("Any", auth)
     if isinstance(given, str):
-        return make_verifier({given: AccessToken(token=given, client_id="token", scopes=[])})
+        given = {given: AccessToken(token=given, client_id="token", scopes=[])}
     if isinstance(given, Mapping):
         table = [(token.encode(), holder) for token, holder in cast("Mapping[str, str | AccessToken]", given).items()]
         if not table or not all(token for token, _ in table):
             raise ConfigurationError("auth= has a token without text: everybody could call the tools")
-        return _BoundedVerifier(_TokenReader(lambda token: _find_in_table(token, table)))
-    if hasattr(given, "verify_token"):
-        return _BoundedVerifier(cast("TokenVerifier", given))
-    if callable(given):
-        return _BoundedVerifier(_TokenReader(cast("Callable[[str], Holder]", given)))
-    raise ConfigurationError(
-        f"auth= takes a token, a table of users by token, a function of the token or a TokenVerifier, not "
-        f"{describe_value(given)}"
-    )
+        return _TokenReader(lambda token: _find_in_table(token, table))
+    find = getattr(given, "verify_token", given)
+    if not callable(find):
+        raise ConfigurationError(
+            f"auth= takes a token, a table of users by token, a function of the token or a TokenVerifier, not "
+            f"{describe_value(given)}"
+        )
+    return _TokenReader(cast("Callable[[str], Holder]", find))
 
 
 def _find_in_table(token: str, table: Iterable[tuple[bytes, str | AccessToken]]) -> Holder:
@@ -357,6 +347,7 @@ class _ResumableStreams(EventStore):
 
 
 _PATH = "/mcp"
+_LAST_PORT = 65_535
 _BODY_SECONDS = 30.0
 _IDLE_SECONDS = 1_800.0
 _RETRY_MILLISECONDS = 500
@@ -607,17 +598,13 @@ class _TimedRequest:
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
-_ORIGIN_PORTS = {"http": 80, "https": 443}
-_HOST = re.compile(r"(?P<host>[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}|\*))?")
-_ORIGIN = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<place>[^/?#@\\\s]+)")
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A host and a port; None means the default one, ``*`` any."""
-
-    host: str
-    port: int | str | None
+_PORTS = {"http": 80, "https": 443}
+_PLACE = re.compile(
+    r"(?:(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://)?"
+    r"(?P<host>[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}|\*))?"
+)
+_Place: TypeAlias = tuple[str, str, int | str | None]
+"""The scheme of an origin, empty for a host; the host; and the port, ``*`` for any."""
 
 
 class OriginGuard:
@@ -633,60 +620,40 @@ class OriginGuard:
     """
 
     def __init__(self, hosts: Iterable[str], origins: Iterable[str]) -> None:
-        self._hosts = [_Place(host, "*") for host in LOOPBACK] + [_read_host(host) for host in hosts]
-        self._origins = [(scheme, _Place(host, "*")) for scheme in _ORIGIN_PORTS for host in LOOPBACK]
+        self._allowed: set[_Place] = {(scheme, host, "*") for scheme in ("", *_PORTS) for host in LOOPBACK}
+        for host in hosts:
+            self._allowed.add(_check_place(host, "host", "'tools.example.com', or 'tools.example.com:*' for any port"))
         for origin in origins:
-            read = _read_origin(origin)
-            if read is None:
-                raise ConfigurationError(f"{origin!r} is no origin: write one like 'https://app.example.com'")
-            self._origins.append(read)
+            self._allowed.add(_check_place(origin, "origin", "'https://app.example.com'"))
 
     def allows_host(self, values: Sequence[str]) -> bool:
         """Return whether the ``Host`` headers of a request are one, and name an allowed host."""
-        asked = _read_place(values[0]) if len(values) == 1 else None
-        return asked is not None and asked.port != "*" and any(_is_meant(asked, place, None) for place in self._hosts)
+        return len(values) == 1 and self._allows(_read_place(values[0], is_origin=False))
 
     def allows_origin(self, values: Sequence[str]) -> bool:
         """Return whether the ``Origin`` headers of a request are none, as of a program, or one that is allowed."""
-        if not values:
-            return True
-        read = _read_origin(values[0]) if len(values) == 1 else None
-        if read is None or read[1].port == "*":
+        return not values or (len(values) == 1 and self._allows(_read_place(values[0], is_origin=True)))
+
+    def _allows(self, asked: _Place | None) -> bool:
+        if asked is None or asked[2] == "*":
             return False
-        scheme, place = read
-        return any(
-            scheme == allowed and _is_meant(place, meant, _ORIGIN_PORTS.get(scheme)) for allowed, meant in self._origins
-        )
+        return asked in self._allowed or (*asked[:2], "*") in self._allowed
 
 
-def _is_meant(asked: _Place, meant: _Place, default_port: int | None) -> bool:
-    if asked.host != meant.host:
-        return False
-    return meant.port == "*" or (asked.port or default_port) == (meant.port or default_port)
-
-
-def _read_host(host: str) -> _Place:
-    place = _read_place(host)
+def _check_place(text: str, kind: str, example: str) -> _Place:
+    place = _read_place(text, is_origin=kind == "origin")
     if place is None:
-        raise ConfigurationError(
-            f"{host!r} is no host: write one like 'tools.example.com', or 'tools.example.com:*' for any port"
-        )
+        raise ConfigurationError(f"{text!r} is no {kind}: write one like {example}")
     return place
 
 
-def _read_place(text: str) -> _Place | None:
-    found = _HOST.fullmatch(text)
-    if found is None:
+def _read_place(text: str, *, is_origin: bool) -> _Place | None:
+    """Return a host or an origin, with the port of its scheme where it names none; None where it is neither."""
+    found = _PLACE.fullmatch(text)
+    if found is None or (found["scheme"] is not None) != is_origin:
         return None
-    port = found["port"]
-    if port is not None and port != "*":
-        port = int(port)
-        if port > 65535:
-            return None
-    return _Place(found["host"].strip("[]").lower(), port)
-
-
-def _read_origin(text: str) -> tuple[str, _Place] | None:
-    found = _ORIGIN.fullmatch(text)
-    place = None if found is None else _read_place(found["place"])
-    return None if found is None or place is None else (found["scheme"].lower(), place)
+    scheme, port = (found["scheme"] or "").lower(), found["port"]
+    number: int | str | None = int(port) if port and port != "*" else port or _PORTS.get(scheme)
+    if isinstance(number, int) and number > _LAST_PORT:
+        return None
+    return scheme, found["host"].strip("[]").lower(), number
