@@ -208,7 +208,8 @@ def device_login(
         async with mcp_tools(server, connect_timeout=900) as tools:
             ...
 
-    For programs on machines without a browser. All else is as for `oauth_login`, whose files of tokens it reads.
+    For programs on machines without a browser. All else is as for `oauth_login`, also the errors; each reads the other's
+    files of tokens.
 
     Args:
         url: That of the server.
@@ -218,9 +219,6 @@ def device_login(
         timeout: Seconds for the login, if the code is valid so long; `connect_timeout` of `mcp_tools` ends it as well.
         name: The name of this application on the login page.
         client_id: The id of this application, where it was registered by hand; None registers it at the first login.
-
-    Raises:
-        ConfigurationError: The URL is none, or not absolute.
     """
     grants = [_DEVICE_GRANT, "refresh_token"]
     metadata = OAuthClientMetadata(

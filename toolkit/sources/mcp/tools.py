@@ -785,7 +785,9 @@ def make_tools(
     tools: list[MCPNativeTool] = []
     refused: dict[str, str] = {}
     for tool, name in zip(chosen, shown, strict=True):
-        reason = unpinned.get(tool.name) or _find_refusal(tool)
+        reason = unpinned.get(tool.name)
+        if reason is None and len(tool.description or "") > _LONGEST_TOOL_DESCRIPTION:
+            reason = f"its description has more than {_LONGEST_TOOL_DESCRIPTION} characters"
         if reason is None:
             try:
                 trust, hints = settings.trust, settings.hints
@@ -803,13 +805,6 @@ def _describe_tool(tool: wire.Tool) -> dict[str, Any]:
     """Return what a model or a rule sees of a tool."""
     seen = {"name", "title", "description", "input_schema", "output_schema", "annotations"}
     return tool.model_dump(mode="json", include=seen, exclude_none=True)
-
-
-def _find_refusal(tool: wire.Tool) -> str | None:
-    """Return why a tool can't be used, before its schemas are looked at; None where it can."""
-    if len(tool.description or "") > _LONGEST_TOOL_DESCRIPTION:
-        return f"its description has more than {_LONGEST_TOOL_DESCRIPTION} characters"
-    return None
 
 
 def _is_wanted(tool: wire.Tool, settings: McpToolSettings) -> bool:
