@@ -212,7 +212,7 @@ async def test_our_client_that_is_killed_in_the_middle_of_a_stream_leaves_nothin
         url = f"http://127.0.0.1:{port}/mcp"
         whole = await run_whole()
         await wait_for_end(outcomes, 1)
-        while (before := count_leftovers())["sessions"]:
+        while (before := count_leftovers())["sessions"]:  # noqa: ASYNC110
             await anyio.sleep(0.1)
         async with working(600) as (process, lines):
             seen = ""

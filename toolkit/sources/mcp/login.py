@@ -208,8 +208,7 @@ def device_login(
         async with mcp_tools(server, connect_timeout=900) as tools:
             ...
 
-    For programs on machines without a browser. All else is as for `oauth_login`, also the errors; each reads the other's
-    files of tokens.
+    For programs on machines without a browser. All else is as for `oauth_login`, also the errors and the files.
 
     Args:
         url: That of the server.
