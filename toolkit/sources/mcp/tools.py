@@ -10,7 +10,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, TypeVar, overload
@@ -33,7 +33,6 @@ from toolkit.chat import (
     Message,
     Provider,
     SystemMessage,
-    ToolDefinition,
     Trust,
     Usage,
     UserMessage,
@@ -49,15 +48,11 @@ from toolkit.errors import (
     UnknownToolNameError,
 )
 from toolkit.loop.stopping import LoopFrame
-from toolkit.schema import ArgumentsParser, raw_arguments
 from toolkit.settings import Duration, PositiveInt, Seconds, check_fields, to_seconds
 from toolkit.sources import ServerLimits
 from toolkit.sources.mcp.native_tool import (
     MCPNativeTool,
-    ServerCalls,
-    make_definition,
     read_block,
-    read_options,
     read_prompt,
     read_resource_contents,
     read_result,
@@ -831,7 +826,7 @@ class _PassingError(Exception):
     """A try failed in a way that another one may not."""
 
 
-class MCPToolWrapper:
+class MCPToolWrapper(MCPNativeTool):
     """A tool of a server that is connected for each call, and closed after it.
 
     A call is tried three times in all, after one second and after two, where the server can't be reached in time; not
@@ -847,8 +842,6 @@ class MCPToolWrapper:
         first_pause: Seconds before the second try; twice as many before the third.
     """
 
-    is_described_outside = True
-
     def __init__(
         self,
         server: McpServer,
@@ -859,14 +852,13 @@ class MCPToolWrapper:
         timeout: Duration = 60.0,
         first_pause: float = 1.0,
     ) -> None:
-        self.definition: ToolDefinition = make_definition(tool, name or tool.name)
+        self._settings = SessionSettings(
+            connect_timeout=to_seconds(connect_timeout, "connect_timeout"), on_listed=ignore_list
+        )
+        super().__init__(McpSession(server, self._settings), tool, name=name or tool.name, limits=_LIMITS)
         # No timeout: it is that of one run, and there may be several.
-        self.options: ToolOptions = read_options(tool, server, None)
-        self.arguments: ArgumentsParser = raw_arguments(tool.input_schema, subject=f"tool '{tool.name}'")
-        self._calls = ServerCalls(tool, server.name, _LIMITS, is_repeatable=self.options.idempotent)
-        self.original_name: str = tool.name
+        self.options: ToolOptions = replace(self.options, timeout=None)
         self._server = server
-        self._connect_timeout = to_seconds(connect_timeout, "connect_timeout")
         self._timeout = to_seconds(timeout, "timeout")
         self._first_pause = first_pause
 
@@ -883,9 +875,6 @@ class MCPToolWrapper:
             return [
                 cls(server, tool.listed, name=tool.definition.name, connect_timeout=connect_timeout) for tool in tools
             ]
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.definition.name} of {self._server.name}>"
 
     async def execute(self, arguments: dict[str, Any], context: ToolContext[object]) -> ToolOutput:
         """Connect, call and close, as often as it takes."""
@@ -916,11 +905,10 @@ class MCPToolWrapper:
             server = self._server
             if isinstance(server, HttpServer):
                 server = await server.for_context(context.state)
-            settings = SessionSettings(connect_timeout=self._connect_timeout, on_listed=ignore_list)
-            async with McpSession(server, settings) as session:
+            async with McpSession(server, self._settings) as session:
                 is_under_way = True
                 with anyio.fail_after(self._timeout):
-                    return await self._calls.run(session, arguments, context)
+                    return await self.call_in(session, arguments, context)
         except TimeoutError:
             failure = f"MCP tool '{self.definition.name}' timed out after {self._timeout:g} seconds."
             may_repeat = self.options.idempotent
