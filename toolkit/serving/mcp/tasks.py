@@ -151,18 +151,19 @@ class CallTask:
 
     async def wait_for_task(self) -> None:
         """Wait until the call asks something, or is to be a task, or has ended."""
-        while self.ended is None and not self._questions and not self.is_task:
-            await self._changed.wait()
+        await self._wait_until(lambda: self.is_task or bool(self._questions))
 
     async def wait_for_question(self) -> tuple[str, wire.ElicitRequest] | None:
         """Wait until the call asks something, and return the oldest open question; None when it has ended."""
-        while self.ended is None and not self._questions:
-            await self._changed.wait()
+        await self._wait_until(lambda: bool(self._questions))
         return next(((key, question.request) for key, question in self._questions.items()), None)
 
     async def wait_for_end(self) -> None:
         """Wait until the call has ended."""
-        while self.ended is None:
+        await self._wait_until(lambda: False)
+
+    async def _wait_until(self, has_come: Callable[[], bool]) -> None:
+        while self.ended is None and not has_come():
             await self._changed.wait()
 
     def read_outcome(self) -> CallResult:

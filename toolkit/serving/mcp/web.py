@@ -12,6 +12,7 @@ import re
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
+from functools import partial
 from inspect import isawaitable
 from typing import Any, Protocol, TypeAlias, cast, overload, runtime_checkable
 from weakref import WeakValueDictionary
@@ -20,7 +21,7 @@ import anyio
 import anyio.to_thread
 import jwt
 from anyio.abc import TaskStatus
-from mcp.server import ServerRequestContext
+from mcp.server import Server, ServerRequestContext
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken, TokenVerifier, principal_components
 from mcp.server.auth.settings import AuthSettings
@@ -276,34 +277,8 @@ class _SessionStreams:
                 await changed.wait()
 
 
-_session: ContextVar[_SessionStreams | None] = ContextVar("toolkit_mcp_session_streams", default=None)
-
-
-class _SessionFinder:
-    """Finds the streams of the session of each request: the SDK has one store for all sessions, of the same ids."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-        # The tasks of a session hold them, as their context is that of the request that opened it.
-        self._sessions: WeakValueDictionary[str, _SessionStreams] = WeakValueDictionary()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request in the context of its session."""
-        name = Headers(scope=scope).get(MCP_SESSION_ID_HEADER) if scope["type"] == "http" else None
-        streams = (self._sessions.get(name) if name is not None else None) or _SessionStreams()
-
-        async def note_session(message: Message) -> None:
-            if message["type"] == "http.response.start" and name is None:
-                opened = Headers(raw=message["headers"]).get(MCP_SESSION_ID_HEADER)
-                if opened is not None:
-                    self._sessions[opened] = streams
-            await send(message)
-
-        before = _session.set(streams)
-        try:
-            await self._app(scope, receive, note_session)
-        finally:
-            _session.reset(before)
+_session: ContextVar[_SessionStreams] = ContextVar("toolkit_mcp_session_streams")
+"""The streams of the session of the current request: the SDK has one store for all sessions, of the same ids."""
 
 
 class _ResumableStreams(EventStore):
@@ -312,16 +287,17 @@ class _ResumableStreams(EventStore):
     A stream that is resumed is read from here alone: the SDK, which would go on with it, may lose messages in between.
     """
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, server: Server[Any]) -> None:
         self._seconds = seconds
+        server.middleware.append(self.end_long_streams)
 
     async def store_event(self, stream_id: str, message: JSONRPCMessage | None) -> str:
         """Store a message of the session of this request."""
-        return self._get_session().store(stream_id, message)
+        return _session.get().store(stream_id, message)
 
     async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> None:
         """Send the messages of the session of this request that came after one, and those that come."""
-        await self._get_session().replay(last_event_id, send_callback, self._seconds)
+        await _session.get().replay(last_event_id, send_callback, self._seconds)
 
     async def end_long_streams(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         """Serve a request, whose stream is ended where it takes long and the client can come back."""
@@ -339,11 +315,6 @@ class _ResumableStreams(EventStore):
             return await call_next(ctx)
         finally:
             scope.cancel()
-
-    def _get_session(self) -> _SessionStreams:
-        streams = _session.get()
-        assert streams is not None
-        return streams
 
 
 _PATH = "/mcp"
@@ -441,15 +412,12 @@ def mcp_app(
     check_setting("stream_seconds", stream_seconds, float, int, None)
     settings, verifier = _read_auth(auth)
     server = mcp_server(registry, ctx, **options)
-    streams = None if stream_seconds is None else _ResumableStreams(stream_seconds)
-    if streams is not None:
-        server.middleware.append(streams.end_long_streams)
     app = server.streamable_http_app(
         streamable_http_path=path,
         stateless_http=not sessions,
         max_sessions=max_sessions,
         session_idle_timeout=_IDLE_SECONDS,
-        event_store=streams,
+        event_store=None if stream_seconds is None else _ResumableStreams(stream_seconds, server),
         retry_interval=_RETRY_MILLISECONDS,
         # The SDK's own check compares beginnings; what is compared here are whole hosts and ports.
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
@@ -458,8 +426,6 @@ def mcp_app(
     )
     if requests_per_minute is not None:  # inside of what finds out who asks
         app.user_middleware.append(Middleware(RateBound, per_minute=requests_per_minute))
-    if streams is not None:
-        app.add_middleware(_SessionFinder)
     app.add_middleware(_Guarded, guard=guard)
     return app
 
@@ -538,7 +504,7 @@ async def serve_mcp_http(
 
 
 class _Guarded:
-    """Accepts only requests for an allowed host and from an allowed page, which arrive in time.
+    """Accepts only requests for an allowed host and from an allowed page, which arrive in time; finds their session.
 
     A client that disconnects is no error.
     """
@@ -546,34 +512,46 @@ class _Guarded:
     def __init__(self, app: ASGIApp, guard: OriginGuard) -> None:
         self._app = app
         self._guard = guard
+        # The tasks of a session hold its streams, as their context is that of the request that opened it.
+        self._sessions: WeakValueDictionary[str, _SessionStreams] = WeakValueDictionary()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] in ("http", "websocket"):
-            headers = Headers(scope=scope)
-            refusal = None
-            if not self._guard.allows_host(headers.getlist("host")):
-                refusal = PlainTextResponse("Invalid Host header", 421)
-            elif not self._guard.allows_origin(headers.getlist("origin")):
-                refusal = PlainTextResponse("Invalid Origin header", 403)
-            if refusal is not None:
-                await refusal(scope, receive, send)
-                return
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        refusal = None
+        if not self._guard.allows_host(headers.getlist("host")):
+            refusal = PlainTextResponse("Invalid Host header", 421)
+        elif not self._guard.allows_origin(headers.getlist("origin")):
+            refusal = PlainTextResponse("Invalid Origin header", 403)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+        streams = self._sessions.get(headers.get(MCP_SESSION_ID_HEADER, "")) or _SessionStreams()
+        request = _TimedRequest(receive, send, partial(self._sessions.setdefault, default=streams))
+        before = _session.set(streams)
         try:
-            if scope["type"] == "http":
-                request = _TimedRequest(receive, send)
-                await self._app(scope, request.receive, request.send)
-            else:
-                await self._app(scope, receive, send)
+            await self._app(scope, request.receive, request.send)
         except ClientDisconnect:
             _logger.debug("a client went away before its request was whole")
+        finally:
+            _session.reset(before)
 
 
 class _TimedRequest:
-    """Ends a request that is not whole in time: the application sees a client that went away, the client status 408."""
+    """Ends a request that is not whole in time: the application sees a client that went away, the client status 408.
 
-    def __init__(self, receive: Receive, send: Send) -> None:
+    Args:
+        receive: Receives the messages of the request.
+        send: Sends those of the answer.
+        on_session: Called with the id of the session that the answer names.
+    """
+
+    def __init__(self, receive: Receive, send: Send, on_session: Callable[[str], object]) -> None:
         self._receive = receive
         self._send = send
+        self._on_session = on_session
         self._deadline = anyio.current_time() + _BODY_SECONDS
         self._is_whole = False
         self._is_late = False
@@ -591,8 +569,12 @@ class _TimedRequest:
 
     async def send(self, message: Message) -> None:
         """Send a message of the answer."""
-        if self._is_late and message["type"] == "http.response.start":
-            message = {**message, "status": 408}
+        if message["type"] == "http.response.start":
+            session = Headers(raw=message.get("headers", [])).get(MCP_SESSION_ID_HEADER)
+            if session is not None:
+                self._on_session(session)
+            if self._is_late:
+                message = {**message, "status": 408}
         await self._send(message)
 
 
