@@ -78,8 +78,8 @@ def is_loss(error: BaseException) -> bool:
 
 
 def _is_connection_closed(error: MCPError) -> bool:
-    # Servers use that code for other errors, too: the SDK's own text decides.
-    return error.code == CONNECTION_CLOSED and error.message == "Connection closed"
+    # Servers use that code for other errors, too: the SDK's own texts decide.
+    return error.code == CONNECTION_CLOSED and error.message.startswith(("Connection closed", "SSE stream"))
 
 
 # Of the server's load or its gateway's, not of a session; a refused caller is refused in a new session, too.
