@@ -22,6 +22,7 @@ from toolkit.dataclass import dataclass, maker_of
 from toolkit.errors import InvalidArgumentsError, ToolDeniedError, ToolkitError, ToolNotFoundError
 from toolkit.foreign_text import escape_in_json, escape_in_text, replace_surrogates
 from toolkit.json_text import canonical_json
+from toolkit.redaction import MASK, clean_text, clean_texts, may_name_secrets, without_keys
 from toolkit.schema.arguments import SHARED_BUDGET, TooMuchWorkError, WorkBudget, is_trial, may_hold_secrets
 from toolkit.schema.nodes import is_array, is_object
 from toolkit.tool_names import nearest_names, repair_name
@@ -34,6 +35,7 @@ _logger = logging.getLogger("toolkit.calls")
 
 _make_call = maker_of(ToolCall)
 _LONG_TEXT = 30_000
+_LONGEST_CLEANED = 16_000  # longer arguments are redacted where they are written, in threads
 _LONG_BROKEN_TEXT = 2_000
 _LONGEST_TURN = 0.005  # seconds
 _UNCHANGING = frozenset({str, int, float, bool, bytes, type(None)})
@@ -163,10 +165,8 @@ class Refused:
 
 
 def _show_json(text: str) -> str:
-    """Return the JSON of arguments without the logins of URLs, and without secrets in texts that are JSON again."""
-    if ("@" in text and "://" in text) or '{\\"' in text:
-        from toolkit.redaction import clean_text, clean_texts  # noqa: PLC0415 - its patterns take milliseconds
-
+    """Return the JSON of arguments without secrets in its texts, such as the logins of URLs."""
+    if len(text) <= _LONGEST_CLEANED and ("://" in text or may_name_secrets(text)):
         return canonical_json(clean_texts(json.loads(text), clean_text))
     return text
 
@@ -185,7 +185,7 @@ def canonical_call(prepared: Ready[Any] | Refused) -> ToolCall:
         text = canonical_arguments(call.arguments)
     else:
         if prepared.has_flat_arguments() and not prepared.registration.may_take_secrets:
-            prepared.shown_json = _show_json(text) if "@" in text or '{\\"' in text else text
+            prepared.shown_json = _show_json(text)
     return _make_call(call.id, call.name, text, extra=call.extra)
 
 
@@ -206,8 +206,6 @@ def write_preview(registration: Registration[Any], arguments: Mapping[str, Any],
         written: The same as canonical JSON, secrets as digests.
         given: The JSON text that they were read from; empty shows all of them.
     """
-    from toolkit.redaction import clean_text, strike_keys  # noqa: PLC0415 - as in `_show_json`
-
     write = registration.options.preview
     if write is not None:
         try:
@@ -216,7 +214,7 @@ def write_preview(registration: Registration[Any], arguments: Mapping[str, Any],
             _logger.exception("the preview of %s raised; the arguments are shown as JSON", registration.name)
     with suppress(ValueError, RecursionError):  # of a text that only the parser of the tool reads: all is shown
         written = canonical_json(_keep_given(json.loads(written), json.loads(given)))
-    return escape_in_json(strike_keys(written))
+    return escape_in_json(without_keys(written))
 
 
 def _keep_given(value: Any, given: Any) -> Any:
@@ -410,8 +408,6 @@ def _describe_repairs(
     call: ToolCall, registration: Registration[Any], arguments: dict[str, Any], steps: Sequence[Mended]
 ) -> tuple[ToolCallRepaired, ...]:
     """Return the events of repairs; where a parameter is a secret, no text of the model's that may hold it."""
-    from toolkit.redaction import MASK  # noqa: PLC0415 - as in `_show_json`
-
     parser = registration.arguments
     is_secret = may_hold_secrets(call.arguments, parser.nodes)
     events: list[ToolCallRepaired] = []
