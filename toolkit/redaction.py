@@ -11,6 +11,7 @@ import re
 import unicodedata
 from base64 import b64decode, b64encode, urlsafe_b64encode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from copy import copy
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from json import dumps, loads
@@ -441,6 +442,10 @@ def replace_secrets(
             told: Set[Any] = _find_carried(fields, path) | _find_named_values(fields)
             told |= {name for name, item in fields.items() if _is_ambiguous(name) and _is_random(item)}
             items: Iterable[tuple[Any, Any]] = fields.items()
+        case [head, *rows] if _names_columns(head):
+            cells = [dict(zip(head, row, strict=False)) if isinstance(row, list) else row for row in rows]
+            clean = replace_secrets(cells, judge, replace, path)
+            return [head, *[list(row.values()) if isinstance(row, dict) else row for row in clean]]
         case list() | tuple():
             told = _find_listed(cast("Sequence[Any]", value))
             items = enumerate(cast("Sequence[Any]", value))
@@ -479,6 +484,15 @@ def _find_carried(fields: Mapping[str, Any], path: Sequence[str | int]) -> set[s
     if not (path and isinstance(path[-1], str) and _CARRIERS.compiled.fullmatch(path[-1])):
         return set()
     return {name for name, value in fields.items() if str(value) in secrets_in_headers({str(name): str(value)})}
+
+
+def _names_columns(head: Any) -> bool:
+    """Return whether a row of a table has the names of its columns, one of them telling."""
+    if not isinstance(head, list) or not all(
+        isinstance(name, str) and _ONE_NAME.compiled.fullmatch(name) for name in head
+    ):
+        return False
+    return len(set(head)) == len(head) and any(map(is_secret_field, head))
 
 
 def _find_listed(items: Sequence[Any]) -> set[int]:
@@ -969,6 +983,13 @@ class Scrubber:
             case _:
                 return plain
 
+    def clean_whole(self, plain: object) -> Any:
+        """Return JSON values as a call does, and the secret arguments of their calls struck out of all of them."""
+        learning = copy(self)
+        learning._is_learning = True
+        clean = learning(plain)
+        return clean if learning.secrets == self.secrets else learning(clean)
+
     def events(self, events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the events of a stream without the secrets, those that are spread over several deltas too.
 
@@ -1004,7 +1025,7 @@ class Scrubber:
             case {"type": "call", "name": str(name), "arguments": str(arguments)}:
                 return {**fields, "arguments": self.mask_arguments(name, arguments)}
             case {"name": str(), "description": str(), "parameters": dict()}:
-                return {**fields, "parameters": mask_schema(fields["parameters"])}
+                return {**fields, "parameters": without_secret_values(fields["parameters"])}
             case _:
                 pass
         if _NAMED_FIELDS.isdisjoint(fields):
@@ -1047,7 +1068,7 @@ class Scrubber:
         if is_replaced(secret):
             return secret
         if self._is_learning:
-            self.secrets |= set(_list_texts(secret, is_marked=is_marked))
+            self.secrets |= set(list_secret_texts(secret, is_marked=is_marked))
         return MASK if self._replace is None else self._replace(secret)
 
     def _replace_named(self, secret: Any) -> Any:
@@ -1071,33 +1092,38 @@ def _mask_value(value: Any) -> Any:
     return value if is_replaced(value) else MASK
 
 
-def mask_schema(schema: Any, *, is_secret: bool = False) -> Any:
-    """Return a JSON Schema without the defaults and examples of secrets.
+def without_secret_values(schema: Any, *, is_secret: bool = False) -> Any:
+    """Return a JSON Schema without the defaults and examples that have secrets.
 
     Args:
         schema: A schema, or a list or an object of some.
         is_secret: True where the name of the field says that its value is a secret.
     """
     if isinstance(schema, list):
-        return [mask_schema(each, is_secret=is_secret) for each in cast("Sequence[Any]", schema)]
+        return [without_secret_values(each, is_secret=is_secret) for each in cast("Sequence[Any]", schema)]
     if not isinstance(schema, dict):
         return schema
     node = cast("Mapping[str, Any]", schema)
     is_secret = is_secret or any(is_secret_mark(keyword, value) for keyword, value in node.items())
-    masked: dict[str, Any] = {}
+    is_secret = is_secret and "enum" not in node and "const" not in node
+    clean: dict[str, Any] = {}
     for keyword, value in node.items():
         if keyword in _SHOWN_VALUES:
-            masked[keyword] = (
-                mask_leaves(value) if is_secret and holds_secret(value) else replace_fields(value, _mask_value)
-            )
+            is_setting = isinstance(value, str) and value.lower() in _SETTING_WORDS
+            if (
+                not (is_secret and holds_secret(value) and not is_setting)
+                and replace_fields(value, _mask_value) == value
+            ):
+                clean[keyword] = value
         elif keyword == "properties" and isinstance(value, dict):
             members = cast("Mapping[str, Any]", value)
-            masked[keyword] = {
-                name: mask_schema(one, is_secret=is_secret or is_secret_field(name)) for name, one in members.items()
+            clean[keyword] = {
+                name: without_secret_values(one, is_secret=is_secret or is_secret_field(name))
+                for name, one in members.items()
             }
         else:
-            masked[keyword] = mask_schema(value, is_secret=is_secret)
-    return masked
+            clean[keyword] = without_secret_values(value, is_secret=is_secret)
+    return clean
 
 
 def mask_leaves(value: Any) -> Any:
@@ -1106,7 +1132,7 @@ def mask_leaves(value: Any) -> Any:
         case dict():
             fields = cast("Mapping[str, Any]", value)
             return {
-                MASK if _OPAQUE.compiled.fullmatch(name) else name: mask_leaves(item) for name, item in fields.items()
+                MASK if _RANDOM.compiled.fullmatch(name) else name: mask_leaves(item) for name, item in fields.items()
             }
         case list():
             return [mask_leaves(item) for item in cast("Sequence[Any]", value)]
@@ -1116,7 +1142,7 @@ def mask_leaves(value: Any) -> Any:
             return MASK if isinstance(value, str) else value
 
 
-def _list_texts(secret: Any, *, is_marked: bool) -> Iterator[str]:
+def list_secret_texts(secret: Any, *, is_marked: bool) -> Iterator[str]:
     """Yield the texts of a secret value that are struck out wherever they are.
 
     Short ones would be found in everything, and words are struck out only if a schema says that they are secret.
@@ -1124,10 +1150,10 @@ def _list_texts(secret: Any, *, is_marked: bool) -> Iterator[str]:
     match secret:
         case dict():
             for item in cast("Mapping[str, Any]", secret).values():
-                yield from _list_texts(item, is_marked=is_marked)
+                yield from list_secret_texts(item, is_marked=is_marked)
         case list():
             for item in cast("Sequence[Any]", secret):
-                yield from _list_texts(item, is_marked=is_marked)
+                yield from list_secret_texts(item, is_marked=is_marked)
         case str() | int() | float():
             text = str(secret)
             is_word = text.isalpha() and not is_marked

@@ -22,7 +22,7 @@ from toolkit.dataclass import dataclass, maker_of
 from toolkit.errors import InvalidArgumentsError, ToolDeniedError, ToolkitError, ToolNotFoundError
 from toolkit.foreign_text import escape_in_json, escape_in_text, replace_surrogates
 from toolkit.json_text import canonical_json
-from toolkit.redaction import MASK, clean_text, clean_texts, may_name_secrets, without_keys
+from toolkit.redaction import MASK, clean_text, clean_texts, list_secret_texts, may_name_secrets, without_keys
 from toolkit.schema.arguments import SHARED_BUDGET, TooMuchWorkError, WorkBudget, is_trial, may_hold_secrets
 from toolkit.schema.nodes import is_array, is_object
 from toolkit.tool_names import nearest_names, repair_name
@@ -120,6 +120,19 @@ class Ready(Generic[Ctx]):
         if '"secret:' in shown or "***" in shown:  # as `toolkit.redaction` writes them
             return json.loads(shown), shown
         return self.arguments.copy() if self._is_flat else self.copy_arguments(), shown
+
+    def find_secrets(self) -> frozenset[str]:
+        """Return the texts of the secret arguments, which are struck out of the events of the call."""
+        arguments, found = self.registration.arguments, set[str]()
+        if '"secret:' not in self.arguments_json:
+            return frozenset()
+
+        def add(secret: Any, path: object, is_marked: bool) -> None:
+            del path
+            found.update(list_secret_texts(secret, is_marked=is_marked))
+
+        arguments.nodes.replace_secrets(json.loads(arguments.dump_json(self.arguments, reveal_secrets=True)), add)
+        return frozenset(found)
 
     @property
     def given(self) -> str:
