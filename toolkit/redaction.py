@@ -129,7 +129,7 @@ _LONGEST_NAME = 100
 _LONGEST_HEAD = 1_000
 _SHOWN_VALUES = frozenset({"default", "example", "examples"})
 _CARRIERS = _Pattern(r"\w*(headers|query|cookies)", re.IGNORECASE)
-_CARRIED = _Pattern(r"(?:headers|query|cookies)\\{0,15}[\"']?\s{0,4}:\s{0,4}[\[{]", re.IGNORECASE)
+_LONGEST_READ = 10_000  # whether a longer text names secrets takes longer to find out than to look for them
 _OPTION = _Pattern(r"--?[A-Za-z][\w.-]{1,60}")
 _ONE_NAME = _Pattern(r"[A-Za-z]+(?:[_-][A-Za-z]+)*")
 _NAMED = _Pattern(r"(--?[\w.-]+|[\w.-]+)(=|:\s+)(.*)", re.DOTALL)
@@ -194,8 +194,13 @@ def is_secret_mark(keyword: str, value: object) -> bool:
 
 def may_name_secrets(text: str) -> bool:
     """Return whether a JSON text may have a field whose name indicates a secret; most have none."""
-    if "\\u" in text or _CARRIED.compiled.search(text) is not None:
+    if len(text) > _LONGEST_READ:
         return True
+    lowered = text.lower()
+    if "\\u" in lowered or any(name in lowered for name in ("headers", "query", "cookies")):
+        return True
+    if not any(sign in lowered for sign in _NAME_SIGNS):
+        return False
     words = _WORD_BREAK.compiled.sub("_", text).lower()
     return _TELLING_NAME.compiled.search(words) is not None or _AMBIGUOUS_WORD.compiled.search(words) is not None
 
