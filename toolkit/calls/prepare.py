@@ -22,7 +22,14 @@ from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError, ToolDeniedError, ToolkitError, ToolNotFoundError
 from toolkit.foreign_text import escape_in_json, escape_in_text, replace_surrogates
 from toolkit.json_text import canonical_json
-from toolkit.redaction import MASK, clean_text, clean_texts, strike_keys
+from toolkit.redaction import (
+    MASK,
+    clean_text,
+    clean_texts,
+    list_secret_texts,
+    may_name_secrets,
+    without_keys,
+)
 from toolkit.schema.arguments import SHARED_BUDGET, TooMuchWorkError, WorkBudget, is_trial, may_hold_secrets
 from toolkit.schema.nodes import is_array, is_object
 from toolkit.tool_names import nearest_names, repair_name
@@ -34,6 +41,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("toolkit.calls")
 
 _LONG_TEXT = 30_000
+_LONGEST_CLEANED = 16_000  # longer arguments are redacted where they are written, in threads
 _LONG_BROKEN_TEXT = 2_000
 _LONGEST_TURN = 0.005  # seconds
 _UNCHANGING = frozenset({str, int, float, bool, bytes, type(None)})
@@ -119,6 +127,19 @@ class Ready(Generic[Ctx]):
             return json.loads(shown), shown
         return self.arguments.copy() if self._is_flat else self.copy_arguments(), shown
 
+    def find_secrets(self) -> frozenset[str]:
+        """Return the texts of the secret arguments, which are struck out of the events of the call."""
+        arguments, found = self.registration.arguments, set[str]()
+        if '"secret:' not in self.arguments_json:
+            return frozenset()
+
+        def add(secret: Any, path: object, is_marked: bool) -> None:
+            del path
+            found.update(list_secret_texts(secret, is_marked=is_marked))
+
+        arguments.nodes.replace_secrets(json.loads(arguments.dump_json(self.arguments, reveal_secrets=True)), add)
+        return frozenset(found)
+
     def copy_arguments(self) -> dict[str, Any]:
         """Return the arguments for somebody who only looks: what is done to them changes nothing."""
         if self._is_flat or self.has_flat_arguments():
@@ -160,8 +181,8 @@ class Refused:
 
 
 def _show_json(text: str) -> str:
-    """Return the JSON of arguments without the logins of URLs, and without secrets in texts that are JSON again."""
-    if ("@" in text and "://" in text) or '{\\"' in text:
+    """Return the JSON of arguments without secrets in its texts, such as the logins of URLs."""
+    if len(text) <= _LONGEST_CLEANED and ("://" in text or may_name_secrets(text)):
         return canonical_json(clean_texts(json.loads(text), clean_text))
     return text
 
@@ -177,7 +198,7 @@ def write_canonically(prepared: Ready[Any] | Refused) -> tuple[str, str]:
         text = canonical_arguments(call.arguments)
     else:
         if prepared.has_flat_arguments() and not prepared.registration.may_take_secrets:
-            prepared.shown_json = _show_json(text) if "@" in text or '{\\"' in text else text
+            prepared.shown_json = _show_json(text)
     return call.name, text
 
 
@@ -206,7 +227,7 @@ def write_preview(registration: Registration[Any], arguments: Mapping[str, Any],
             _logger.exception("the preview of %s raised; the arguments are shown as JSON", registration.name)
     with suppress(ValueError, RecursionError):  # of a text that only the parser of the tool reads: all is shown
         written = canonical_json(_keep_given(json.loads(written), json.loads(given)))
-    return escape_in_json(strike_keys(written))
+    return escape_in_json(without_keys(written))
 
 
 def _keep_given(value: Any, given: Any) -> Any:

@@ -728,7 +728,7 @@ class DurableRun(Generic[Out]):
             "error": "" if rest is None else rest.error,
             "created": row.created,
             "updated": row.updated,
-            "messages": [] if rest is None else strike(rest.messages),
+            "messages": [] if rest is None else strike.clean_whole(rest.messages),
             "events": [read_line(line.text.encode()) for line in read_lines(self._storage, self.id, 0)],
         }
 

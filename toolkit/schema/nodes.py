@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypeGuard, TypeVar, cast
 from urllib.parse import unquote
 
 from toolkit.dataclass import dataclass
-from toolkit.redaction import is_secret_field, replace_secrets
+from toolkit.redaction import is_secret_field, is_secret_mark, replace_secrets
 
 K = TypeVar("K")
 Node: TypeAlias = Mapping[str, Any]
@@ -31,7 +31,7 @@ SCHEMA_KEYWORDS = (
 )  # fmt: skip
 
 
-_OF_NAMELESS = frozenset({*SCHEMA_LISTS, *SCHEMA_KEYWORDS}) - {"not", "propertyNames"}
+_OF_NAMELESS = frozenset({*SCHEMA_LISTS, *SCHEMA_KEYWORDS}) - {"not"}
 
 # This lookup takes a fifth of the time of `isinstance(value, Mapping)`.
 _NO_OBJECTS = frozenset({str, int, float, bool, list, type(None)})
@@ -49,8 +49,8 @@ def is_array(value: object) -> TypeGuard[list[Any]]:
 
 
 def is_marked_secret(node: Node) -> bool:
-    """Return whether a schema marks its value as secret."""
-    return node.get("writeOnly") is True or node.get("format") == "password"
+    """Return whether a schema marks its value as secret: by a keyword of its own, its format, or an extension."""
+    return any(is_secret_mark(keyword, value) for keyword, value in node.items())
 
 
 ReplaceSecret: TypeAlias = Callable[[Any, JsonPath, bool], Any]
@@ -66,6 +66,7 @@ class SecretFields:
         suspects: The names of fields that sound secret.
         holders: The names of fields that contain such fields, so that only an object or a list may be shown there.
         harmless: The names of fields that sound secret, and whose schemas list every value.
+        others: The names of all other fields.
         is_rest: True if fields that the schema does not name are secret.
         is_open: True if fields of any name are allowed somewhere.
     """
@@ -74,6 +75,7 @@ class SecretFields:
     suspects: frozenset[str]
     holders: frozenset[str]
     harmless: frozenset[str]
+    others: frozenset[str]
     is_rest: bool
     is_open: bool
 
@@ -134,11 +136,12 @@ def find_references(schema: Mapping[str, Any]) -> Iterator[str]:
 class Nodes:
     """A schema in which references are followed, never out of it."""
 
-    __slots__ = ("_known_choices", "_known_types", "_secrets", "root")
+    __slots__ = ("_known_choices", "_known_types", "_secretive", "_secrets", "root")
 
     def __init__(self, root: Node) -> None:
         self.root: Node = root
         self._secrets: SecretFields | None = None
+        self._secretive: dict[JsonPath, frozenset[str]] = {}
         # By the id of a node, with the node, so that the id stays its own.
         self._known_choices: dict[int, tuple[Node, list[Node]]] = {}
         self._known_types: dict[int, tuple[Node, frozenset[str]]] = {}
@@ -309,13 +312,33 @@ class Nodes:
         """Return a value of the schema with its secrets replaced, each with all below it; the original stays."""
         return replace_secrets(value, self._judge_field, replace)
 
-    def _judge_field(self, name: str | int, path: JsonPath, item: Any) -> bool | None:
-        """Return as `_find_hidden` does; True too where an object or a list with secrets inside is something else."""
-        is_marked = self._find_hidden(name, is_root=not path)
-        if is_marked is None and not isinstance(item, dict | list | None):
+    def _judge_field(self, name: str | int, path: JsonPath, inside: Any) -> bool | None:
+        """Return as `_find_hidden` does; True too where an object or a list with secrets inside is something else.
+
+        A name that an object does not know counts as that of a secret which it lacks: it may be another name for it.
+        """
+        secrets, is_marked = self.secrets, self._find_hidden(name, is_root=not path)
+        if is_marked is not None or not (secrets.names or secrets.suspects):
+            return is_marked
+        if not isinstance(inside[name], dict | list | None):
             owner = next((each for each in reversed((*path, name)) if isinstance(each, str)), None)
-            return True if owner in self.secrets.holders else None
-        return is_marked
+            if owner in secrets.holders:
+                return True
+        if isinstance(name, int) or name in secrets.others or name in secrets.harmless:
+            return None
+        lacking = self._secretive_at(path) - inside.keys()
+        return True if lacking else None
+
+    def _secretive_at(self, path: JsonPath) -> frozenset[str]:
+        """Return the names of the secret fields of an object at a path."""
+        if path not in self._secretive:
+            secretive = self.secrets.names | self.secrets.suspects
+            choices = self.choices(self.at(path)) if secretive else ()
+            found = secretive.intersection(*[[*choice.get("properties", ())] for choice in choices]) if choices else ()
+            if len(self._secretive) > _MOST_KNOWN:
+                self._secretive.clear()
+            self._secretive[path] = frozenset(found)
+        return self._secretive[path]
 
     def _find_hidden(self, name: str | int, *, is_root: bool) -> bool | None:
         """Return True for a field that the schema marks as secret, False for one by its name, None for others."""
@@ -326,9 +349,7 @@ class Nodes:
             return True
         if name in secrets.suspects:
             return False
-        if not secrets.is_open or name in secrets.harmless:
-            return None
-        return False if is_secret_field(name) else None
+        return False if secrets.is_open and name not in secrets.harmless and is_secret_field(name) else None
 
     def _find_secrets(self) -> SecretFields:
         """Search the whole schema, also the parts that no value may reach."""
@@ -357,6 +378,7 @@ class Nodes:
             suspects=suspects,
             holders=frozenset([name for name, member in members if id(member) in holding]) - secretive,
             harmless=frozenset([name for name, _ in sounding]) - suspects,
+            others=frozenset([name for name, _ in members]) - secretive,
             is_rest=id(self.root) in secret,
             is_open=any(map(_takes_any_name, parts)),
         )
