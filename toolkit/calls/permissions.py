@@ -484,7 +484,10 @@ class ArgumentsOnDemand:
         """Return the arguments."""
         if self._seen is None:
             self._seen, parser = self._arguments, self._registration.arguments
-            if not _PLAIN.issuperset(map(type, self._seen.values())) or getattr(parser, "aliases", None):
+            is_plain = not getattr(parser, "aliases", None)
+            for value in self._arguments.values():
+                is_plain = is_plain and type(value) in _PLAIN
+            if not is_plain:
                 self._seen = _read_arguments(self._registration, self._arguments)
         return self._seen
 

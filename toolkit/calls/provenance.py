@@ -22,7 +22,7 @@ from toolkit.calls.text_search import (
     walk_leaves,
 )
 from toolkit.chat import AssistantMessage, Message, ReasoningBlock, ToolResult, Trust, is_untrusted
-from toolkit.dataclass import dataclass, maker_of
+from toolkit.dataclass import dataclass
 from toolkit.foreign_text import escape_in_text, has_mixed_scripts, is_hidden
 from toolkit.json_text import digest_json
 from toolkit.schema.nodes import is_array, is_object
@@ -39,7 +39,6 @@ _FOUND_OUTSIDE = re.compile(
 )  # as Anthropic, OpenAI, Amazon and Google write it
 _MAY_BE_SECRET = re.compile(r"[^\s@]{16,}|[=:]\s*\S{6,}")  # a quick look, before patterns that take longer
 _SHORTEST_SECRET = 6
-_make_source = maker_of(TextSource)
 _SECRET = TextSource("trusted")  # marks a value that is a secret,
 _READ_THERE = TextSource("untrusted")  # and one that untrusted text was read from
 _LONG_PENDING = 100_000
@@ -235,16 +234,18 @@ class RunTrust:
 
     def _read_message(self, message: Message) -> TextSource | None:
         """Return the text of a message; None where it was there before, or may be the model's own words."""
-        tool_name, call_id = (message.tool_name, message.call_id) if isinstance(message, ToolResult) else ("", "")
-        text = message.text
-        key = (call_id or message.role, text)
+        content = message.content
+        text = content if isinstance(content, str) else message.text
+        result = message if isinstance(message, ToolResult) else None
+        key = (message.role if result is None else result.call_id, text)
         if key in self._texts:
             return None
         self._texts.add(key)
         if is_untrusted(message):
-            return _make_source("untrusted", tool_name, call_id, "", text)
-        if isinstance(message, ToolResult):  # an error may quote the call
-            return None if message.is_error else _make_source("trusted", tool_name, call_id, "", text)
+            names = ("", "") if result is None else (result.tool_name, result.call_id)
+            return TextSource("untrusted", *names, "", text)
+        if result is not None:  # an error may quote the call
+            return None if result.is_error else TextSource("trusted", result.tool_name, result.call_id, "", text)
         is_task = message.role == "user" and self._parent is not None and self._parent.is_tainted
         return None if is_task else TextSource("user", text=text)
 
@@ -277,11 +278,12 @@ class RunTrust:
         """
         wanted = [self._wanted.get(each) or self._want(each) for each in destinations]
         rows = [row for text in texts for row in take_samples(text) if not self._has_known(row)] if texts else []
-        if rows or not texts:
-            for run in self._list_runs():
-                found = run.index()._outside.find_order(wanted, rows)
-                if found is not None:
-                    return found
+        run: RunTrust | None = self if rows or not texts else None
+        while run is not None:
+            found = run.index()._outside.find_order(wanted, rows)
+            if found is not None:
+                return found
+            run = run._parent
         for each in destinations:
             if self.read.get(str(each).lower(), tool_name) == tool_name:
                 return None
@@ -352,12 +354,13 @@ class RunTrust:
 
     def note_read(self, ready: Ready[Any]) -> None:
         """Note the arguments of a call with an untrusted output: what that is about without naming it."""
-        name, values = ready.registration.name, ready.arguments.values()
-        for leaf in values if LEAF_TYPES.issuperset(map(type, values)) else list_leaves(ready.arguments):
-            if (type(leaf) is str and len(leaf) <= _LONGEST_SHOWN) or type(leaf) is int:
-                key = str(leaf).lower()
-                if self.read.setdefault(key, name) != name:
-                    self.read[key] = ""
+        name, read, arguments = ready.registration.name, self.read, ready.arguments
+        for leaf in arguments.values() if _is_flat(arguments) else list_leaves(arguments):
+            kind = type(leaf)
+            if kind is int or (kind is str and len(leaf) <= _LONGEST_SHOWN):
+                key = str(leaf) if kind is int else leaf.lower()
+                if read.setdefault(key, name) != name:
+                    read[key] = ""
 
     def take_inner(self, ready: Ready[Any], text: str, trust: Trust) -> None:
         """Take the output of a call that was made inside of a call of this run."""
@@ -413,13 +416,20 @@ def _read_given(ready: Ready[Any]) -> Any:
 # one call, as rules see it
 
 
-def _list_given(registration: Registration[Any], arguments: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def _list_given(registration: Registration[Any], arguments: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
     """Return the leaves of the arguments of a call, and the names in them that the schema of its tool does not have."""
-    if LEAF_TYPES.issuperset(map(type, arguments.values())):
-        return [pair for pair in arguments.items() if pair[1] != ""]
+    if _is_flat(arguments) and "" not in arguments.values():
+        return arguments.items()
     leaves = list(walk_leaves(arguments))
     described = {name for _, name in _walk_names(registration.definition.parameters)}
     return leaves + [(path, name) for path, name in _walk_names(arguments) if name not in described]
+
+
+def _is_flat(arguments: Mapping[str, Any]) -> bool:
+    for value in arguments.values():  # noqa: SIM110 - half of the time of a generator
+        if type(value) not in LEAF_TYPES:
+            return False
+    return True
 
 
 def _walk_names(value: Any) -> Iterator[tuple[str, str]]:
@@ -485,7 +495,7 @@ class CallTrust:
         self._registration = registration
         self._read_arguments = read_arguments
         self._unknown: list[tuple[str, Any, TextSource | None]] | None = None
-        self.is_tainted: bool = trust.is_tainted
+        self.is_tainted: bool = trust._is_tainted or trust.is_tainted
         self.options: ToolOptions = registration.options
         self.asked: Sequence[str] = ()
 

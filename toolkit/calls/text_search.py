@@ -41,7 +41,7 @@ _SAMPLE = 50
 _QUOTED = 60
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TextSource:
     """A text that a value may stand in.
 
@@ -368,11 +368,12 @@ class OutsideTexts:
 
     def _list_naming(self, wanted: Wanted) -> Sequence[_OutsideText]:
         """Return the texts that may name a value."""
-        texts = self._texts
         found, count = self._naming.get(wanted) or ([], 0)
-        if count < len(texts):
-            found += [text for text in texts[count:] if text.may_name(wanted)]
-            self._naming[wanted] = found, len(texts)
+        if count < len(self._texts):
+            for text in self._texts[count:]:
+                if text.may_name(wanted):
+                    found.append(text)
+            self._naming[wanted] = found, len(self._texts)
         return found
 
     def quote(self, value: str) -> tuple[TextSource, str] | None:
