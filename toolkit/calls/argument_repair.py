@@ -1046,7 +1046,8 @@ def _read_contents(raw: str, *, may_be_misplaced: bool = False) -> Iterator[tupl
 def _is_balanced(text: str) -> bool:
     """Return whether the brackets in a text match; if not, a string may have swallowed its own end."""
     awaited: list[str] = []
-    for character in re.findall(r"[{}\[\]]", text):
+    for found in re.finditer(r"[{}\[\]]", text):  # in most texts that are not balanced, the first one says so
+        character = found[0]
         if character in "{[":
             awaited.append("}" if character == "{" else "]")
         elif not awaited or awaited.pop() != character:

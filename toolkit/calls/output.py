@@ -11,7 +11,7 @@ import re
 import time
 import unicodedata
 from collections import OrderedDict
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,11 +20,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar, ca
 
 from anyio import to_thread
 
+from toolkit.calls.events import (
+    Observer,
+    ToolEvent,
+    ToolExecutionEnd,
+    ToolExecutionUpdate,
+    ToolProgress,
+    emit_and_wait,
+)
 from toolkit.calls.provenance import label_output
 from toolkit.chat import ContentBlock, Message, TextBlock, ToolCall, ToolResult, Trust
 from toolkit.chat.output import ToolOutput, to_output
 from toolkit.dataclass import maker_of
-from toolkit.errors import ConfigurationError
+from toolkit.errors import ConfigurationError, RecordedError
+from toolkit.redaction import Redact, without_secrets
 from toolkit.schema.nodes import is_array, is_object
 from toolkit.settings import check_setting
 
@@ -33,7 +42,6 @@ if TYPE_CHECKING:
     from toolkit.calls.policy import ExecutionPolicy, OutputLimits
     from toolkit.calls.prepare import Ready
     from toolkit.calls.registration import Registration
-    from toolkit.redaction import Redact
     from toolkit.runtime.backend import CallClock
 
 _logger = logging.getLogger("toolkit.calls")
@@ -54,6 +62,7 @@ _FURTHEST = 64
 _JOINER = "\u200d"
 
 _Texted = TypeVar("_Texted", ToolOutput, ToolResult)
+_Event = TypeVar("_Event", bound=ToolEvent)
 _Part: TypeAlias = Literal["head", "tail", "both"]
 
 
@@ -67,19 +76,21 @@ def shape_result(
     trust = output.trust or registration.options.trust
     if policy.trust is not None or memory is None:
         trust = label_output(ready, output, trust, is_inner=policy.trust is None)
+    content, is_answer = output.content, output.result_as_answer or registration.options.result_as_answer
+    is_answer = is_answer and not output.is_error
     result = _make_result(
         call.id,
-        output.content,
+        content,
         tool_name=call.name,
         is_error=output.is_error,
-        result_as_answer=(output.result_as_answer or registration.options.result_as_answer) and not output.is_error,
+        result_as_answer=is_answer,
         child_loop_id=output.child_loop_id,
         details=output.details,
         time=time.time(),
         trust=trust,
     )
     limited = _limit_result(result, registration, policy.config.output, memory)
-    if ready.is_changed and not result.result_as_answer:
+    if ready.is_changed and not is_answer:
         note = f"[The approver changed the arguments of this call: it ran with {ready.arguments_json}.]"
         return output.unserializable, append_note(result, note), append_note(limited, note)
     return output.unserializable, result, limited
@@ -181,6 +192,54 @@ def _redact_value(value: Any, redact: Redact) -> Any:
     if is_array(value):
         return [_redact_value(inner, redact) for inner in value]
     return value
+
+
+class RedactingObserver:
+    """Strikes the secret arguments of a call out of its events, and passes them on.
+
+    Args:
+        observer: Receives the events.
+        secrets: The texts of the arguments.
+    """
+
+    def __init__(self, observer: Observer, secrets: frozenset[str]) -> None:
+        self._observer = observer
+        self._redact = partial(without_secrets, secrets=secrets)
+
+    def emit(self, event: ToolEvent) -> Awaitable[None] | None:
+        """Deliver an event; a long one is redacted in a thread."""
+        if isinstance(event, ToolExecutionEnd) and _is_long([event.result.content, event.result.details]):
+            return self._emit_long(event)
+        return self._observer.emit(self._clean(event))
+
+    def offer(self, event: ToolExecutionUpdate | ToolProgress) -> None:
+        """Deliver an event without waiting."""
+        self._observer.offer(self._clean(event))
+
+    async def _emit_long(self, event: ToolEvent) -> None:
+        await emit_and_wait(self._observer, await to_thread.run_sync(self._clean, event))
+
+    def _clean(self, event: _Event) -> _Event:
+        match event:
+            case ToolExecutionEnd(result=result, error=error):
+                clean = redacted(ToolOutput(result.content, details=result.details), self._redact)
+                shown = replace(result, content=clean.content, details=clean.details)
+                return replace(event, result=shown, error=None if error is None else redact_error(error, self._redact))
+            case ToolExecutionUpdate(output=output):
+                return replace(event, output=redacted(replace(output), self._redact))
+            case ToolProgress(text=text):
+                return replace(event, text=self._redact(text))
+            case _:
+                return event
+
+
+def redact_error(error: BaseException, redact: Redact) -> BaseException:
+    """Return an error with its traceback, as a `RecordedError` without secrets where its text shows any."""
+    text = str(error)
+    left = redact(text)
+    if left == text:
+        return error
+    return RecordedError(type(error).__name__, left).with_traceback(error.__traceback__)
 
 
 class ResultStore:

@@ -18,10 +18,18 @@ from toolkit.calls.permissions import ArgumentsOnDemand, Decision, Permissions, 
 from toolkit.calls.provenance import CallTrust, Origin, RunTrust, find_trust
 from toolkit.calls.registration import Ctx, Registration
 from toolkit.chat import ToolCall, ToolResult
-from toolkit.dataclass import dataclass, maker_of
+from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError, ToolDeniedError, ToolkitError, ToolNotFoundError
 from toolkit.foreign_text import escape_in_json, escape_in_text, replace_surrogates
 from toolkit.json_text import canonical_json
+from toolkit.redaction import (
+    MASK,
+    clean_text,
+    clean_texts,
+    list_secret_texts,
+    may_name_secrets,
+    without_keys,
+)
 from toolkit.schema.arguments import SHARED_BUDGET, TooMuchWorkError, WorkBudget, is_trial, may_hold_secrets
 from toolkit.schema.nodes import is_array, is_object
 from toolkit.tool_names import nearest_names, repair_name
@@ -32,8 +40,8 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("toolkit.calls")
 
-_make_call = maker_of(ToolCall)
 _LONG_TEXT = 30_000
+_LONGEST_CLEANED = 16_000  # longer arguments are redacted where they are written, in threads
 _LONG_BROKEN_TEXT = 2_000
 _LONGEST_TURN = 0.005  # seconds
 _UNCHANGING = frozenset({str, int, float, bool, bytes, type(None)})
@@ -70,7 +78,7 @@ class Ready(Generic[Ctx]):
         is_modified: True where an approver has given arguments.
         is_changed: True where they are others than the model's.
         allowed_levels: The levels, as of `asks_level`, at which a rule allows the call.
-        repaired: The text of the arguments once it was repaired; empty where it was not.
+        given: The JSON text of the arguments as the model gave them, repaired; empty once an approver gave others.
         trust: The call, as rules on trust see it; None where none of them asks about it.
         origins: Where the destinations come from that nobody who is trusted named.
 
@@ -89,7 +97,7 @@ class Ready(Generic[Ctx]):
     is_modified: bool = False
     is_changed: bool = False
     allowed_levels: tuple[int, ...] = ()
-    repaired: str = field(default="", repr=False)
+    given: str = field(default="", repr=False)
     trust: CallTrust | None = None
     origins: tuple[Origin, ...] = ()
     shown_json: str | None = field(default=None, init=False)
@@ -119,10 +127,18 @@ class Ready(Generic[Ctx]):
             return json.loads(shown), shown
         return self.arguments.copy() if self._is_flat else self.copy_arguments(), shown
 
-    @property
-    def given(self) -> str:
-        """The JSON text of the arguments as the model gave them; empty once an approver gave others."""
-        return "" if self.is_modified else self.repaired or self.call.arguments
+    def find_secrets(self) -> frozenset[str]:
+        """Return the texts of the secret arguments, which are struck out of the events of the call."""
+        arguments, found = self.registration.arguments, set[str]()
+        if '"secret:' not in self.arguments_json:
+            return frozenset()
+
+        def add(secret: Any, path: object, is_marked: bool) -> None:
+            del path
+            found.update(list_secret_texts(secret, is_marked=is_marked))
+
+        arguments.nodes.replace_secrets(json.loads(arguments.dump_json(self.arguments, reveal_secrets=True)), add)
+        return frozenset(found)
 
     def copy_arguments(self) -> dict[str, Any]:
         """Return the arguments for somebody who only looks: what is done to them changes nothing."""
@@ -133,13 +149,15 @@ class Ready(Generic[Ctx]):
     def modify(self, arguments: dict[str, Any]) -> None:
         """Take the arguments that an approver has given, validated, in the place of the model's."""
         before = self.arguments_json
-        self.arguments, self.is_modified, self.shown_json, self._is_flat = arguments, True, None, None
+        self.arguments, self.is_modified, self.given = arguments, True, ""
+        self.shown_json = self._is_flat = None
         self.is_changed = self.is_changed or self.arguments_json != before
 
     def has_flat_arguments(self) -> bool:
         """Return whether there are no values but text, numbers and the like."""
         if self._is_flat is None:
-            self._is_flat = _UNCHANGING.issuperset(map(type, self.arguments.values()))
+            is_plain = getattr(self.registration.arguments, "is_plain", None)
+            self._is_flat = is_plain or _UNCHANGING.issuperset(map(type, self.arguments.values()))
         return self._is_flat
 
 
@@ -163,30 +181,25 @@ class Refused:
 
 
 def _show_json(text: str) -> str:
-    """Return the JSON of arguments without the logins of URLs, and without secrets in texts that are JSON again."""
-    if ("@" in text and "://" in text) or '{\\"' in text:
-        from toolkit.redaction import clean_text, clean_texts  # noqa: PLC0415 - its patterns take milliseconds
-
+    """Return the JSON of arguments without secrets in its texts, such as the logins of URLs."""
+    if len(text) <= _LONGEST_CLEANED and ("://" in text or may_name_secrets(text)):
         return canonical_json(clean_texts(json.loads(text), clean_text))
     return text
 
 
-def canonical_call(prepared: Ready[Any] | Refused) -> ToolCall:
-    """Return a call as it would run, its name repaired, its arguments canonical JSON; a refused one as it was written.
-
-    Two calls that would do the same are equal in this form, but for their ids.
-    """
+def write_canonically(prepared: Ready[Any] | Refused) -> tuple[str, str]:
+    """Return the repaired name of a call and its arguments as canonical JSON, which are equal for equal calls."""
     call = prepared.call
     if not isinstance(prepared, Ready):
-        return ToolCall(call.id, call.name, canonical_arguments(call.arguments), extra=call.extra)
+        return call.name, canonical_arguments(call.arguments)
     try:
         text = prepared.registration.arguments.dump_json(prepared.arguments, reveal_secrets=True)
     except (TypeError, ValueError, RecursionError):  # of a type of the author's own
         text = canonical_arguments(call.arguments)
     else:
         if prepared.has_flat_arguments() and not prepared.registration.may_take_secrets:
-            prepared.shown_json = _show_json(text) if "@" in text or '{\\"' in text else text
-    return _make_call(call.id, call.name, text, extra=call.extra)
+            prepared.shown_json = _show_json(text)
+    return call.name, text
 
 
 def canonical_arguments(text: str) -> str:
@@ -206,8 +219,6 @@ def write_preview(registration: Registration[Any], arguments: Mapping[str, Any],
         written: The same as canonical JSON, secrets as digests.
         given: The JSON text that they were read from; empty shows all of them.
     """
-    from toolkit.redaction import clean_text, strike_keys  # noqa: PLC0415 - as in `_show_json`
-
     write = registration.options.preview
     if write is not None:
         try:
@@ -216,7 +227,7 @@ def write_preview(registration: Registration[Any], arguments: Mapping[str, Any],
             _logger.exception("the preview of %s raised; the arguments are shown as JSON", registration.name)
     with suppress(ValueError, RecursionError):  # of a text that only the parser of the tool reads: all is shown
         written = canonical_json(_keep_given(json.loads(written), json.loads(given)))
-    return escape_in_json(strike_keys(written))
+    return escape_in_json(without_keys(written))
 
 
 def _keep_given(value: Any, given: Any) -> Any:
@@ -275,8 +286,9 @@ def prepare(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready
     except InvalidArgumentsError as error:
         return Refused(call, error_result(call, error.message), repairs, error.crash, mistake="arguments")
     ready = Ready(call, registration, arguments, original, scope)
+    ready.given = repaired or call.arguments
     if repairs:
-        ready.repairs, ready.repaired = repairs, repaired
+        ready.repairs = repairs
     if registration.options.requires_approval is not False:
         ready.asks = _find_approval_need(ready, registration)
     return ready if scope.permissions is None and policy.caller is None else permit(ready, policy)
@@ -335,13 +347,13 @@ def prepare_here(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> 
     """
     if len(call.arguments) > _LONG_TEXT or (policy.trust is not None and policy.trust.is_behind):
         return None
-    before = SHARED_BUDGET.set("trial")
+    SHARED_BUDGET.current = "trial"
     try:
         return prepare(call, scope, policy)
     except TooMuchWorkError:
         return None
     finally:
-        SHARED_BUDGET.reset(before)
+        SHARED_BUDGET.current = None
 
 
 async def prepare_beside(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready[Ctx] | Refused:
@@ -351,10 +363,13 @@ async def prepare_beside(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPol
 
 
 def _prepare_long(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready[Ctx] | Refused:
-    SHARED_BUDGET.set(WorkBudget())  # in the thread's copy of the context
-    if policy.trust is not None:
-        policy.trust.index()
-    return prepare(call, scope, policy)
+    SHARED_BUDGET.current = WorkBudget()
+    try:
+        if policy.trust is not None:
+            policy.trust.index()
+        return prepare(call, scope, policy)
+    finally:
+        SHARED_BUDGET.current = None
 
 
 def _find_approval_need(ready: Ready[Any], registration: Registration[Any]) -> str | None:
@@ -410,8 +425,6 @@ def _describe_repairs(
     call: ToolCall, registration: Registration[Any], arguments: dict[str, Any], steps: Sequence[RepairStep]
 ) -> tuple[ToolCallRepaired, ...]:
     """Return the events of repairs; where a parameter is a secret, no text of the model's that may hold it."""
-    from toolkit.redaction import MASK  # noqa: PLC0415 - as in `_show_json`
-
     parser = registration.arguments
     is_secret = may_hold_secrets(call.arguments, parser.nodes)
     events: list[ToolCallRepaired] = []

@@ -17,7 +17,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal, Protocol, TypeAlias, get_args
 
-from toolkit.calls.text_search import TextIndex, TextSource, has_boundary, list_leaves
+from toolkit.calls.text_search import TextIndex, TextSource, Wanted, has_boundary, list_leaves
 from toolkit.chat import (
     AssistantMessage,
     ChatRequest,
@@ -645,7 +645,7 @@ def describe_shape(text: str) -> str:
 def _is_mentioned(value: Any, name: str, index: TextIndex, words: set[str]) -> bool:
     if isinstance(value, bool):
         return share_word([word for word in split_words(name) if len(word) >= _SHORTEST_WORD], words)
-    return index.find(value) is not None
+    return index.find(Wanted(value)) is not None
 
 
 def _list_forms(value: Any) -> Iterator[str]:

@@ -37,7 +37,7 @@ from typing_extensions import Unpack
 from toolkit.checked_yaml import expand_variables
 from toolkit.errors import ConfigurationError, McpError, ToolError
 from toolkit.foreign_text import repair_surrogates
-from toolkit.http_replies import MOST_REPLY_BYTES, BoundedClient, ReplyTooLargeError, closed_with, split_url
+from toolkit.http_client import MOST_REPLY_BYTES, BoundedClient, ReplyTooLargeError, closed_with, split_url
 from toolkit.redaction import (
     MASK,
     Redact,
@@ -200,6 +200,10 @@ class _EventJoiner:
             raise ReplyTooLargeError(f"an event is larger than {MOST_REPLY_BYTES} bytes and was not read")
         return whole
 
+
+# Of a script, a file, a login that passes for a host, or a name with characters that are not seen, none is shown.
+WEB_PAGE = re.compile(r"https?://[^\s/?#@\\]+(?:[/?#][!-~]*)?", re.IGNORECASE | re.ASCII)
+"""The pages that a server may have a person open."""
 
 _logger = logging.getLogger("toolkit.sources.mcp")
 _EVENT_ENDS = (b"\n\n", b"\r\r", b"\r\n\r\n")
@@ -416,7 +420,10 @@ class HttpServer:
     @asynccontextmanager
     async def _open_http(self) -> AsyncGenerator[Any]:
         with struck_logs(self.redact):
-            async with self._make_client() as client, streamable_http_client(self.url, http_client=client) as streams:
+            async with (
+                self._make_client() as client,  # which bounds the events
+                streamable_http_client(self.url, http_client=client, max_sse_event_size=None) as streams,
+            ):
                 yield streams
 
     @asynccontextmanager
