@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from toolkit.calls.argument_repair import repair_arguments
 from toolkit.chat import ToolCall, ToolDefinition, ToolResult
@@ -22,6 +22,7 @@ from toolkit.parsing import forms
 from toolkit.parsing.forms import Form, TextFormat, decode_members
 from toolkit.schema.nodes import Nodes, is_object
 from toolkit.schema.problems import ExampleTooLargeError, make_example
+from toolkit.settings import check_setting
 
 CallingWay: TypeAlias = Literal["native", "text", "guided"]
 """How a model is asked for calls: by the tools of its server, by a prompt, or by replies held to schemas."""
@@ -503,37 +504,17 @@ def _compile_markers(markers: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join([_TEMPLATE_TOKENS, *own]), re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class ParsingLimits:
-    """The limits of unreadable calls and of results without a reminder of the format.
+def read_limits(model: str, attempts: int | None, usages: int | None) -> tuple[int, int]:
+    """Return the most replies in a row with unreadable calls, and the number of results without a reminder.
 
-    Args:
-        max_parsing_attempts: How many replies in a row may have unreadable calls, including the first one.
-        remember_format_after_usages: The number of results after which the format is repeated.
+    The defaults depend on the model: 2 and 4 for large ones, else 3 and 3. A provider before its name, and a version
+    after it, are ignored.
 
     Raises:
         ConfigurationError: One of them is less than 1.
     """
-
-    max_parsing_attempts: int = 3
-    remember_format_after_usages: int = 3
-
-    def __post_init__(self) -> None:
-        for name in ("max_parsing_attempts", "remember_format_after_usages"):
-            if getattr(self, name) < 1:
-                raise ConfigurationError(f"{name} must be at least 1, not {getattr(self, name)}")
-
-    @classmethod
-    def for_model(
-        cls, model: str, max_parsing_attempts: int | None = None, remember_format_after_usages: int | None = None
-    ) -> Self:
-        """Return the given limits, with defaults for the model: 2 and 4 for large ones, else 3 and 3.
-
-        A provider before the name, and a version after it, are ignored.
-        """
-        names = [_MODEL_VERSION.sub("", part) for part in re.split(r"[/:]", model.casefold())]
-        attempts, usages = (2, 4) if any(map(_LARGE_MODEL.fullmatch, names)) else (3, 3)
-        return cls(
-            attempts if max_parsing_attempts is None else max_parsing_attempts,
-            usages if remember_format_after_usages is None else remember_format_after_usages,
-        )
+    names = [_MODEL_VERSION.sub("", part) for part in re.split(r"[/:]", model.casefold())]
+    defaults = (2, 4) if any(map(_LARGE_MODEL.fullmatch, names)) else (3, 3)
+    check_setting("max_parsing_attempts", attempts, int, None, least=1)
+    check_setting("remember_format_after_usages", usages, int, None, least=1)
+    return (defaults[0] if attempts is None else attempts), (defaults[1] if usages is None else usages)
