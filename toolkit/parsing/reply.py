@@ -9,7 +9,6 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TypeAlias
@@ -258,14 +257,20 @@ class ReplyReader:
     def _read_further(self) -> list[ReplyPart]:
         source = self._source
         # Patterns may look at the character before the place.
-        kept = max(0, self._start - 1)
-        source.text = source.text[kept:] + "".join(self._unread)
-        source.place = self._start = self._start - kept
+        left_out = self._start - 1 if self._start else 0
+        source.text = source.text[left_out:] + "".join(self._unread)
+        source.place = self._start = self._start - left_out
         self._unread.clear()
-        with suppress(MoreTextNeededError):
+        try:
             while not self._is_over:
-                self._take_step()
-        self._withheld = len(source.text) - self._start
+                if self._thinking_end:
+                    self._read_thoughts()
+                elif self._pending:
+                    self._read_behind_calls()
+                else:
+                    self._read_text()
+        except MoreTextNeededError:
+            self._withheld = len(source.text) - self._start
         parts, self._parts = self._parts, []
         return parts
 
@@ -273,14 +278,6 @@ class ReplyReader:
         """Return the text that was read, and no longer go back behind it."""
         start, self._start = self._start, self._source.place
         return self._source.text[start : self._start]
-
-    def _take_step(self) -> None:
-        if self._thinking_end:
-            self._read_thoughts()
-        elif self._pending:
-            self._read_behind_calls()
-        else:
-            self._read_text()
 
     def _read_text(self) -> None:
         """Add the text up to what may be a call, and read that."""
