@@ -408,7 +408,6 @@ def mcp_app(
         ConfigurationError: The settings don't fit together.
     """
     check_setting("sessions", sessions, True, False)
-    guard = OriginGuard(allowed_hosts, allowed_origins)
     server = mcp_server(registry, ctx, **options)
     app = server.streamable_http_app(
         streamable_http_path=path,
@@ -422,7 +421,7 @@ def mcp_app(
     )
     if requests_per_minute is not None:  # inside of what finds out who asks
         app.user_middleware.append(Middleware(RateBound, per_minute=requests_per_minute))
-    app.add_middleware(_Guarded, guard=guard)
+    app.add_middleware(_Guarded, guard=OriginGuard(allowed_hosts, allowed_origins))
     return app
 
 
