@@ -335,7 +335,7 @@ class MemoryStore(_SteppedStore):
 
     async def read(self, conversation_id: str) -> StoredConversation | None:
         """See `ConversationStore`."""
-        found: StoredConversation | None = await self._do_step(conversation_id, lambda *_: _Step(shows=True))
+        found: StoredConversation | None = await self._do_step(conversation_id, lambda _head, _now: _Step(shows=True))
         return found
 
     async def list_entries(
