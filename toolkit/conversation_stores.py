@@ -318,7 +318,8 @@ class MemoryStore(_SteppedStore):
     async def _do_step(self, conversation_id: str, decide: _Decide) -> Any:
         with self._lock:
             now = self._epoch + time.monotonic()
-            head, messages, queue = self._rows.get(conversation_id, (None, [], []))
+            new: tuple[_Head | None, list[str], list[str]] = (None, [], [])
+            head, messages, queue = self._rows.get(conversation_id, new)
             step = decide(head, now)
             if step.deletes:
                 del self._rows[conversation_id]

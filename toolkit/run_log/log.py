@@ -505,8 +505,11 @@ class RunLog(Middleware[object]):
         last = read_line(self.store.read_last(stored.id))
         if last is not None and last["event"] == "run_ended":
             known = {part.name for part in fields(RunSummary)}
-            counts = {name: count for name, count in read_object(last, "summary").items() if name in known}
-            return RunSummary(**{**counts, "id": stored.id, "where": stored.where})
+            counts: dict[str, Any] = {
+                name: count for name, count in read_object(last, "summary").items() if name in known
+            }
+            counts |= {"id": stored.id, "where": stored.where}
+            return RunSummary(**counts)
         counted = replace(self._count_entries(stored), where=stored.where)
         if counted.state == "running" and time.time() - stored.seen > _GONE_SECONDS:
             return replace(counted, state="cut off", problem="its process ended before it did")
