@@ -243,7 +243,7 @@ def test_a_field_as_the_default_has_its_own_default_in_each_tool() -> None:
 
     def other(value: int = Field(default=2, description="Of it.")) -> None: ...
 
-    def third(value: list[int] = Field(default=[], description="Of it.")) -> None: ...  # noqa: B006
+    def third(value: list[int] = Field(default=[], description="Of it.")) -> None: ...  # noqa: B008
 
     schemas = [function_schema(each) for each in (one, other, third)]
     assert [schema.parameters["properties"]["value"]["default"] for schema in schemas] == [1, 2, []]
