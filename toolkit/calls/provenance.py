@@ -223,7 +223,8 @@ class RunTrust:
 
     def index(self) -> RunTrust:
         """Index the texts that were taken since the last time, and return this."""
-        self._take_messages()
+        if not self._waiting:  # which calls take when they are prepared
+            self._take_messages()
         if self._waiting:
             waiting, self._waiting, self._waiting_chars = self._waiting, [], 0
             for each in waiting:
@@ -273,21 +274,23 @@ class RunTrust:
     def find_order(self, tool_name: str, destinations: Sequence[Any], texts: Sequence[str]) -> TextSource | None:
         """Return an untrusted text that may order a call; None without one.
 
-        It has the destinations and a text that nobody else wrote, or other words where the call has no text. Or it was
-        read there, by another tool: "delete this file" names no file.
+        It names the destinations and has a text that nobody else wrote, or other words where the call has no text. A
+        destination that it was read from by another tool needs no name: "delete this file".
         """
-        wanted = [self._wanted.get(each) or self._want(each) for each in destinations]
+        named = [
+            self._wanted.get(each) or self._want(each)
+            for each in destinations
+            if self.read.get(str(each).lower(), tool_name) == tool_name
+        ]
         rows = [row for text in texts for row in take_samples(text) if not self._has_known(row)] if texts else []
-        run: RunTrust | None = self if rows or not texts else None
-        while run is not None:
-            found = run.index()._outside.find_order(wanted, rows)
-            if found is not None:
-                return found
-            run = run._parent
-        for each in destinations:
-            if self.read.get(str(each).lower(), tool_name) == tool_name:
-                return None
-        return _READ_THERE if destinations else None
+        if rows or (named and not texts):
+            run: RunTrust | None = self
+            while run is not None:
+                found = run.index()._outside.find_order(named, rows)
+                if found is not None:
+                    return found
+                run = run._parent
+        return _READ_THERE if destinations and not named else None
 
     def _has_known(self, row: str) -> bool:
         return any(run.index()._known.has_row(row) for run in self._list_runs())

@@ -177,15 +177,16 @@ class Wanted:
         rows: Of these rows one has to stand in a text.
         whole: The row of the value itself.
         words: The first piece of each, and the same as JSON where the row has no more of them.
+        patterns: One of these may match in its place.
     """
 
-    __slots__ = ("_patterns", "rows", "whole", "words")
+    __slots__ = ("patterns", "rows", "whole", "words")
 
     def __init__(self, value: object) -> None:
         text = value[:_LONGEST_VALUE] if isinstance(value, str) else ""
         self.rows: list[str] = list(dict.fromkeys(_list_rows(text)))
         self.whole: str = join_pieces(split_pieces(text or str(value)))
-        self._patterns: list[re.Pattern[str]] = list(_list_patterns(value))
+        self.patterns: list[re.Pattern[str]] = list(_list_patterns(value))
         split = [row.split() for row in self.rows]
         self.words: list[tuple[str, str]] = [(row[0], f'"{row[0]}"' if len(row) == 1 else "\0") for row in split]
 
@@ -195,11 +196,11 @@ class Wanted:
 
     def may_match(self, text: str) -> bool:
         """Return whether a pattern of the value matches in a text."""
-        return bool(self._patterns) and any(pattern.search(text) for pattern in self._patterns)
+        return any(pattern.search(text) for pattern in self.patterns)
 
     def is_all_of(self, row: str, text: str) -> bool:
         """Return whether a text has nothing but the value."""
-        return row == self.whole or row in self.rows or any(each.fullmatch(text) for each in self._patterns)
+        return row == self.whole or row in self.rows or any(each.fullmatch(text) for each in self.patterns)
 
 
 def _list_rows(value: str) -> Iterator[str]:
@@ -328,7 +329,7 @@ class _OutsideText:
                 is_alone = self._is_plain and lower.count(word) == lower.count(alone)
                 if not is_alone or _read_json(self.source.text) is None:
                     return True
-        return wanted.may_match(lower)
+        return bool(wanted.patterns) and wanted.may_match(lower)
 
     def has_order(self, destinations: Sequence[Wanted], rows: Sequence[str]) -> bool:
         """Return whether a text in it has all destinations and one of some rows; without rows, some other words."""
@@ -356,7 +357,7 @@ class OutsideTexts:
 
     def find_order(self, destinations: Sequence[Wanted], rows: Sequence[str]) -> TextSource | None:
         """Return a text in which all destinations stand, and one of some rows of pieces; without rows, other words."""
-        texts = self._list_naming(destinations[0]) if destinations else self._texts if rows else ()
+        texts = self._list_naming(destinations[0]) if destinations else self._texts
         if not texts:
             return None
         key = (*destinations, *rows)
