@@ -488,7 +488,7 @@ class CallTrust:
     """
 
     __slots__ = (
-        "_read_arguments", "_registration", "_trust", "_unknown", "asked", "is_tainted", "options",
+        "_destinations", "_read_arguments", "_registration", "_trust", "_unknown", "asked", "is_tainted", "options",
     )  # fmt: skip
 
     def __init__(
@@ -498,6 +498,7 @@ class CallTrust:
         self._registration = registration
         self._read_arguments = read_arguments
         self._unknown: list[tuple[str, Any, TextSource | None]] | None = None
+        self._destinations: list[tuple[str, Any]] = []
         self.is_tainted: bool = trust._is_tainted or trust.is_tainted
         self.options: ToolOptions = registration.options
         self.asked: Sequence[str] = ()
@@ -516,7 +517,7 @@ class CallTrust:
         """Return which destinations and secrets are not known, else the first destination if the call was ordered."""
         trust, name = self._trust, self._registration.name
         names, spends = self.options.destinations, "spend" in self.options.effects
-        destinations: list[tuple[str, Any]] = []
+        destinations = self._destinations
         texts: list[str] = []
         unknown: list[tuple[str, Any, TextSource | None]] = []
         for path, leaf in _list_given(self._registration, self._read_arguments()):
@@ -535,12 +536,12 @@ class CallTrust:
             if is_text and len(leaf) > _SHORTEST_SECRET and _MAY_BE_SECRET.search(leaf) and self._is_secret(leaf):
                 unknown.append((path, leaf, _SECRET))
         if names is None and not destinations:  # nobody can have named the call itself
+            destinations.append(("", name))
             return [("", name, None)]
         if unknown or not self.is_tainted:
             return unknown
         order = trust.find_order(name, [leaf for _, leaf in destinations], texts)
-        first = destinations[0] if destinations else ("", name)
-        return [] if order is None else [(*first, order)]
+        return [] if order is None else [(*(destinations or [("", name)])[0], order)]
 
     def _is_known(self, path: str, leaf: object) -> bool:
         """Return whether somebody who is trusted named a destination, or a person has approved it."""
@@ -564,22 +565,11 @@ class CallTrust:
         Args:
             is_whole: True to ask about all destinations, known or not.
         """
-        unknown, name = self.list_unknown(), self._registration.name
+        unknown = self.list_unknown()
         if is_whole or not unknown:
-            given = _list_given(self._registration, self._read_arguments())
-            found = list_destinations(self._registration, given)
-            if not found and self.options.destinations is None:
-                found = [("", name)]
-            self.asked = [_name_destination(path, leaf) for path, leaf in found]
+            self.asked = [_name_destination(path, leaf) for path, leaf in self._destinations]
         else:
-            self.asked = [
-                _name_destination(path, leaf)
-                if order is None
-                else _digest([name, leaf])
-                if order is _READ_THERE
-                else self._name_call()
-                for path, leaf, order in unknown
-            ]
+            self.asked = [self._name_doubt(*each) for each in unknown]
         self.asked = self.asked or [self._name_call()]
         answers = [self._trust.decided.get(each) for each in self.asked]
         return False if False in answers else None if None in answers else True
@@ -591,6 +581,11 @@ class CallTrust:
     def decide(self, *, is_approved: bool) -> None:
         """Note the decision of a person on what was asked about."""
         self._trust.decided.update(dict.fromkeys(self.asked, is_approved))
+
+    def _name_doubt(self, path: str, leaf: object, order: TextSource | None) -> str:
+        if order is None:
+            return _name_destination(path, leaf)
+        return _digest([self._registration.name, leaf]) if order is _READ_THERE else self._name_call()
 
     def _name_call(self) -> str:
         return _digest([self._registration.name, self._read_arguments()])
