@@ -293,6 +293,13 @@ async def share_file(path: str, to: str) -> str:
     return "shared"
 
 
+async def test_each_call_that_goes_nowhere_in_particular_is_asked_about() -> None:
+    desk = Desk()
+    calls = [ToolCall(f"c{part}", "run_code", json.dumps({"code": part})) for part in ("[]", "[ ]", "[]")]
+    await run(BOTH, "Go.", READ, *calls, desk=desk, tools=[read_mail, run_code])
+    assert [request.arguments["code"] for request in desk.asked] == ["[]", "[ ]"]
+
+
 async def test_what_is_said_of_this_file_is_about_the_file_that_says_it() -> None:
     @tool(trust="untrusted")
     async def read_plan(path: str) -> str:

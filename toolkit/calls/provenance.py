@@ -514,44 +514,45 @@ class CallTrust:
         return self._unknown
 
     def _find_unknown(self) -> list[tuple[str, Any, TextSource | None]]:
-        """Return which destinations and secrets are not known, else the first destination if the call was ordered."""
-        trust, name = self._trust, self._registration.name
         names, spends = self.options.destinations, "spend" in self.options.effects
-        destinations = self._destinations
         texts: list[str] = []
         unknown: list[tuple[str, Any, TextSource | None]] = []
         for path, leaf in _list_given(self._registration, self._read_arguments()):
-            is_text = isinstance(leaf, str)
-            # The first two look quickly at what the third looks at.
-            if names is not None and (path in names or not (spends or "." in path or "[" in path)):
-                is_destination = path in names and leaf is not True and leaf is not False
-            else:
+            if names is None or spends or "." in path or "[" in path:
                 is_destination = _is_destination(path, leaf, names, spends=spends)
+            else:
+                is_destination = path in names and leaf is not True and leaf is not False
             if is_destination:
-                destinations.append((path, leaf))
-                if leaf not in trust.found and not self._is_known(path, leaf):
+                self._destinations.append((path, leaf))
+                if not self._is_known(path, leaf):
                     unknown.append((path, leaf, None))
-            elif is_text:
-                texts.append(leaf)
-            if is_text and len(leaf) > _SHORTEST_SECRET and _MAY_BE_SECRET.search(leaf) and self._is_secret(leaf):
-                unknown.append((path, leaf, _SECRET))
-        if names is None and not destinations:  # nobody can have named the call itself
+            if isinstance(leaf, str):
+                if not is_destination:
+                    texts.append(leaf)
+                if len(leaf) > _SHORTEST_SECRET and self._is_secret(leaf):
+                    unknown.append((path, leaf, _SECRET))
+        return unknown or (self._find_order(texts) if self.is_tainted else [])
+
+    def _find_order(self, texts: Sequence[str]) -> list[tuple[str, Any, TextSource | None]]:
+        """Return the first destination with the untrusted text that orders the call; nothing where none does."""
+        name, destinations = self._registration.name, self._destinations
+        if not destinations and self.options.destinations is None:  # nobody can have named the call itself
             destinations.append(("", name))
             return [("", name, None)]
-        if unknown or not self.is_tainted:
-            return unknown
-        order = trust.find_order(name, [leaf for _, leaf in destinations], texts)
+        order = self._trust.find_order(name, [leaf for _, leaf in destinations], texts)
         return [] if order is None else [(*(destinations or [("", name)])[0], order)]
 
     def _is_known(self, path: str, leaf: object) -> bool:
         """Return whether somebody who is trusted named a destination, or a person has approved it."""
-        if self._trust.find_known(leaf) is not None:
+        trust = self._trust
+        if leaf in trust.found or trust.find_known(leaf) is not None:
             return True
-        decided = self._trust.decided
-        return bool(decided) and decided.get(_name_destination(path, leaf), False)
+        return bool(trust.decided) and trust.decided.get(_name_destination(path, leaf), False)
 
     def _is_secret(self, leaf: str) -> bool:
         """Return whether an argument has a text in the format of a key that stands in no message of the user."""
+        if not _MAY_BE_SECRET.search(leaf):
+            return False
         from toolkit.redaction import strike_keys  # noqa: PLC0415 - its patterns take milliseconds
 
         if strike_keys(leaf) == leaf:
