@@ -41,7 +41,7 @@ _MAY_BE_SECRET = re.compile(r"[^\s@]{16,}|[=:]\s*\S{6,}")  # a quick look, befor
 _SHORTEST_SECRET = 6
 _SECRET = TextSource("trusted")  # marks a value that is a secret,
 _READ_THERE = TextSource("untrusted")  # and one that untrusted text was read from
-_LONG_PENDING = 100_000
+_LONG_PENDING = 50_000
 _LONGEST_SHOWN = 240
 
 
@@ -359,11 +359,11 @@ class RunTrust:
         """Note the arguments of a call with an untrusted output: what that is about without naming it."""
         name, read, arguments = ready.registration.name, self.read, ready.arguments
         for leaf in arguments.values() if _is_flat(arguments) else list_leaves(arguments):
-            kind = type(leaf)
-            if kind is int or (kind is str and len(leaf) <= _LONGEST_SHOWN):
-                key = str(leaf) if kind is int else leaf.lower()
-                if read.setdefault(key, name) != name:
-                    read[key] = ""
+            if isinstance(leaf, bool) or not isinstance(leaf, (str, int)):
+                continue
+            key = str(leaf).lower()
+            if len(key) <= _LONGEST_SHOWN and read.setdefault(key, name) != name:
+                read[key] = ""
 
     def take_inner(self, ready: Ready[Any], text: str, trust: Trust) -> None:
         """Take the output of a call that was made inside of a call of this run."""
@@ -499,7 +499,7 @@ class CallTrust:
         self._read_arguments = read_arguments
         self._unknown: list[tuple[str, Any, TextSource | None]] | None = None
         self._destinations: list[tuple[str, Any]] = []
-        self.is_tainted: bool = trust._is_tainted or trust.is_tainted
+        self.is_tainted: bool = trust.is_tainted
         self.options: ToolOptions = registration.options
         self.asked: Sequence[str] = ()
 

@@ -35,6 +35,7 @@ _LEADING, _TRAILING = "*#_~:$€£?!", ".,;:!?*_~/€"
 _TAGS = {0xE0000 + code: code for code in range(32, 127)}  # drawn as nothing, and read as ASCII by some models
 _MARK = " \0 "  # between texts: no piece
 _LONGEST_JSON = 200_000
+_LONG_TEXT = 20_000
 _LONGEST_VALUE = 4_000
 _LONGEST_ACCOUNT = 40
 _SAMPLE = 50
@@ -310,6 +311,8 @@ class _OutsideText:
         self._is_plain = decoded == text and "\\u" not in text
         self.lower: str = text.lower() if self._is_plain else _MARK.join([decoded, *_list_texts(text)]).lower()
         self._leaves: list[tuple[str, str]] | None = None
+        if len(text) > _LONG_TEXT:  # which is indexed in a thread, and may be searched in the event loop
+            _ = self.leaves
 
     @property
     def leaves(self) -> list[tuple[str, str]]:
