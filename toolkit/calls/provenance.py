@@ -41,6 +41,7 @@ _MAY_BE_SECRET = re.compile(r"[^\s@]{16,}|[=:]\s*\S{6,}")  # a quick look, befor
 _SHORTEST_SECRET = 6
 _SECRET = TextSource("trusted")  # marks a value that is a secret,
 _READ_THERE = TextSource("untrusted")  # and one that untrusted text was read from
+_NAME_TYPES = frozenset({str, int})
 _LONG_PENDING = 50_000
 _LONGEST_SHOWN = 240
 
@@ -359,10 +360,8 @@ class RunTrust:
         """Note the arguments of a call with an untrusted output: what that is about without naming it."""
         name, read, arguments = ready.registration.name, self.read, ready.arguments
         for leaf in arguments.values() if _is_flat(arguments) else list_leaves(arguments):
-            if isinstance(leaf, bool) or not isinstance(leaf, (str, int)):
-                continue
-            key = str(leaf).lower()
-            if len(key) <= _LONGEST_SHOWN and read.setdefault(key, name) != name:
+            key = str(leaf).lower() if type(leaf) in _NAME_TYPES else ""
+            if key and len(key) <= _LONGEST_SHOWN and read.setdefault(key, name) != name:
                 read[key] = ""
 
     def take_inner(self, ready: Ready[Any], text: str, trust: Trust) -> None:
