@@ -266,10 +266,10 @@ class RunTrust:
         return found
 
     def _find_one(self, value: object) -> TextSource | None:
-        found = self.index()._known.find(self._want(value))
+        found = self.index()._known.find(self._make_wanted(value))
         return self._parent.find_known(value) if found is None and self._parent is not None else found
 
-    def _want(self, value: object) -> Wanted:
+    def _make_wanted(self, value: object) -> Wanted:
         return self._wanted.get(value) or self._wanted.setdefault(value, Wanted(value))
 
     def find_order(self, tool_name: str, destinations: Sequence[Any], texts: Sequence[str]) -> TextSource | None:
@@ -279,7 +279,7 @@ class RunTrust:
         destination that it was read from by another tool needs no name: "delete this file".
         """
         named = [
-            self._wanted.get(each) or self._want(each)
+            self._wanted.get(each) or self._make_wanted(each)
             for each in destinations
             if self.read.get(str(each).lower(), tool_name) == tool_name
         ]
@@ -585,16 +585,16 @@ class CallTrust:
     def _name_doubt(self, path: str, leaf: object, order: TextSource | None) -> str:
         if order is None:
             return _name_destination(path, leaf)
-        return _digest([self._registration.name, leaf]) if order is _READ_THERE else self._name_call()
+        return _digest_name([self._registration.name, leaf]) if order is _READ_THERE else self._name_call()
 
     def _name_call(self) -> str:
-        return _digest([self._registration.name, self._read_arguments()])
+        return _digest_name([self._registration.name, self._read_arguments()])
 
 
 def _name_destination(path: str, leaf: object) -> str:
     """Return the digest that names a destination: of a text alone, or of a number and its place."""
-    return _digest([_fold_text(leaf) or leaf] if isinstance(leaf, str) and path else [path, str(leaf)])
+    return _digest_name([_fold_text(leaf) or leaf] if isinstance(leaf, str) and path else [path, str(leaf)])
 
 
-def _digest(value: object) -> str:
+def _digest_name(value: object) -> str:
     return digest_json(value)[:32]
