@@ -17,8 +17,6 @@ from typing import Any, Literal
 from unicodedata import decimal, normalize
 from urllib.parse import unquote
 
-from pydantic_core import from_json
-
 from toolkit.dataclass import dataclass
 from toolkit.foreign_text import escape_in_text, is_hidden, shorten_to_line
 from toolkit.schema.nodes import is_array, is_object
@@ -28,12 +26,13 @@ _ESCAPES = re.compile(r"\\+[\"'nrt/]")  # in a string of JSON that is quoted som
 _NUMBER = re.compile(r"\d{1,30}(?:[.,]\d{1,30})?")
 _ENCODED = re.compile(r"[A-Za-z0-9+/_-]{12,}")  # base64, or hexadecimal digits
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2}){8,}")
-_MARKED = bytes([120 if _ENCODED.match(12 * chr(code)) else 32 for code in range(256)])  # such characters as "x"
+_MARKED = bytes([120 if chr(code).isalnum() or code in b"+/_-" else 32 for code in range(128)] + 128 * [32])
 _GROUPED = re.compile(r"\+?[A-Za-z0-9]+(?:[ ./-][A-Za-z0-9]+)*")
 LEAF_TYPES = frozenset({str, int, float, bool})
 _LEADING, _TRAILING = "*#_~:$€£?!", ".,;:!?*_~/€"
 _TAGS = {0xE0000 + code: code for code in range(32, 127)}  # drawn as nothing, and read as ASCII by some models
 _MARK = " \0 "  # between texts: no piece
+_DECODER = json.JSONDecoder()
 _LONGEST_JSON = 200_000
 _LONG_TEXT = 20_000
 _LONGEST_VALUE = 4_000
@@ -421,7 +420,8 @@ def _read_json(text: str) -> Any:
     """Return the value of a text that is a JSON object or array; None for others."""
     if text[:1] in ("{", "[") and len(text) <= _LONGEST_JSON:
         try:
-            return from_json(text)
-        except ValueError:
+            value, end = _DECODER.raw_decode(text)  # in half of the time of `json.loads`
+        except (ValueError, RecursionError):
             return None
+        return None if text[end:].strip() else value
     return None
