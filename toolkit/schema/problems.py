@@ -10,7 +10,7 @@ import copy
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from toolkit.dataclass import dataclass
@@ -879,6 +879,7 @@ def _find_limits(node: Node) -> tuple[Any, Any]:
     return least, most
 
 
+@lru_cache(maxsize=256)
 def _write_fitting_text(pattern: str, *, least: int) -> str | None:
     r"""Return a short text that probably matches a regular expression of a usual form, else None.
 
@@ -906,12 +907,20 @@ def _write_alternative(pieces: Iterator[re.Match[str]], least: int) -> str:
             inside, _, quantifier = _write_alternative(pieces, 0).partition("\0")
             one = "" if opening.startswith(("(?=", "(?!", "(?<=", "(?<!")) else inside
         elif atom:
-            one = _PROBES[[re.fullmatch(atom, probe) is not None for probe in _PROBES].index(True)]
+            one = _find_probe(atom)
         else:
             continue
         if is_first:
             text += one * _count_repeats(quantifier or "", least - len(text), one)
     return text
+
+
+@lru_cache(maxsize=1024)
+def _find_probe(atom: str) -> str:
+    for probe in _PROBES:
+        if re.fullmatch(atom, probe):
+            return probe
+    raise LookupError(atom)
 
 
 def _count_repeats(quantifier: str, lacking: int, one: str) -> int:
