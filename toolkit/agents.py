@@ -70,7 +70,7 @@ from toolkit.loop.outcome import (
     UnansweredItems,
     UsageLimit,
 )
-from toolkit.loop.stopping import SubAgentSeat, current_frame, sub_agent_seat
+from toolkit.loop.stopping import SubAgentSeat, find_frame, sub_agent_seat
 from toolkit.settings import check_fields, check_setting
 from toolkit.tools.decorators import tool_from_function, tool_with_ctx
 from toolkit.tools.function_tool import FunctionTool
@@ -236,7 +236,7 @@ class SubAgent(Generic[Ctx]):
     def _find_caller(self, context: ToolContext[Ctx], *, can_wait: bool) -> Caller | None:
         if self.approvals == "own" or context.policy is None or context.scope is None:
             return None
-        frame = current_frame.get()
+        frame = find_frame()
         abort = None if frame is None else frame.stop
         return Caller(policy=context.policy, scope=context.scope, abort=abort, can_wait=can_wait)
 
@@ -589,16 +589,12 @@ def _read_content(name: str, file: bytes | str | Path | FileBlock) -> bytes | st
     if not isinstance(file, Path):
         return file
     try:
-        return _read_file(file)
+        size = file.stat().st_size
+        if size > _MOST_FILE_BYTES:
+            raise ToolError(f"The file has {size:,} bytes, and at most {_MOST_FILE_BYTES:,} can be read.")
+        return file.read_bytes()
     except OSError as error:
         raise ToolError(f"The file '{name}' can't be read: {error.strerror or type(error).__name__}.") from error
-
-
-def _read_file(path: Path) -> bytes:
-    size = path.stat().st_size
-    if size > _MOST_FILE_BYTES:
-        raise ToolError(f"The file has {size:,} bytes, and at most {_MOST_FILE_BYTES:,} can be read.")
-    return path.read_bytes()
 
 
 def _make_blocks(name: str, file: bytes | str | FileBlock) -> str | list[ContentBlock]:

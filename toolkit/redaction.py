@@ -12,7 +12,7 @@ import unicodedata
 from base64 import b64decode, b64encode, urlsafe_b64encode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from copy import copy
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import pairwise
 from json import dumps, loads
 from pathlib import PurePath
@@ -104,9 +104,10 @@ _KNOWN_KEYS = _Pattern(
 )
 # A random text, which no word, path, host, version or name of a file is.
 _OPAQUE = _Pattern(
-    r"(?=\D*\d)(?=[^a-z]*[a-z])(?![\w.-]+==[\d.]+$)(?!.*\.[a-z]{1,5}$)[\w+=.~!$%^*-]{12,}", re.IGNORECASE
+    r"(?=\D*\d)(?=[^a-z]*[a-z])(?![\w.-]+==[\d.]+$)(?!.*\.[a-z]{1,5}$)[\w+=.~!$%^*-]{12,}"
+    r"|(?=[\w-]{8})[\w-]*(?:secret|token|passw|key)[\w-]*",
+    re.IGNORECASE,
 )
-_TELLING_WORDS = _Pattern(r"[\w-]*(?:secret|token|passw|key)[\w-]*", re.IGNORECASE)
 _OPAQUE_SEGMENT = _Pattern(r"(?=\D*\d)(?=[^A-Za-z]*[A-Za-z])(?:\w{20,}|(?=.*[a-z])(?=.*[A-Z])[\w=~-]{20,})")
 _WORD_BREAK = _Pattern(r"(?<=[a-z0-9])(?=[A-Z])|[-.\s]+")
 _DIGEST_SIGN = "secret:"
@@ -265,7 +266,7 @@ def secrets_in_arguments(command: str, arguments: Sequence[str]) -> list[str]:
             found += (secrets_in_headers if is_header else secrets_of)({named[1]: named[3]})
         elif argument.startswith("-"):
             found += secrets_of({argument: following})
-        elif PurePath(argument).name != run and _is_opaque(argument):
+        elif PurePath(argument).name != run and _OPAQUE.compiled.fullmatch(argument):
             found.append(argument)
         found += _find_keys(argument)
     return found
@@ -295,9 +296,6 @@ def without_keys(text: str) -> str:
         if struck is not text:
             text, lowered = struck, _lower_text(struck)
     return text
-
-
-strike_keys = without_keys
 
 
 def _mask_spans(text: str, spans: Iterable[tuple[int, int]]) -> str:
@@ -529,13 +527,6 @@ def program_name(command: str, arguments: Sequence[str]) -> str:
     return program
 
 
-def _is_opaque(argument: str) -> bool:
-    """Return whether an argument as a whole is a secret: a random text, or one marked as a secret."""
-    if _OPAQUE.compiled.fullmatch(argument):
-        return True
-    return len(argument) >= _SHORTEST_ENCODED and _TELLING_WORDS.compiled.fullmatch(argument) is not None
-
-
 def _find_keys(text: str) -> Iterator[str]:
     """Yield the texts that are struck out by their format, as values in a query or behind a telling name."""
     lowered = _lower_text(text)
@@ -556,27 +547,19 @@ class _Rule(NamedTuple):
     Args:
         pattern: Finds a secret: its group ``value``, else what is behind its other groups.
         signs: A match begins with one of these, in lower case; to look for them takes a twentieth of the time.
-        need: A part of each text that can match, in lower case; empty for any text.
     """
 
     pattern: _Pattern
     signs: Sequence[str] = ()
-    need: str = ""
 
     def find_spans(self, text: str, lowered: str) -> Iterator[tuple[int, int]]:
         """Yield where the secrets stand in a text."""
         has_value = "value" in self.pattern.compiled.groupindex
-        for found in self._find(text, lowered):
+        for found in self._find_at_signs(text, lowered) if self.signs else self._find_in_pieces(text):
             before = found.end(found.lastindex) if found.lastindex else found.start()
             yield found.span("value") if has_value else (before, found.end())
 
-    def _find(self, text: str, lowered: str) -> Iterator[re.Match[str]]:
-        """Yield the matches in a text; no single search takes long, whatever its length."""
-        if self.need not in lowered:
-            return
-        if not self.signs:
-            yield from self._find_in_pieces(text)
-            return
+    def _find_at_signs(self, text: str, lowered: str) -> Iterator[re.Match[str]]:
         end = 0
         for place in _find_places(lowered, self.signs):
             found = self.pattern.compiled.match(text, place) if place >= end else None
@@ -807,56 +790,45 @@ def _list_columns(head: str, separator: str) -> list[str]:
 
 
 _KNOWN = _Rule(_KNOWN_KEYS, _KEY_SIGNS)
-_FINDERS: Sequence[Callable[[str, str], Iterable[tuple[int, int]]]] = (
-    _KNOWN.find_spans,
+_OTHER_RULES = (
     # the token of a bot
-    _Rule(_Pattern(r"[MNO](?<!\w[MNO])[A-Za-z\d_-]{23,27}\.[\w-]{6}\.[\w-]{27,}"), need=".").find_spans,
-    _find_cells,
-    _find_in_tags,
-    _find_named,
+    (r"[MNO](?<!\w[MNO])[A-Za-z\d_-]{23,27}\.[\w-]{6}\.[\w-]{27,}", ()),
     # a line of pgpass, the login of curl, and a password in SQL
-    _Rule(
-        _Pattern(
-            r"^[^\s:]{1,200}:(?:\d{2,5}|\*):(?!\d+:)[^\s:]{1,100}:[^\s:]{1,100}:(?P<value>[^\s:]+)$", re.MULTILINE
-        ),
-        need=":",
-    ).find_spans,
-    _Rule(
-        _Pattern(
-            r"(?<!\S)(?:-u|--(?:proxy-)?user)[ =][ \t]?[\"']?[^\s:\"'@/]{1,100}:(?!\d+(?!\S))(?P<value>[^\s\"']{4,})"
-        ),
+    (r"(?m)^[^\s:]{1,200}:(?:\d{2,5}|\*):(?!\d+:)[^\s:]{1,100}:[^\s:]{1,100}:(?P<value>[^\s:]+)$", ()),
+    (
+        r"(?<!\S)(?:-u|--(?:proxy-)?user)[ =][ \t]?[\"']?[^\s:\"'@/]{1,100}:(?!\d+(?!\S))(?P<value>[^\s\"']{4,})",
         ("-u", "--user", "--proxy-user"),
-    ).find_spans,
-    _Rule(
-        _Pattern(
-            r"\b(?:password|identified\s+(?:with\s+\w{1,40}\s+)?by)\s+(?P<open>[\"'])(?P<value>[^\"'\n]+)(?=(?P=open))",
-            re.IGNORECASE,
-        ),
+    ),
+    (
+        r"(?i)\b(?:password|identified\s+(?:with\s+\w{1,40}\s+)?by)\s+(?P<open>[\"'])(?P<value>[^\"'\n]+)(?=(?P=open))",
         ("password", "identified"),
-    ).find_spans,
+    ),
     # the option of a password, which other programs have for something else: with a word of mixed letters and digits
-    _Rule(
-        _Pattern(
+    (
+        (
             r"(?<!\S)-[pP](?:(?=[\w!@#$%^&+]{4}(?<!\d{4}))|[ \t][\"']?(?=\w{8})(?=\w*[a-z])(?=\w*[A-Z]))"
             r"(?P<value>(?=[^\W\d]*\d)(?=\d*[^\W\d])[\w!@#$%^&+]+)(?![\w./:=-])"
         ),
         ("-p",),
-    ).find_spans,
+    ),
     # a random word behind a telling one, in prose or a command: of letters and digits, and no part of a longer name
-    _Rule(
-        _Pattern(
-            r"(?:pass(?:wor[dt]|wd|phrase|code|in|out)?|pwd|secret|credentials?|token|identified by"
+    (
+        (
+            r"(?i)(?:pass(?:wor[dt]|wd|phrase|code|in|out)?|pwd|secret|credentials?|token|identified by"
             r"|(?:api|access|auth|private|shared|license|client)[ _-]key"
             r"|(?:recovery|backup|security|verification)[ _-]code)(?![a-z])"
             r"(?:[ \t]{1,3}-{0,2}[a-z]{1,12}){0,3}(?:[ \t]{0,2}[:=|]|-{0,1}>|[ \t]){1,3}[*`'\"(]{0,3}"
-            r"(?=[^\W\d]*\d)(?=\d*[^\W\d])(?P<value>[\w!@#$%^&+]{8,})(?![\w/-]|[.:=]\w|\()",
-            re.IGNORECASE,
+            r"(?=[^\W\d]*\d)(?=\d*[^\W\d])(?P<value>[\w!@#$%^&+]{8,})(?![\w/-]|[.:=]\w|\()"
         ),
         (
             *("secret", "credential", "token", "api", "access", "auth", "private", "shared", "license", "client"),
             *("recovery", "backup", "security", "verification", "pass", "pwd", "identified by"),
         ),
-    ).find_spans,
+    ),
+)
+_FINDERS: Sequence[Callable[[str, str], Iterable[tuple[int, int]]]] = (
+    *(_KNOWN.find_spans, _find_cells, _find_in_tags, _find_named),
+    *(_Rule(_Pattern(pattern), signs).find_spans for pattern, signs in _OTHER_RULES),
 )
 
 
@@ -963,13 +935,11 @@ class Scrubber:
         self._words = tuple([word.lower() for word in words])
         self._replace = replace
         self._is_learning = is_learning
-        self._unread: dict[str, Callable[[], ArgumentsSchema]] = {}
-        self._schemas: dict[str, ArgumentsSchema] = {}
+        self._learned: dict[str, Callable[[], ArgumentsSchema]] = {}
 
     def learn_tool(self, name: str, read_schema: Callable[[], ArgumentsSchema]) -> None:
         """Remember a tool; its schema is read when it is needed."""
-        self._unread[name] = read_schema
-        self._schemas.pop(name, None)
+        self._learned[name] = cache(read_schema)
 
     def __call__(self, plain: object) -> Any:
         """Return JSON values without the secrets; the original is not changed."""
@@ -1048,7 +1018,7 @@ class Scrubber:
             for schema in schemas:
                 value = schema.replace_secrets(value, self._replace_argument)
             if len(schemas) != 1 or self._words:
-                value = replace_fields(value, self._replace_named, words=self._words)
+                value = replace_fields(value, self._replace_argument, words=self._words)
             return clean_texts(value, self.clean_text)
 
         masked = mask_json(text, mask)
@@ -1061,23 +1031,15 @@ class Scrubber:
 
     def _find_learned(self, tool: str) -> Sequence[ArgumentsSchema]:
         # A name that is no tool's may be repaired to that of any.
-        return [self._read_schema(name) for name in ([tool] if tool in self._unread else self._unread)]
+        return [self._learned[name]() for name in ([tool] if tool in self._learned else self._learned)]
 
-    def _read_schema(self, tool: str) -> ArgumentsSchema:
-        if tool not in self._schemas:
-            self._schemas[tool] = self._unread[tool]()
-        return self._schemas[tool]
-
-    def _replace_argument(self, secret: Any, path: object, is_marked: bool) -> Any:
+    def _replace_argument(self, secret: Any, path: object = None, is_marked: bool = False) -> Any:
         del path
         if is_replaced(secret):
             return secret
         if self._is_learning:
             self.secrets |= set(list_secret_texts(secret, is_marked=is_marked))
         return MASK if self._replace is None else self._replace(secret)
-
-    def _replace_named(self, secret: Any) -> Any:
-        return self._replace_argument(secret, None, False)
 
     def _clean_field(self, name: str, value: object, *, is_call: bool) -> Any:
         is_clean = isinstance(value, str) and (name in _SEALED or (is_call and name == "arguments"))

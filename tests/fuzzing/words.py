@@ -71,8 +71,8 @@ def repair_target() -> Callable[[bytes], None]:
 
     def test(data: bytes) -> None:
         text = data.decode("utf-8", "surrogateescape")
-        mend = partial(repair.repair_arguments, text)
-        repaired = mend() if len(text) > _LONG_BROKEN else hold_loop(mend)
+        run_repair = partial(repair.repair_arguments, text)
+        repaired = run_repair() if len(text) > _LONG_BROKEN else hold_loop(run_repair)
         if repaired is not None:
             check_nothing_invented(repaired, text)
             assert json.loads(repair.repair_arguments(repaired)) == json.loads(repaired)
@@ -86,17 +86,17 @@ def repair_target() -> Callable[[bytes], None]:
 def try_in_loop(run: Callable[[], Any]) -> Any:
     """Call a function as the event loop does, within a trial; return None where a thread would go on with it."""
     budgets = import_module("toolkit.schema.arguments")
-    before = budgets.SHARED_BUDGET.set("trial")
+    budgets.SHARED_BUDGET.current = "trial"
     try:
         return run()
     except budgets.TooMuchWorkError:
         return None
     finally:
-        budgets.SHARED_BUDGET.reset(before)
+        budgets.SHARED_BUDGET.current = None
 
 
 def readings_target() -> Callable[[bytes], None]:
-    mending = import_module("toolkit.calls.argument_repair")
+    repairs = import_module("toolkit.calls.argument_repair")
     errors = import_module("toolkit.errors")
     table = import_module("tests.calls.repair_table")
 
@@ -108,9 +108,13 @@ def readings_target() -> Callable[[bytes], None]:
             return
         except errors.InvalidArgumentsError as error:
             refusal = error
-        mend = partial(mending.mend_arguments, text, parser, refusal)
+        repair_call = partial(repairs.repair_to_fit, text, parser, refusal)
         try:
-            arguments, steps = mend() if len(text) > _LONG_BROKEN else hold_loop(partial(try_in_loop, mend)) or mend()
+            arguments, steps = (
+                repair_call()
+                if len(text) > _LONG_BROKEN
+                else hold_loop(partial(try_in_loop, repair_call)) or repair_call()
+            )
         except errors.InvalidArgumentsError:
             return
         # What is taken is what the last step says, and each step says what it assumed.

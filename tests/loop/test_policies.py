@@ -24,7 +24,7 @@ from toolkit.loop.stopping import (
     LoopDetector,
     LoopFrame,
     RunBudget,
-    current_frame,
+    current_call,
     enter_depth,
     nested_context,
     warning_text,
@@ -116,11 +116,9 @@ DETECTIONS = [
 ]
 
 
-def calls_of(turn: str) -> list[ToolCall]:
+def calls_of(turn: str) -> list[tuple[str, str]]:
     parts = [part.split(" ", 1) for part in turn.split(" | ")]
-    return [
-        ToolCall(f"c{index}", name, canonical_arguments(arguments)) for index, (name, arguments) in enumerate(parts)
-    ]
+    return [(name, canonical_arguments(arguments)) for name, arguments in parts]
 
 
 @pytest.mark.parametrize("case", DETECTIONS, ids=lambda case: case.name)
@@ -163,7 +161,7 @@ def test_what_was_counted_can_be_saved_after_any_turn(config: LoopDetectionConfi
         calls = calls_of(turn)
         assert saved.saw_calls(calls) == kept.saw_calls(calls)
         for detector in (kept, saved):
-            detector.saw_results([ToolResult(call.id, "same") for call in calls])
+            detector.saw_results([ToolResult(f"c{index}", "same") for index in range(len(calls))])
         plain = json.loads(json.dumps(saved.state()))
         saved = LoopDetector(config)
         saved.restore(plain)
@@ -302,24 +300,24 @@ class Deep:
     ],
 )
 def test_the_smaller_limit_holds(inherited: LoopFrame | None, own: int | None, expected: LoopFrame) -> None:
-    token = current_frame.set(inherited)
+    token = current_call.set(None if inherited is None else (inherited, "c1"))
     try:
         assert enter_depth(object(), own) == expected
     finally:
-        current_frame.reset(token)
+        current_call.reset(token)
 
 
 @pytest.mark.parametrize(
     ("inherited", "own", "limit"), [(None, 0, 0), (LoopFrame(1, 1), 5, 1), (LoopFrame(2, 9), 2, 2)]
 )
 def test_too_deep_is_refused(inherited: LoopFrame | None, own: int, limit: int) -> None:
-    token = current_frame.set(inherited)
+    token = current_call.set(None if inherited is None else (inherited, "c1"))
     try:
         with pytest.raises(MaxDepthExceededError) as failure:
             enter_depth(None, own)
         assert failure.value.limit == limit
     finally:
-        current_frame.reset(token)
+        current_call.reset(token)
 
 
 def test_a_context_can_carry_the_depth_itself() -> None:

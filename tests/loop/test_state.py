@@ -28,18 +28,13 @@ from toolkit.loop.feeds import (
     CALLS_AS_WRITTEN,
     TURN_BEGUN,
     AnswerJudged,
-    AskApproval,
-    BeginTurn,
     CallDecided,
-    CallModel,
     CallReopened,
     CallsPrepared,
     CallStarted,
     ChildDecided,
     CommandGiven,
-    Compact,
     Feed,
-    Finished,
     MessagesSteered,
     ModelReplied,
     Phase,
@@ -48,7 +43,6 @@ from toolkit.loop.feeds import (
     RunClosed,
     RunEnded,
     RunResumed,
-    RunTools,
     RunWoundUp,
     TranscriptCompacted,
     TranscriptEdited,
@@ -59,6 +53,7 @@ from toolkit.loop.state import LoopState
 from toolkit.policies import Sequential, Stop
 
 CALLS = [ToolCall(each, "echo", "{}") for each in "ab"]
+WRITTEN = [("echo", "{}")] * 2
 
 
 def response(*ids: str, stop_reason: StopReason = "tool_use") -> ChatResponse:
@@ -111,7 +106,7 @@ def running() -> LoopState:
     state = deciding()
     state.feed(CallDecided("a", Approve()))
     state.feed(CallDecided("b", Approve()))
-    assert isinstance(state.next_step(), RunTools)
+    assert state.next_calls()
     state.feed(CallStarted("a"))
     return state
 
@@ -120,10 +115,10 @@ def awaiting() -> LoopState:
     state = deciding()
     state.feed(CallDecided("a", Approve()))
     state.feed(CallDecided("b", Defer()))
-    state.next_step()
+    assert state.next_calls()
     state.feed(CallStarted("a"))
     state.feed(CallReturned("a", result("a")))
-    assert isinstance(state.next_step(), Finished)
+    assert not state.next_calls()
     return state
 
 
@@ -153,8 +148,8 @@ FEEDS: dict[str, tuple[Feed, set[str] | None]] = {
     "reach a limit": (RequestRefused(UsageLimit("requests", 1, 1)), AS_ALLOWED),
     "cut the reply off": (ReplyCutOff("I was"), AS_ALLOWED),
     "reply": (ModelReplied(response("x")), AS_ALLOWED),
-    "prepare the calls": (CallsPrepared(CALLS, {}), AS_ALLOWED),
-    "prepare other calls": (CallsPrepared(CALLS[:1], {}), set()),
+    "prepare the calls": (CallsPrepared(WRITTEN, {}), AS_ALLOWED),
+    "prepare other calls": (CallsPrepared(WRITTEN[:1], {}), set()),
     "judge the answer": (AnswerJudged(TypedAnswer()), AS_ALLOWED),
     "refuse the answer": (AnswerJudged(UserMessage("Again.")), AS_ALLOWED),
     "reopen a call": (CallReopened("b"), AS_ALLOWED),
@@ -220,29 +215,20 @@ def test_a_feed_fits_its_phases_and_anywhere_else_raises_and_changes_nothing(pha
     assert everything(state) == before
 
 
-STEPS: dict[str, type] = {
-    "ready": BeginTurn,
-    "compacting": Compact,
-    "compacted": BeginTurn,
-    "asking": CallModel,
-    "deciding": AskApproval,
-    "awaiting": Finished,
-    "finished": Finished,
-}
-
-
-@pytest.mark.parametrize("phase", PHASES)
-def test_the_next_step_is_the_same_until_it_is_answered(phase: str) -> None:
-    state = PHASES[phase]()
-    if phase not in STEPS:
-        with pytest.raises(LoopUsageError):
-            state.next_step()
-        return
-    step = state.next_step()
+def test_the_next_calls_are_the_same_until_they_start() -> None:
+    state = deciding()
+    state.feed(CallDecided("a", Approve()))
+    state.feed(CallDecided("b", Approve()))
+    calls = state.next_calls()
     before = everything(state)
-    assert isinstance(step, STEPS[phase])
-    assert state.next_step() == step
+    assert [entry.call for entry in calls] == CALLS[:1]
+    assert state.next_calls() == calls
     assert everything(state) == before
+
+
+def test_no_further_calls_are_given_while_some_run() -> None:
+    with pytest.raises(LoopUsageError, match="still running"):
+        running().next_calls()
 
 
 ENDS: dict[str, Feed] = {

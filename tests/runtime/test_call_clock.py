@@ -1,7 +1,10 @@
 """One clock for runs that are awaited one after the other."""
 
 import asyncio  # what is tested is how it meets anyio
+import gc
+import weakref
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar, copy_context
 
 import anyio
 import pytest
@@ -203,3 +206,23 @@ async def test_a_block_that_ends_by_itself_was_not_cancelled() -> None:
         assert await is_late(clock, SOON, anyio.sleep_forever)
         assert not clock.cancel_called
     assert not clock.cancelled_caught
+
+
+class Held:
+    """What a context variable holds."""
+
+
+held: ContextVar[Held] = ContextVar("held")
+
+
+async def test_a_timer_that_was_stopped_keeps_nothing_of_the_context_of_its_run_alive() -> None:
+    context, waiting = copy_context(), Held()
+    is_freed = weakref.ref(waiting)
+    context.run(held.set, waiting)
+    with CallClock() as clock:
+        clock.open(cancellation_mark())
+        context.run(clock.start, 3_600, cancellation_mark())
+        clock.stop()
+    del context, waiting, clock
+    gc.collect()
+    assert is_freed() is None

@@ -23,7 +23,8 @@ from toolkit.runtime.workers import run_in_worker
 from toolkit.settings import Settings, check_fields
 
 if TYPE_CHECKING:
-    from toolkit.calls.policy import CallConfig, Caller, ExecutionPolicy
+    from toolkit.calls.policy import Caller, ExecutionPolicy
+    from toolkit.calls.registration import Registration
 
 _logger = logging.getLogger("toolkit.calls")
 
@@ -152,8 +153,7 @@ class ApprovalRequest:
     arguments: Mapping[str, Any] = field(repr=False)
     _: KW_ONLY
     original: ToolCall
-    _definition: ToolDefinition = field(repr=False)
-    _write_preview: Callable[[], str] = field(repr=False)
+    _shown: tuple[Registration[Any], str, str] = field(repr=False)
     tags: frozenset[str] = frozenset()
     reason: str = ""
     agent: str = ""
@@ -163,12 +163,13 @@ class ApprovalRequest:
     @property
     def definition(self) -> ToolDefinition:
         """See the class."""
-        return copy_definition(self._definition)
+        return copy_definition(self._shown[0].definition)
 
     @property
     def preview(self) -> str:
         """See the class."""
-        return self._write_preview()
+        registration, written, given = self._shown
+        return write_preview(registration, self.arguments, written, given)
 
     @property
     def unsaid(self) -> tuple[str, ...]:
@@ -178,6 +179,9 @@ class ApprovalRequest:
 
 ApprovalHook: TypeAlias = Callable[[ApprovalRequest], Approval | bool | str | Awaitable[Approval | bool | str]]
 """Decides on a call: with one of the answers, True (approve), False (deny) or a reason to deny. Raising denies."""
+
+AsyncApprover: TypeAlias = Callable[[ApprovalRequest], Awaitable[object]]
+"""Asks an approver, and returns its answer."""
 
 _make_event, _make_request = maker_of(ApprovalRequested), maker_of(ApprovalRequest)
 _APPROVE = Approve()
@@ -208,35 +212,28 @@ async def authorize(ready: Ready[Any], policy: ExecutionPolicy) -> Verdict:
                 return _end_callers(verdict, passed)
         # A call that its rules allow needs no approver, unless somebody has to agree.
         is_allowed = ready.asks is None and len(passed) in ready.allowed_levels
-        if guard.config.on_tool_call is not None and not is_allowed:
+        ask = guard.config.ask_approver
+        if ask is not None and not is_allowed:
             request, left = _open_request(ready, policy)
             if left is not None:
                 await left
             try:
-                answer = await _start_asking(guard.config, request)
+                answer = await ask(request)
             except Exception:
                 text = "the approval hook raised for %s in call %s; the call is denied"
                 _logger.exception(text, ready.call.name, ready.call.id)
                 answer = Deny("Tool call denied: the approval hook failed.")
             verdict = decide(ready, answer, policy)
-            if not isinstance(verdict, Approve):
+            if type(verdict) is not Approve:
                 return _end_callers(verdict, passed)
             approved_by = len(passed)
         if guard.caller is None:
             break
         passed.append(guard.caller)
         guard = guard.caller.policy
-    is_agreed = ready.asks is None or approved_by >= ready.asks_level
-    return _APPROVE if is_agreed else Deny(f"{ready.asks} Nobody is there to approve it, so it was not run.")
-
-
-def _start_asking(config: CallConfig, request: ApprovalRequest) -> Awaitable[object]:
-    """Return an awaitable that asks the approver, in the event loop or in a thread, within the time limit."""
-    ask: Any = config.on_tool_call
-    if not config.is_approver_async:
-        ask = partial(_ask_in_thread, ask)
-    seconds = config.timeouts.approval
-    return ask(request) if seconds is None else _ask_in_time(ask, request, seconds)
+    if ready.asks is None or approved_by >= ready.asks_level:
+        return _APPROVE
+    return Deny(f"{ready.asks} Nobody is there to approve it, so it was not run.")
 
 
 def _end_callers(verdict: Verdict, passed: Sequence[Caller]) -> Verdict:
@@ -278,7 +275,8 @@ def _open_request(ready: Ready[Any], policy: ExecutionPolicy) -> tuple[ApprovalR
     """Emit `ApprovalRequested`; return the request to the approver, and an awaitable until the event is delivered."""
     call, reason, left = ready.call, ready.asks or "", None
     shown, written = ready.show_arguments()
-    arguments, options = ready.copy_arguments(), ready.registration.options
+    arguments, registration = ready.copy_arguments(), ready.registration
+    options = registration.options
     if policy.observer is not None and ApprovalRequested in policy.observed:
         left = policy.observer.emit(
             _make_event(
@@ -298,10 +296,9 @@ def _open_request(ready: Ready[Any], policy: ExecutionPolicy) -> tuple[ApprovalR
         call.name,
         arguments,
         original=ready.original,
-        _definition=ready.registration.definition,
+        _shown=(registration, written, ready.given),
         tags=options.tags,
         reason=reason,
-        _write_preview=partial(write_preview, ready.registration, arguments, written, ready.given),
         agent=policy.agent,
         loop_id=policy.loop_id,
         origins=ready.origins,
@@ -309,7 +306,17 @@ def _open_request(ready: Ready[Any], policy: ExecutionPolicy) -> tuple[ApprovalR
     return request, left
 
 
-async def _ask_in_time(ask: Callable[[ApprovalRequest], Any], request: ApprovalRequest, seconds: float) -> object:
+def prepare_asking(approve: ApprovalHook, seconds: float | None) -> AsyncApprover:
+    """Return a function that asks an approver within a time limit: in the event loop if it is async, else in a thread.
+
+    All that one in a thread is given is its own copy.
+    """
+    is_async = inspect.iscoroutinefunction(approve) or inspect.iscoroutinefunction(type(approve).__call__)
+    ask: Any = approve if is_async else partial(_ask_in_thread, approve)
+    return ask if seconds is None else partial(_ask_in_time, ask, seconds)
+
+
+async def _ask_in_time(ask: Callable[[ApprovalRequest], Any], seconds: float, request: ApprovalRequest) -> object:
     with anyio.move_on_after(seconds):
         return await ask(request)
     return Deny(f"Tool call denied: nobody decided on it within {seconds:g} s.")
@@ -324,10 +331,10 @@ async def _ask_in_thread(approve: ApprovalHook, request: ApprovalRequest) -> obj
 def decide(ready: Ready[Any], answer: object, policy: ExecutionPolicy) -> Verdict:
     """Return the verdict of an approver's answer, and store it for the destinations that it was asked about."""
     asked = ready.trust
-    verdict = answer if isinstance(answer, Approve) else apply_answer(ready, answer, policy)
-    if isinstance(verdict, Deny) and asked is not None:
+    verdict = answer if type(answer) is Approve else apply_answer(ready, answer, policy)
+    if asked is not None and type(verdict) is Deny:
         asked.decide(is_approved=False)
-    elif isinstance(verdict, Approve) and ready.trust is not None:
+    elif ready.trust is not None and type(verdict) is Approve:
         ready.trust.decide(is_approved=True)
     return verdict
 
@@ -339,7 +346,7 @@ def apply_answer(ready: Ready[Any], answer: object, policy: ExecutionPolicy) -> 
             return Deny(ToolDeniedError(reason).message)
         case Modify(arguments):
             try:
-                ready.modify(ready.registration.arguments.parse(_copy_given(arguments), mend=False))
+                ready.modify(ready.registration.arguments.parse(_copy_given(arguments), repair=False))
             except InvalidArgumentsError as error:
                 return Deny(f"The approver changed the arguments wrongly. {error.message}")
             judged = permit(ready, policy)

@@ -39,8 +39,9 @@ from toolkit.settings import check_setting
 
 if TYPE_CHECKING:
     from toolkit.calls.approval import WaitingChild
-    from toolkit.calls.policy import ExecutionPolicy
+    from toolkit.calls.policy import ExecutionPolicy, OutputLimits
     from toolkit.calls.prepare import Ready
+    from toolkit.calls.registration import Registration
     from toolkit.runtime.backend import CallClock
 
 _logger = logging.getLogger("toolkit.calls")
@@ -75,24 +76,21 @@ def shape_result(
     trust = output.trust or registration.options.trust
     if policy.trust is not None or memory is None:
         trust = label_output(ready, output, trust, is_inner=policy.trust is None)
+    content, is_answer = output.content, output.result_as_answer or registration.options.result_as_answer
+    is_answer = is_answer and not output.is_error
     result = _make_result(
         call.id,
-        output.content,
+        content,
         tool_name=call.name,
         is_error=output.is_error,
-        result_as_answer=(output.result_as_answer or registration.options.result_as_answer) and not output.is_error,
+        result_as_answer=is_answer,
         child_loop_id=output.child_loop_id,
         details=output.details,
         time=time.time(),
         trust=trust,
     )
-    limits = policy.config.output
-    # An answer is for the application and needs no limit, unless the author of the tool sets one.
-    most = registration.max_output_chars or (None if result.result_as_answer else limits.max_chars)
-    is_short = most is None or (isinstance(result.content, str) and len(result.content) <= most)
-    part = registration.options.keep_output or limits.keep
-    limited = result if most is None or is_short else _limit_result(result, most, part, memory)
-    if ready.is_changed and not result.result_as_answer:
+    limited = _limit_result(result, registration, policy.config.output, memory)
+    if ready.is_changed and not is_answer:
         note = f"[The approver changed the arguments of this call: it ran with {ready.arguments_json}.]"
         return output.unserializable, append_note(result, note), append_note(limited, note)
     return output.unserializable, result, limited
@@ -112,12 +110,17 @@ def _ensure_output(call: ToolCall, value: object) -> ToolOutput:
     return output
 
 
-def _limit_result(result: ToolResult, most: int, part: _Part, memory: RunMemory | None) -> ToolResult:
+def _limit_result(
+    result: ToolResult, registration: Registration[Any], limits: OutputLimits, memory: RunMemory | None
+) -> ToolResult:
     """Return the result with its text truncated to the limit."""
+    # An answer is for the application and needs no limit, unless the author of the tool sets one.
+    most = registration.max_output_chars or (None if result.result_as_answer else limits.max_chars)
+    part = registration.options.keep_output or limits.keep
+    if most is None or len(result.content if isinstance(result.content, str) else result.text) <= most:
+        return result
     if isinstance(result.content, str):
         return replace(result, content=_cut_text(result.content, most, part, memory, result.trust))
-    if len(result.text) <= most:
-        return result
     blocks: list[ContentBlock] = []
     for block in result.content:
         if isinstance(block, TextBlock):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
-from inspect import iscoroutinefunction, signature
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from toolkit.calls.approval import Approval, ApprovalHook
+from toolkit.calls.approval import Approval, ApprovalHook, AsyncApprover, prepare_asking
 from toolkit.calls.caching import Cache
 from toolkit.calls.events import TOOL_EVENTS, Observer
 from toolkit.calls.output import ResultStore
@@ -85,15 +85,14 @@ class CallConfig(Settings):
             the same letters: case and separators may differ, quotes or a namespace may stand round or before it.
             ``similar`` takes also the single most similar name, other letters or not; False takes none. A name that
             a scope has left out is never taken for another.
-        argument_repair: True where malformed arguments are mended, as far as that is no guess.
+        argument_repair: True where malformed arguments are repaired, as far as that is no guess.
         metadata: For `ToolContext.metadata`.
         sync_workers: How many worker threads, for tools that are not async, may run at once on this event loop, all
             its loops and abandoned threads counted; a call waits for a place, and fails when abandoned ones hold all,
             or when those of its own tool hold half.
 
     Attributes:
-        is_approver_async: True where `on_tool_call` is asked in the event loop; else it may block, and is asked in a
-            thread.
+        ask_approver: Asks `on_tool_call`, within ``timeouts.approval``; None if nobody is asked.
     """
 
     on_tool_call: ApprovalHook | None = None
@@ -105,15 +104,14 @@ class CallConfig(Settings):
     argument_repair: bool = True
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     sync_workers: PositiveInt = 40
-    is_approver_async: bool = field(default=False, init=False, repr=False, compare=False)
+    ask_approver: AsyncApprover | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_fields(self)
         approve = self.on_tool_call
         if approve is not None:
             _check_approver(approve)
-            is_async = iscoroutinefunction(approve) or iscoroutinefunction(type(approve).__call__)
-            object.__setattr__(self, "is_approver_async", is_async)
+            object.__setattr__(self, "ask_approver", prepare_asking(approve, self.timeouts.approval))
 
 
 def _check_approver(approve: ApprovalHook) -> None:

@@ -18,22 +18,28 @@ from toolkit.calls.permissions import ArgumentsOnDemand, Decision, Permissions, 
 from toolkit.calls.provenance import CallTrust, Origin, RunTrust, find_trust
 from toolkit.calls.registration import Ctx, Registration
 from toolkit.chat import ToolCall, ToolResult
-from toolkit.dataclass import dataclass, maker_of
+from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError, ToolDeniedError, ToolkitError, ToolNotFoundError
 from toolkit.foreign_text import escape_in_json, escape_in_text, replace_surrogates
 from toolkit.json_text import canonical_json
-from toolkit.redaction import MASK, clean_text, clean_texts, list_secret_texts, may_name_secrets, without_keys
+from toolkit.redaction import (
+    MASK,
+    clean_text,
+    clean_texts,
+    list_secret_texts,
+    may_name_secrets,
+    without_keys,
+)
 from toolkit.schema.arguments import SHARED_BUDGET, TooMuchWorkError, WorkBudget, is_trial, may_hold_secrets
 from toolkit.schema.nodes import is_array, is_object
 from toolkit.tool_names import nearest_names, repair_name
 
 if TYPE_CHECKING:
-    from toolkit.calls.argument_repair import Mended
+    from toolkit.calls.argument_repair import RepairStep
     from toolkit.calls.policy import ExecutionPolicy
 
 _logger = logging.getLogger("toolkit.calls")
 
-_make_call = maker_of(ToolCall)
 _LONG_TEXT = 30_000
 _LONGEST_CLEANED = 16_000  # longer arguments are redacted where they are written, in threads
 _LONG_BROKEN_TEXT = 2_000
@@ -72,7 +78,7 @@ class Ready(Generic[Ctx]):
         is_modified: True where an approver has given arguments.
         is_changed: True where they are others than the model's.
         allowed_levels: The levels, as of `asks_level`, at which a rule allows the call.
-        repaired: The text of the arguments once it was repaired; empty where it was not.
+        given: The JSON text of the arguments as the model gave them, repaired; empty once an approver gave others.
         trust: The call, as rules on trust see it; None where none of them asks about it.
         origins: Where the destinations come from that nobody who is trusted named.
 
@@ -91,7 +97,7 @@ class Ready(Generic[Ctx]):
     is_modified: bool = False
     is_changed: bool = False
     allowed_levels: tuple[int, ...] = ()
-    repaired: str = field(default="", repr=False)
+    given: str = field(default="", repr=False)
     trust: CallTrust | None = None
     origins: tuple[Origin, ...] = ()
     shown_json: str | None = field(default=None, init=False)
@@ -134,11 +140,6 @@ class Ready(Generic[Ctx]):
         arguments.nodes.replace_secrets(json.loads(arguments.dump_json(self.arguments, reveal_secrets=True)), add)
         return frozenset(found)
 
-    @property
-    def given(self) -> str:
-        """The JSON text of the arguments as the model gave them; empty once an approver gave others."""
-        return "" if self.is_modified else self.repaired or self.call.arguments
-
     def copy_arguments(self) -> dict[str, Any]:
         """Return the arguments for somebody who only looks: what is done to them changes nothing."""
         if self._is_flat or self.has_flat_arguments():
@@ -148,13 +149,15 @@ class Ready(Generic[Ctx]):
     def modify(self, arguments: dict[str, Any]) -> None:
         """Take the arguments that an approver has given, validated, in the place of the model's."""
         before = self.arguments_json
-        self.arguments, self.is_modified, self.shown_json, self._is_flat = arguments, True, None, None
+        self.arguments, self.is_modified, self.given = arguments, True, ""
+        self.shown_json = self._is_flat = None
         self.is_changed = self.is_changed or self.arguments_json != before
 
     def has_flat_arguments(self) -> bool:
         """Return whether there are no values but text, numbers and the like."""
         if self._is_flat is None:
-            self._is_flat = _UNCHANGING.issuperset(map(type, self.arguments.values()))
+            is_plain = getattr(self.registration.arguments, "is_plain", None)
+            self._is_flat = is_plain or _UNCHANGING.issuperset(map(type, self.arguments.values()))
         return self._is_flat
 
 
@@ -184,14 +187,11 @@ def _show_json(text: str) -> str:
     return text
 
 
-def canonical_call(prepared: Ready[Any] | Refused) -> ToolCall:
-    """Return a call as it would run, its name repaired, its arguments canonical JSON; a refused one as it was written.
-
-    Two calls that would do the same are equal in this form, but for their ids.
-    """
+def write_canonically(prepared: Ready[Any] | Refused) -> tuple[str, str]:
+    """Return the repaired name of a call and its arguments as canonical JSON, which are equal for equal calls."""
     call = prepared.call
     if not isinstance(prepared, Ready):
-        return ToolCall(call.id, call.name, canonical_arguments(call.arguments), extra=call.extra)
+        return call.name, canonical_arguments(call.arguments)
     try:
         text = prepared.registration.arguments.dump_json(prepared.arguments, reveal_secrets=True)
     except (TypeError, ValueError, RecursionError):  # of a type of the author's own
@@ -199,7 +199,7 @@ def canonical_call(prepared: Ready[Any] | Refused) -> ToolCall:
     else:
         if prepared.has_flat_arguments() and not prepared.registration.may_take_secrets:
             prepared.shown_json = _show_json(text)
-    return _make_call(call.id, call.name, text, extra=call.extra)
+    return call.name, text
 
 
 def canonical_arguments(text: str) -> str:
@@ -286,8 +286,9 @@ def prepare(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready
     except InvalidArgumentsError as error:
         return Refused(call, error_result(call, error.message), repairs, error.crash, mistake="arguments")
     ready = Ready(call, registration, arguments, original, scope)
+    ready.given = repaired or call.arguments
     if repairs:
-        ready.repairs, ready.repaired = repairs, repaired
+        ready.repairs = repairs
     if registration.options.requires_approval is not False:
         ready.asks = _find_approval_need(ready, registration)
     return ready if scope.permissions is None and policy.caller is None else permit(ready, policy)
@@ -309,13 +310,13 @@ def _repair_name(call: ToolCall, scope: Scope[Any], policy: ExecutionPolicy) -> 
 def _read_refused(
     call: ToolCall, registration: Registration[Any], policy: ExecutionPolicy, error: Exception
 ) -> tuple[dict[str, Any], tuple[ToolCallRepaired, ...], str]:
-    """Return mended arguments in place of those on which a parser raised this, or raise the refusal for the model."""
+    """Return repaired arguments in place of those on which a parser raised this, or raise the refusal for the model."""
     if isinstance(error, InvalidArgumentsError):
         if len(call.arguments) > _LONG_BROKEN_TEXT and is_trial():
             raise TooMuchWorkError  # what looks for readings of it takes its time
         allowed = registration.options.argument_repair
         if policy.config.argument_repair if allowed is None else allowed:
-            return _mend_arguments(call, registration, error)
+            return _repair_arguments(call, registration, error)
     if isinstance(error, (ToolkitError, TooMuchWorkError)):
         raise error
     _logger.error("the arguments of a call of %s could not be read", call.name, exc_info=error)
@@ -346,13 +347,13 @@ def prepare_here(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> 
     """
     if len(call.arguments) > _LONG_TEXT or (policy.trust is not None and policy.trust.is_behind):
         return None
-    before = SHARED_BUDGET.set("trial")
+    SHARED_BUDGET.current = "trial"
     try:
         return prepare(call, scope, policy)
     except TooMuchWorkError:
         return None
     finally:
-        SHARED_BUDGET.reset(before)
+        SHARED_BUDGET.current = None
 
 
 async def prepare_beside(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready[Ctx] | Refused:
@@ -362,10 +363,13 @@ async def prepare_beside(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPol
 
 
 def _prepare_long(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready[Ctx] | Refused:
-    SHARED_BUDGET.set(WorkBudget())  # in the thread's copy of the context
-    if policy.trust is not None:
-        policy.trust.index()
-    return prepare(call, scope, policy)
+    SHARED_BUDGET.current = WorkBudget()
+    try:
+        if policy.trust is not None:
+            policy.trust.index()
+        return prepare(call, scope, policy)
+    finally:
+        SHARED_BUDGET.current = None
 
 
 def _find_approval_need(ready: Ready[Any], registration: Registration[Any]) -> str | None:
@@ -387,18 +391,18 @@ def _find_approval_need(ready: Ready[Any], registration: Registration[Any]) -> s
     return need if isinstance(need, str) else f"Tool '{ready.call.name}' needs approval."
 
 
-def _mend_arguments(
+def _repair_arguments(
     call: ToolCall, registration: Registration[Any], error: InvalidArgumentsError
 ) -> tuple[dict[str, Any], tuple[ToolCallRepaired, ...], str]:
-    """Return arguments that were refused once, their repairs and their mended text, or raise the refusal."""
-    from toolkit.calls.argument_repair import explain_nulls, mend_arguments  # noqa: PLC0415 - few arguments are broken
+    """Return arguments that were refused once, their repairs and their repaired text, or raise the refusal."""
+    from toolkit.calls.argument_repair import explain_nulls, repair_to_fit  # noqa: PLC0415 - few arguments are broken
 
     try:
-        arguments, steps = mend_arguments(call.arguments, registration.arguments, error, tool_name=call.name)
+        arguments, steps = repair_to_fit(call.arguments, registration.arguments, error, tool_name=call.name)
     except (ToolkitError, TooMuchWorkError):
         raise
     except Exception:
-        _logger.exception("the arguments of a call of %s could not be mended", call.name)
+        _logger.exception("the arguments of a call of %s could not be repaired", call.name)
         raise error from None
     nulls = explain_nulls(steps[-1].after, registration.arguments) if "null" in steps[-1].after else None
     steps = [*steps, nulls] if nulls is not None else steps
@@ -408,7 +412,7 @@ def _mend_arguments(
 def _describe_nulls(
     call: ToolCall, registration: Registration[Any], arguments: dict[str, Any]
 ) -> tuple[ToolCallRepaired, ...]:
-    from toolkit.calls.argument_repair import explain_nulls  # noqa: PLC0415 - as in `_mend_arguments`
+    from toolkit.calls.argument_repair import explain_nulls  # noqa: PLC0415 - as in `_repair_arguments`
 
     step = explain_nulls(call.arguments, registration.arguments)
     return () if step is None else _describe_repairs(call, registration, arguments, [step])
@@ -418,7 +422,7 @@ _HIDDEN = ("what was assumed may hold a secret and is not told",)
 
 
 def _describe_repairs(
-    call: ToolCall, registration: Registration[Any], arguments: dict[str, Any], steps: Sequence[Mended]
+    call: ToolCall, registration: Registration[Any], arguments: dict[str, Any], steps: Sequence[RepairStep]
 ) -> tuple[ToolCallRepaired, ...]:
     """Return the events of repairs; where a parameter is a secret, no text of the model's that may hold it."""
     parser = registration.arguments

@@ -338,8 +338,8 @@ class Usage:
     @staticmethod
     def total(usages: Iterable[Usage]) -> Usage:
         """Return the sum."""
+        usages = tuple(usages)
         input_tokens = output_tokens = 0
-        has_unknown_cost = False
         others: list[Usage] = []  # usages with other fields than these two
         for usage in usages:
             reported = usage.__dict__  # the fields without default values
@@ -347,7 +347,6 @@ class Usage:
                 continue
             input_tokens += usage.input_tokens
             output_tokens += usage.output_tokens
-            has_unknown_cost = has_unknown_cost or usage.has_unknown_cost
             if len(reported) != 2 or "input_tokens" not in reported or "output_tokens" not in reported:
                 others.append(usage)
         if not others:
@@ -356,7 +355,7 @@ class Usage:
         for name, values in zip(_OPTIONAL, zip(*map(_read_optional, others), strict=True), strict=True):
             known = [value for value in values if value is not None]
             sums[name] = sum(known) if known else None
-        if has_unknown_cost:
+        if any(usage.has_unknown_cost for usage in usages):
             sums["cost"] = None
         details = Counter[str]()
         for usage in others:

@@ -28,13 +28,13 @@ from toolkit.calls.events import ToolCallRefused, ToolExecutionEnd
 from toolkit.calls.prepare import (
     Ready,
     Refused,
-    canonical_call,
     error_result,
     permit,
     prepare,
     prepare_all,
     prepare_beside,
     prepare_here,
+    write_canonically,
     write_preview,
 )
 from toolkit.calls.registration import Ctx, Registration
@@ -55,6 +55,8 @@ from toolkit.loop.feeds import (
     OpenCall,
     RunWoundUp,
 )
+from toolkit.loop.stopping import Written
+from toolkit.redaction import Scrubber
 
 if TYPE_CHECKING:
     from toolkit.loop.run import Run
@@ -202,16 +204,19 @@ class Approvals(Generic[Ctx]):
         is_approved = run.budget is None and policy.config.on_tool_call is None
         is_approved = is_approved and policy.caller is None and not policy.guards
         alone: list[str] = []
+        reads_calls = run.state.watches_calls
+        as_they_run: list[Written] = []
         for prepared in found:
+            if reads_calls:
+                as_they_run.append(write_canonically(prepared))
             if type(prepared) is not Ready or prepared.asks is not None or prepared.repairs:
                 is_approved = False
             elif prepared.registration.options.sequential:
                 alone.append(prepared.call.id)
-        if not run.state.watches_calls:
+        if not reads_calls:
             if not is_approved:
                 return CALLS_AS_WRITTEN
             return CallsPrepared(None, _NO_MISTAKES, is_approved=True, alone=alone) if alone else CALLS_APPROVED
-        as_they_run = list(map(canonical_call, found))
         if not run.config.middleware:
             return CallsPrepared(as_they_run, _NO_MISTAKES, is_approved, alone)
         refused = [each for each in found if isinstance(each, Refused)]
@@ -253,13 +258,13 @@ class Approvals(Generic[Ctx]):
         """Ask guards and approvers about each undecided call, in call order."""
         run, policy = self._run, self._run.policy
         is_guarded = policy.config.on_tool_call is not None or policy.caller is not None or bool(policy.guards)
-        for entry in list(run.state.turn.by_id.values()):
+        for entry in run.state.calls_to_prepare:
             if entry.status != "undecided":
                 continue
             prepared: Ready[Ctx] | Refused = entry.prepared
             if prepared.repairs:
                 await run.emit_all(prepared.repairs)
-            if isinstance(prepared, Refused):
+            if not isinstance(prepared, Ready):
                 await self._refuse_prepared(entry, prepared)
                 continue
             verdict: Verdict = _APPROVE
@@ -348,8 +353,6 @@ class Approvals(Generic[Ctx]):
         return None
 
     def _write_pending(self, ready: Ready[Ctx]) -> PendingApproval:
-        from toolkit.redaction import Scrubber  # noqa: PLC0415 - its patterns take milliseconds
-
         return PendingApproval(
             call_id=ready.call.id,
             tool_name=ready.registration.definition.name,

@@ -1,4 +1,4 @@
-"""The interface between the machine of a loop and its driver: steps, commands, feeds, and the calls of one turn.
+"""The interface between the machine of a loop and its driver: phases, commands, feeds, and the calls of one turn.
 
 Each feed has the phases that accept it, and a form in JSON for the log of a durable run. A turn tracks the status and
 the result of each call, and which calls run next. A stored result is never replaced; the results of a turn are appended
@@ -21,7 +21,7 @@ from toolkit.dataclass import dataclass
 from toolkit.errors import LoopUsageError
 from toolkit.foreign_text import replace_surrogates
 from toolkit.loop.outcome import Aborted, NoValidAnswer, TerminationReason, TypedAnswer, UsageLimit
-from toolkit.loop.stopping import Continue, Stop
+from toolkit.loop.stopping import Continue, Stop, Written
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -222,49 +222,6 @@ def _write_interrupted(entry: OpenCall, why: str) -> ToolResult:
     )
 
 
-# Steps are not frozen: each turn creates some, and only the machine and its driver have them.
-
-
-@dataclass(slots=True)
-class BeginTurn:
-    """Begin a turn, after steered messages and commands were fed."""
-
-
-@dataclass(slots=True)
-class Compact:
-    """Shorten `messages`, or feed them back as they are."""
-
-    messages: Sequence[Message]
-
-
-@dataclass(slots=True)
-class CallModel:
-    """Ask the model; if `LoopState.is_last`, without tools, for the answer after the last allowed turn."""
-
-
-@dataclass(slots=True)
-class AskApproval:
-    """Ask whether the calls of the turn that are undecided may run."""
-
-
-@dataclass(slots=True)
-class RunTools:
-    """Run these calls, at most `limit` at once."""
-
-    calls: Sequence[OpenCall]
-    limit: int | None = None
-
-
-@dataclass(slots=True)
-class Finished:
-    """The loop is over, or waits for a decision (`AwaitingApproval`)."""
-
-    reason: TerminationReason
-
-
-Step: TypeAlias = BeginTurn | Compact | CallModel | AskApproval | RunTools | Finished
-
-
 @dataclass(frozen=True, slots=True)
 class InjectMessages:
     """Append these messages before the next turn, and go on."""
@@ -335,14 +292,14 @@ class CallsPrepared:
     """The calls of a reply, prepared.
 
     Args:
-        calls: The calls as they would run: names repaired, arguments canonical; for `stop_when`, loop detection and
-            policies. None stands for the calls as the model wrote them.
+        calls: The calls as they would run, in call order: the repaired name, and the arguments as canonical JSON; for
+            `stop_when`, loop detection and policies. None stands for the calls as the model wrote them.
         mistakes: The mistake of each call that can't run because of its name or its arguments, by its id.
         is_approved: True if nobody has to be asked: all calls that the machine does not refuse may run.
         alone: The ids of the approved calls that must not run beside another.
     """
 
-    calls: Sequence[ToolCall] | None
+    calls: Sequence[Written] | None
     mistakes: Mapping[str, Literal["name", "arguments"]]
     is_approved: bool = False
     alone: Collection[str] = ()
@@ -527,7 +484,7 @@ _FORMS: Mapping[type[Feed], tuple[str, tuple[Any, ...]]] = {
     ModelReplied: ("model_replied", (ChatResponse,)),
     CallsPrepared: (
         "calls_prepared",
-        (list[ToolCall] | None, dict[str, Literal["name", "arguments"]], bool, list[str]),
+        (list[tuple[str, str] | ToolCall] | None, dict[str, Literal["name", "arguments"]], bool, list[str]),
     ),
     CallDecided: ("approval_decided", (str, str, str, str, bool)),
     CallReopened: ("call_reopened", (str,)),
@@ -589,6 +546,9 @@ def load_feed(plain: FeedJson, messages: Sequence[Message] = ()) -> Feed:
     if kind is CallDecided:
         call_id, verdict, reason, tool_name, is_alone = values
         return CallDecided(call_id, _load_verdict(verdict, reason), tool_name, is_alone)
+    if kind is CallsPrepared and values[0] is not None:  # logs of earlier releases have whole calls
+        written = [(call.name, call.arguments) if isinstance(call, ToolCall) else call for call in values[0]]
+        return CallsPrepared(written, *values[1:])
     if kind is TranscriptCompacted:
         return TranscriptCompacted(_restore_kept(messages, values[0]))
     return kind(*values)

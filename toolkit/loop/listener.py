@@ -416,13 +416,14 @@ class Listener:
         loop_id: str = "",
         feed: EventFeed | None = None,
     ) -> None:
-        hooks = event_hooks if on_event is None else (on_event, *event_hooks)
         has_others = bool(event_hooks or update_guards)
         self._hook: Callable[[LoopEvent], Any] | None = on_event
+        self._timeout = timeout
         if has_others:
+            hooks = event_hooks if on_event is None else (on_event, *event_hooks)
             self._hook = _join_hooks(hooks, update_guards, timeout)
+            self._timeout *= len(hooks) + len(update_guards)
         self._has_guards = bool(update_guards)
-        self._timeout = timeout * max(1, len(hooks) + len(update_guards))
         self._run_id = run_id
         self._loop_id = loop_id
         self.feed: EventFeed | None = feed
@@ -535,16 +536,11 @@ class Listener:
 
     async def emit_last(self, events: Iterable[LoopEvent]) -> None:
         """Emit the last events of a run, shielded from cancellation and without waiting for the reader."""
-        last = deque(events)
-        while last and self.feed is None and not (self.needs_pump or self._is_delivering or self._waiting.entries):
-            left = self.emit(last.popleft())
+        for event in events:
+            left = self.emit(event) if self.feed is None else self._deliver_event(event, waits=False)
             if left is not None:
                 with make_scope(cancellation_mark(), shield=True):
                     await left
-        if last:
-            with make_scope(cancellation_mark(), shield=True):
-                for event in last:
-                    await self._deliver_event(event, waits=False)
 
     def offer(self, event: Report) -> None:
         """Deliver a report without waiting: at once if all hooks are plain functions, else by `pump`."""

@@ -30,18 +30,19 @@ from toolkit.chat.provider import Delta, find_capabilities
 from toolkit.chat.request import EarlierTools
 from toolkit.dataclass import maker_of
 from toolkit.errors import BadResponseError, ContextTooLongError, ProviderError, RunStoppedError
-from toolkit.loop.answers import ExpectedAnswer
 from toolkit.loop.events import IterationStart, ProviderRetried
 from toolkit.loop.feeds import AnswerJudged, ReplyCutOff, RequestRefused, RunWoundUp, UsageSpent
 from toolkit.loop.listener import EventFeed, Listener
 from toolkit.loop.middleware import DeltaTaker, MiddlewareChain, RequestInfo
 from toolkit.loop.outcome import Complete
 from toolkit.loop.stopping import describe_for_log
+from toolkit.redaction import without_keys
 from toolkit.settings import check_setting
 from toolkit.tool_names import is_legal_name
 from toolkit.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
+    from toolkit.loop.answers import ExpectedAnswer
     from toolkit.loop.run import Run
     from toolkit.loop.tool_search import DeferredTools
 
@@ -224,7 +225,7 @@ class Offer(Generic[Ctx]):
 
 _logger = logging.getLogger("toolkit.loop")
 
-_make_start = maker_of(IterationStart)
+_make_start, _make_request = maker_of(IterationStart), maker_of(ChatRequest)
 _CLOSE_TIMEOUT = 5.0
 _MOST_TOOL_CHANGES = 16
 _MOST_CALLS = 2_000  # each is answered, whether it runs or not
@@ -258,7 +259,7 @@ class ModelRequests:
             self.request = ChatRequest(messages=messages)
         else:
             offer.shown_tools = offer.next_tools()
-            self.request = ChatRequest(messages=messages, tools=offer.shown_tools)
+            self.request = _make_request(messages=messages, tools=offer.shown_tools)
 
     def offer_again(self) -> None:
         """Restore the offer of the newest request of another process, whose reply may call only those tools."""
@@ -384,8 +385,6 @@ class ModelRequests:
             return isinstance(error, ProviderError) and error.is_retryable and _asked_pause(error) <= retry.max_backoff
 
         async def tell_retry(attempt: int, error: BaseException, delay: float) -> None:
-            from toolkit.redaction import without_keys  # noqa: PLC0415 - its patterns take milliseconds
-
             assert isinstance(error, ProviderError)
             if error.usage is not None:
                 self._run.feed(UsageSpent(error.usage))

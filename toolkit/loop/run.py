@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 import time
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -26,14 +25,19 @@ from toolkit.calls.prepare import Ready
 from toolkit.calls.provenance import RunTrust, find_trust
 from toolkit.calls.registration import Ctx
 from toolkit.calls.run import CallHost, run
-from toolkit.chat import ChatRequest, Message, Provider, ToolCall, ToolResult, Usage, text_of
+from toolkit.chat import ChatRequest, ChatResponse, Message, Provider, ToolCall, ToolResult, Usage, text_of
 from toolkit.chat.output import copy_result
 from toolkit.dataclass import maker_of
 from toolkit.errors import ConfigurationError, ContextTooLongError, LoopError, LoopUsageError, ProviderError
-from toolkit.loop.answers import ExpectedAnswer
 from toolkit.loop.approvals import Approvals, describe_call_end, describe_refusal
 from toolkit.loop.compaction import ask_compaction
-from toolkit.loop.config import Steering, ToolLoopConfig, put_system_prompt, transcript_of, warn_of_unmatched_names
+from toolkit.loop.config import (
+    AnswerFormat,
+    ToolLoopConfig,
+    put_system_prompt,
+    transcript_of,
+    warn_of_unmatched_names,
+)
 from toolkit.loop.events import LOOP_EVENTS, Compacted, Done, Failed, LoopEvent, ResponseReceived, RunStart
 from toolkit.loop.feeds import (
     TURN_BEGUN,
@@ -41,10 +45,10 @@ from toolkit.loop.feeds import (
     Feed,
     MessagesSteered,
     ModelReplied,
+    OpenCall,
     RunClosed,
     RunEnded,
     RunResumed,
-    RunTools,
     RunWoundUp,
     TranscriptCompacted,
     TranscriptEdited,
@@ -71,10 +75,10 @@ from toolkit.loop.stopping import (
     LoopFrame,
     RunBudget,
     SubAgentSeat,
-    current_call_id,
-    current_frame,
+    current_call,
     describe_for_log,
     enter_depth,
+    find_frame,
     nested_context,
     new_loop_id,
     sub_agent_seat,
@@ -94,13 +98,16 @@ from toolkit.tools.function_tool import read_value
 from toolkit.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
+    from toolkit.loop.answers import ExpectedAnswer
     from toolkit.loop.journaling import RunJournal
     from toolkit.loop.snapshot import SavedLoop
 
 _logger = logging.getLogger("toolkit.loop")
-_make_reply, _make_result = maker_of(ResponseReceived), maker_of(ToolLoopResult)
+_make_start, _make_reply, _make_done = maker_of(RunStart), maker_of(ResponseReceived), maker_of(Done)
+_make_result = maker_of(ToolLoopResult)
 _NOTE = "The run ended with this; `messages` of this exception is its transcript, and `usage` what it used."
 _NO_USAGE = Usage()
+_BETWEEN_TURNS = ("ready", "compacted")
 _NO_POLICIES: Mapping[str, ReplyPolicy] = {}
 
 
@@ -152,7 +159,6 @@ class Run(Generic[Ctx, Out]):
         "_idle",
         "_is_logged",
         "_is_notifying",
-        "_lock",
         "_reach",
         "_saved_states",
         "_user_ctx",
@@ -213,7 +219,7 @@ class Run(Generic[Ctx, Out]):
         self.policy: ExecutionPolicy = self._find_policy(seat, saved)
         self.frame: LoopFrame
         self.budget: RunBudget | None = None if config.limits.usage is None else RunBudget(config.limits.usage)
-        self.answer: ExpectedAnswer[Any] | None = None if config.answer is None else ExpectedAnswer(config.answer)
+        self.answer: ExpectedAnswer[Any] | None = None if config.answer is None else _expect_answer(config.answer)
         answer_tools: Mapping[str, Any] = {} if self.answer is None else self.answer.list_tools(ctx)
         self.offer: Offer[Ctx] = Offer(self, provider, fixed_tools, answer_tools)
         if seat is None or seat.can_wait:
@@ -229,7 +235,7 @@ class Run(Generic[Ctx, Out]):
         self.is_running: bool = False
         self.turn: int = 0
         self._idle: anyio.Event | None = None  # what `close` waits for
-        self._lock = threading.Lock()  # over the next two
+        # Set before `wish` is read, and read after `wish` is set: one of both threads sees what the other has done.
         self._reach: tuple[object, CallClock | anyio.CancelScope] | None = None
         self.wish: tuple[str | None] | None = None
         self.outcome: Completed[Out] | Failed | None = None
@@ -291,7 +297,7 @@ class Run(Generic[Ctx, Out]):
         """Restore the parts of a saved loop other than its machine."""
         self._saved_states, self._counted = saved.middleware, saved.state.usage
         if saved.middleware:
-            frame = current_frame.get()
+            frame = find_frame()
             check_states(saved.middleware, (*(() if frame is None else frame.inherited), *self.config.middleware))
         self.approvals.salt = saved.salt
         if self.budget is not None:
@@ -382,7 +388,7 @@ class Run(Generic[Ctx, Out]):
             self.feed(TranscriptEdited())
         self.is_running, self.is_over = True, False
         self.turn += 1
-        frame = current_frame.get()
+        frame = find_frame()
         try:
             may_be_cancelled = may_be_cancelled or self.log is not None or self._has_time_limits
             work = partial(self._run_in_time if may_be_cancelled else self._run_steps, feed, to_end)
@@ -406,9 +412,8 @@ class Run(Generic[Ctx, Out]):
 
     def cancel(self, reason: str | None = None) -> None:
         """End the run as `Cancelled`; callable from any thread or task, and does not wait."""
-        with self._lock:
-            self.wish = self.wish or (reason,)
-            reach = self._reach
+        self.wish = self.wish or (reason,)
+        reach = self._reach
         if self._feed_of_events is not None:
             self._feed_of_events.is_stopped = True
         if reach is not None:
@@ -506,8 +511,7 @@ class Run(Generic[Ctx, Out]):
             await self._finish_run(None)
             raise
         finally:
-            with self._lock:
-                self._reach = None
+            self._reach = None
 
     async def _finish_run(self, error: Exception | None) -> None:
         """End the run, once: close the transcript, store the outcome, and notify observers, shielded."""
@@ -521,12 +525,17 @@ class Run(Generic[Ctx, Out]):
             steering.put_back(self.state.take_undelivered())
         self.outcome = outcome = Completed(self.result()) if error is None else self._make_failure(error)
         self._log_end(outcome)
-        pending, closed = self.approvals.pending_events, self.state.turn.closed
+        last, closed = self.approvals.pending_events, self.state.turn.closed
         if self.listener is not None and self._is_notifying:
             self._is_notifying = False
-            closing = [self._describe_closed(*closed.pop(0)) for _ in range(len(closed))]
-            await self.listener.emit_last([*pending, *closing, *self._describe_end(outcome)])
-        pending.clear()
+            while closed:
+                last.append(self._describe_closed(*closed.pop(0)))
+            if isinstance(outcome, Failed):
+                last.append(outcome)
+            elif Done in self.listener.kinds:  # the list of messages is the caller's, and not the observers'
+                last.append(_make_done(_copy_result(outcome.result)))
+            await self.listener.emit_last(last)
+        last.clear()
 
     def _make_failure(self, error: Exception) -> Failed:
         """Return the end of a failed run; the error carries the transcript."""
@@ -555,14 +564,6 @@ class Run(Generic[Ctx, Out]):
             name = state.response.provider or _name_provider(self.requests.provider)
             facts |= {"provider": name, "model": state.response.model}
         _logger.info(text, run_id, ending, self.loop_id, state.iterations, tokens, extra=facts)
-
-    def _describe_end(self, outcome: Completed[Out] | Failed) -> Sequence[LoopEvent]:
-        """Return the event of the end; empty if nobody receives it."""
-        if isinstance(outcome, Failed):
-            return (outcome,)
-        if self.listener is None or Done not in self.listener.kinds:
-            return ()
-        return (Done(_copy_result(outcome.result)),)  # the list of messages is the caller's, and not the observers'
 
     def result(self) -> ToolLoopResult[Out]:
         """Return the result of the loop."""
@@ -677,8 +678,7 @@ class Run(Generic[Ctx, Out]):
         finally:
             if has_limit or log is not None:
                 self._stop_time(read_loop_time(mark))
-            with self._lock:
-                self._reach = None
+            self._reach = None
         if self.wish is not None:
             self.feed(RunEnded(Cancelled(*self.wish)))
         elif is_late or clock.cancelled_caught:
@@ -694,7 +694,7 @@ class Run(Generic[Ctx, Out]):
 
     def _stop_time(self, now: float) -> None:
         if self._deadline is not None:
-            self.seconds_left = max(0.0, self._deadline - now)
+            self.seconds_left = self._deadline - now if self._deadline > now else 0.0
             if not self._counts_pauses:
                 self._deadline = None
 
@@ -705,10 +705,8 @@ class Run(Generic[Ctx, Out]):
 
     def _expect_cancel(self, scope: CallClock | anyio.CancelScope, mark: CancellationMark) -> bool:
         """Have `cancel` cancel this scope from now on; return False if it was called already."""
-        reach = (find_loop(mark), scope)
-        with self._lock:
-            self._reach = reach
-            return self.wish is None
+        self._reach = (find_loop(mark), scope)
+        return self.wish is None
 
     def _begin_part(self, feed: EventFeed | None, clock: CallClock | None = None) -> None:
         """Set up a part of the run: its place among nested loops, its listener, the host of its calls."""
@@ -722,7 +720,7 @@ class Run(Generic[Ctx, Out]):
         host.depth, host.memory = self.frame.depth, self.memory
         host.deadlines = None if clock is None else clock.deadlines
         host.report = self.feed if self.answer is None else self.requests.report_call
-        host.begin = partial(self._begin_call, self.frame)
+        host.begin = self._begin_call
         if not self._is_logged:
             self._is_logged = True
             frame = self.frame
@@ -776,7 +774,7 @@ class Run(Generic[Ctx, Out]):
 
     def _make_start(self) -> RunStart:
         frame = self.frame
-        return RunStart(
+        return _make_start(
             depth=frame.depth - 1, parent_loop_id=frame.parent_loop_id, message_count=len(self.state.messages)
         )
 
@@ -818,7 +816,7 @@ class Run(Generic[Ctx, Out]):
 
     def find_budget(self) -> RunBudget | None:
         """Return the budget that calls are reserved from; a decision may need it before the run begins."""
-        frame = None if self._has_begun else current_frame.get()
+        frame = None if self._has_begun else find_frame()
         if frame is None:
             return self.budget
         if self.budget is None:
@@ -838,12 +836,12 @@ class Run(Generic[Ctx, Out]):
 
     def _describe_run(self) -> RunInfo[Ctx]:
         """Return the description of the run for middleware."""
-        frame, provider = self.frame, self.requests.provider
+        frame, call, provider = self.frame, current_call.get(), self.requests.provider
         return RunInfo(
             run_id=frame.run_id,
             loop_id=self.loop_id,
             parent_loop_id=frame.parent_loop_id,
-            parent_call_id=None if frame.parent_loop_id is None else current_call_id.get(),
+            parent_call_id=None if frame.parent_loop_id is None or call is None else call[1],
             depth=frame.depth - 1,
             agent=self.policy.agent,
             provider=_name_provider(provider),
@@ -888,17 +886,17 @@ class Run(Generic[Ctx, Out]):
     async def _drive_steps(self, *, to_end: bool) -> None:
         """Drive the loop to its end, or to the next boundary between turns."""
         # For example, a question that takes one approved call: a turn begins and asks the model, an approver is asked,
-        # the call runs; the next turn begins and asks the model, and then the machine has `Finished`.
+        # the call runs; the next turn begins and asks the model, and then the machine is finished.
         state, log = self.state, self.log
         steps, decide = (self, self.approvals.ask) if log is None else (log, log.decide_calls)
         while True:
-            phase = state.phase  # by which some steps are known without asking for them
-            if phase == "ready" or phase == "compacted":
+            phase = state.phase
+            if phase in _BETWEEN_TURNS:
                 await steps.take_turn()
             elif phase == "deciding":
                 await decide()
-            elif isinstance(step := state.next_step(), RunTools):
-                await steps.run_unit(step)
+            elif phase == "running" and (calls := state.next_calls()):
+                await steps.run_unit(calls)
                 if state.phase == "finished" and self.config.steering is not None:
                     await steps.take_late()
             elif log is None or not await log.recall_decisions():
@@ -919,37 +917,34 @@ class Run(Generic[Ctx, Out]):
     async def take_turn(self) -> None:
         """Begin a turn: read steered messages, then compact the transcript, or ask the model and take its reply."""
         state, steering = self.state, self.config.steering
-        if steering is not None:
-            self._steer_turn(steering)
+        if steering is not None and state.phase == "ready":
+            self.steer(steering.take_steered())
         self.feed(TURN_BEGUN)
         if state.phase == "compacting":
             await self._compact_transcript()
-        response = await self.requests.ask() if state.phase == "asking" else None
-        if response is None:
+        if state.phase != "asking" or (response := await self.requests.ask()) is None:
             return
         self.feed(ModelReplied(response))
         if self.policy.trust is not None:
             self.policy.trust.take_metadata(response.metadata)
-        has_calls = state.phase == "preparing"
+        has_calls = self.state.phase == "preparing"
         if has_calls:
             calls = state.calls_to_prepare
             prepared = self.approvals.prepare_lone(calls)
-            if prepared is None:
-                prepared = await self.approvals.prepare_turn(calls, is_long=len(calls) == 1)
-            self.feed(prepared)
+            self.feed(prepared or await self.approvals.prepare_turn(calls, is_long=len(calls) == 1))
         if self.answer is not None or steering is not None:
             await self.requests.judge_reply(response, has_calls=has_calls)
-        if self.listener is not None and ResponseReceived in self.listener.kinds:
-            # As the machine took it: ids of calls may have been mended.
-            left = self.listener.emit(_make_reply(iteration=state.iterations, response=state.response or response))
-            if left is not None:
-                await left
-        if has_calls and state.detected is not None:
+        left = None if self.listener is None else self._emit_reply(self.listener, response)
+        if left is not None:
+            await left
+        if state.detected is not None:
             await self.emit_all([state.detected])
 
-    def _steer_turn(self, steering: Steering) -> None:
-        if self.state.phase == "ready":
-            self.steer(steering.take_steered())
+    def _emit_reply(self, listener: Listener, response: ChatResponse) -> Awaitable[None] | None:
+        """Emit the reply as the machine took it: ids of calls may have been repaired."""
+        if ResponseReceived not in listener.kinds:
+            return None
+        return listener.emit(_make_reply(iteration=self.state.iterations, response=self.state.response or response))
 
     async def take_late(self) -> None:
         """Continue with messages that were sent while a tool was producing the answer."""
@@ -1006,8 +1001,8 @@ class Run(Generic[Ctx, Out]):
         describe = describe_call_end if has_started else describe_refusal
         return describe(result, registrations, call.program)
 
-    def run_unit(self, step: RunTools) -> Awaitable[None]:
-        """Run calls to their results, at most ``step.limit`` at once; a message that was steered meanwhile skips them.
+    def run_unit(self, calls: Sequence[OpenCall]) -> Awaitable[None]:
+        """Run calls to their results, as many at once as may; a message that was steered meanwhile skips them.
 
         Each call has a copy of the context variables to itself.
         """
@@ -1017,7 +1012,7 @@ class Run(Generic[Ctx, Out]):
             if steered:
                 self.steer(steered)
                 return _do_nothing()
-        listener, calls = self.listener, step.calls
+        listener = self.listener
         ready: Ready[Ctx] = calls[0].prepared
         has_pump = listener is not None and listener.needs_pump
         if len(calls) == 1 and not (has_pump and ready.registration.may_report):
@@ -1026,18 +1021,19 @@ class Run(Generic[Ctx, Out]):
             return run_in_own_context(run, ready, self._host, clock)
         if len(calls) == 1:
             return self.run_beside_pump(lambda: run_in_own_context(run, ready, self._host))
-        run_calls = partial(gather, [partial(run, each.prepared, self._host) for each in calls], step.limit)
+        run_calls = partial(
+            gather, [partial(run, each.prepared, self._host) for each in calls], self.config.execution.limit
+        )
         may_report = any(each.prepared.registration.may_report for each in calls)
         return self.run_beside_pump(run_calls) if may_report else run_calls()
 
     def host_under(self, frame: LoopFrame) -> CallHost[Ctx]:
         """Return a host for calls in which nested loops inherit another frame than the run's."""
-        return replace(self._host, begin=partial(self._begin_call, frame))
+        return replace(self._host, begin=partial(self._begin_call, frame=frame))
 
-    def _begin_call(self, frame: LoopFrame, call_id: str) -> None:
+    def _begin_call(self, call_id: str, frame: LoopFrame | None = None) -> None:
         """Feed the start of a call, in its context."""
-        current_frame.set(frame)  # which loops inside the call inherit; nobody else has this context
-        current_call_id.set(call_id)
+        current_call.set((frame or self.frame, call_id))  # nobody else has this context
         if self.policy.trust is not None:
             self.policy.trust.enter_call()
         self.feed(CallStarted(call_id))
@@ -1076,7 +1072,7 @@ def _name_provider(provider: Provider) -> str:
 
 def _find_journal(config: ToolLoopConfig[Any]) -> Journal | None:
     """Return the journal of a new loop: its own, or one nested in that of the outer loop."""
-    frame = current_frame.get()
+    frame = find_frame()
     if config.journal is not None or frame is None or frame.journals is None:
         return config.journal
     return frame.journals.open_next()
@@ -1085,17 +1081,25 @@ def _find_journal(config: ToolLoopConfig[Any]) -> Journal | None:
 def _open_log(journal: Journal, run: Run[Any, Any]) -> RunJournal[Any]:
     from toolkit.loop.journaling import RunJournal  # noqa: PLC0415 - it is slow to import, and few runs are durable
 
-    frame = current_frame.get()
+    frame = find_frame()
     return RunJournal(journal, run, None if frame is None else frame.journals)
+
+
+def _expect_answer(wanted: AnswerFormat[Any]) -> ExpectedAnswer[Any]:
+    from toolkit.loop.answers import ExpectedAnswer  # noqa: PLC0415 - it needs Pydantic, which is slow to import
+
+    return ExpectedAnswer(wanted)
 
 
 def _copy_result(result: ToolLoopResult[Out]) -> ToolLoopResult[Out]:
     """Return a copy of a result whose list of messages, and their details, may be changed."""
-    messages = [
-        copy_result(each) if type(each) is ToolResult and each.details is not None else each for each in result.messages
-    ]
+    messages = result.messages.copy()
+    for index, each in enumerate(messages):
+        if type(each) is ToolResult and each.details is not None:
+            messages[index] = copy_result(each)
     copied = object.__new__(type(result))
-    copied.__dict__.update(result.__dict__, messages=messages)
+    copied.__dict__.update(result.__dict__)
+    copied.__dict__["messages"] = messages
     return copied
 
 

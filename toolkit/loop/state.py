@@ -1,18 +1,21 @@
 """Every decision of a loop, as plain data: no await, no clock, no randomness, no I/O.
 
-A driver asks `LoopState.next_step` for the next step, executes it, and passes the outcome to `LoopState.feed`. All
-views of a loop (run, stream, handle, saved and restored) use this one machine. The steps and the feeds that answer
-them::
+A driver does what the phase of the machine asks for, and passes the outcome to `LoopState.feed`. All views of a loop
+(run, stream, handle, saved and restored) use this one machine. The phases and the feeds that answer them::
 
-    step            done by the driver                        answered by
-    BeginTurn       pass on steered messages                  TurnBegun
-    Compact         shorten the transcript                    TranscriptCompacted
-    CallModel       ask the model                             ModelReplied | RequestRefused
-                    prepare the calls of its reply            CallsPrepared, where there are calls
-    AskApproval     ask the guards about each call            CallDecided, once per call; none where CallsPrepared
+    phase           done by the driver                        answered by
+    ready           pass on steered messages                  TurnBegun
+    compacting      shorten the transcript                    TranscriptCompacted
+    compacted       nothing                                   TurnBegun
+    asking          ask the model; if `is_last`, without      ModelReplied | RequestRefused
+                    tools
+    preparing       prepare the calls of its reply            CallsPrepared
+    deciding        ask the guards about each call            CallDecided, once per call; none where CallsPrepared
                                                               approved all
-    RunTools        run one unit of calls                     CallStarted, CallReturned | CallCut, once per call
-    Finished        nothing: the loop is over
+    running         run the calls of `next_calls`             CallStarted, CallReturned | CallCut, once per call
+    awaiting        nothing: somebody else has to decide      CallDecided, once per call
+    finished        nothing: the loop is over
+    failed          nothing: an error has ended it
 
 `MessagesSteered`, `CommandGiven`, `RunEnded` and `RunClosed` may come at any time. `toolkit.loop.feeds` defines all
 feeds, and the phases in which each is accepted.
@@ -37,7 +40,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field, fields, replace
 from typing import Any, ClassVar, Literal, Self, cast
 
-from toolkit.calls.approval import Abort, Approve, Defer, Deny, WaitingChild
+from toolkit.calls.approval import Abort, Approve, Deny, WaitingChild
 from toolkit.calls.run import CallCut, CallReturned, CallSuspended, write_waiting
 from toolkit.chat import (
     AssistantMessage,
@@ -59,10 +62,7 @@ from toolkit.loop.feeds import (
     ALLOWED_PHASES,
     PHASES,
     AnswerJudged,
-    AskApproval,
-    BeginTurn,
     CallDecided,
-    CallModel,
     CallReopened,
     CallsPrepared,
     CallStarted,
@@ -70,9 +70,7 @@ from toolkit.loop.feeds import (
     ChildDecided,
     Command,
     CommandGiven,
-    Compact,
     Feed,
-    Finished,
     InjectMessages,
     MessagesSteered,
     ModelReplied,
@@ -83,9 +81,7 @@ from toolkit.loop.feeds import (
     RunClosed,
     RunEnded,
     RunResumed,
-    RunTools,
     RunWoundUp,
-    Step,
     TranscriptCompacted,
     TranscriptEdited,
     Turn,
@@ -120,6 +116,7 @@ from toolkit.loop.stopping import (
     Repetition,
     Stop,
     StopContext,
+    Written,
     ask_stop_when,
     warning_text,
 )
@@ -131,8 +128,6 @@ _CUT_REASONS = ("content_filter", "refusal")
 _CUT_OFF = "Not run: your reply was cut off before its arguments were complete; call it again."
 _COMPLETE = Complete()
 _NO_POLICIES: Mapping[str, ReplyPolicy] = {}
-_BEGIN_TURN = BeginTurn()
-_REQUEST, _ASK = CallModel(), AskApproval()
 
 _WHY: dict[type[Any], str] = {
     StopCondition: "the run was stopped",
@@ -405,35 +400,22 @@ class LoopState:
         )
         self.phase = "running"
 
-    # steps and feeds
+    # phases and feeds
 
-    def next_step(self) -> Step:
-        """Return the next step; the same one until it is answered."""
-        phase = self.phase
-        if phase == "running":
-            execution, turn = self._config.execution, self.turn
-            calls = self.calls_to_prepare
-            if len(calls) != 1 or calls[0].status != "approved":  # a lone call needs no units
-                calls = turn.find_unit(execution.unit_size)
-            if calls:
-                return RunTools(calls, execution.limit)
+    def next_calls(self) -> Sequence[OpenCall]:
+        """Return the calls to run next, the same ones until they start; if all others await a decision, so does it.
+
+        Raises:
+            LoopUsageError: Calls of the current unit are still running.
+        """
+        calls = self.calls_to_prepare
+        if len(calls) != 1 or calls[0].status != "approved":  # a lone call needs no units
+            calls = self.turn.find_unit(self._config.execution.unit_size)
+        if not calls:
             waiting = [call for entry in self.open_calls for call in entry.awaited_calls]
             self.reason = AwaitingApproval(tuple(waiting))
             self.phase = "awaiting"
-            return Finished(self.reason)
-        if phase == "deciding":
-            return _ASK
-        if phase == "asking":
-            return _REQUEST
-        if phase == "ready" or phase == "compacted":
-            return _BEGIN_TURN
-        if phase == "preparing":
-            raise LoopUsageError("the reply has calls: feed CallsPrepared before asking for the next step")
-        if phase == "compacting":
-            return Compact(self.messages)
-        if self.reason is None:
-            raise LoopUsageError("the loop failed and can't go on: its error was raised already")
-        return Finished(self.reason)
+        return calls
 
     def feed(self, feed: Feed) -> None:
         """Take a feed; every change of the state comes in here.
@@ -441,13 +423,13 @@ class LoopState:
         Raises:
             LoopUsageError: It does not fit the phase; nothing has changed.
         """
-        kind = type(feed)
-        take = _TAKERS[self.phase].get(kind)
-        if take is None:
-            phases = ALLOWED_PHASES[kind]
+        try:
+            take = _TAKERS[self.phase][type(feed)]
+        except KeyError:
+            phases = " or ".join(sorted(ALLOWED_PHASES[type(feed)]))
             raise LoopUsageError(
-                f"{kind.__name__} does not fit here: the loop is {self.phase}, not {' or '.join(sorted(phases))}"
-            )
+                f"{type(feed).__name__} does not fit here: the loop is {self.phase}, not {phases}"
+            ) from None
         take(self, feed)
 
     # the beginning of a turn
@@ -501,31 +483,31 @@ class LoopState:
         """
         response = feed.response
         message = response.message
-        count = 0
+        calls: list[OpenCall] = []
         opened: dict[str, OpenCall] = {}
         for block in message.content:
             if isinstance(block, ToolCall):
-                count += 1
-                opened[block.id] = OpenCall(block)
-        if len(opened) != count or "" in opened or not self._call_ids.isdisjoint(opened):
+                opened[block.id] = entry = OpenCall(block)
+                calls.append(entry)
+        if len(opened) != len(calls) or "" in opened or not self._call_ids.isdisjoint(opened):
             message = repair_call_ids(message, self._call_ids, self.iterations)
             response = replace(response, message=message)
-            opened = {call.id: OpenCall(call) for call in message.tool_calls}
+            calls = [OpenCall(call) for call in message.tool_calls]
+            opened = {entry.call.id: entry for entry in calls}
         self.response = response
         self._spent.append(response.usage)
         self.messages.append(message)
         self._call_ids.update(opened)
         turn = self.turn
         turn.by_id = opened
-        turn.unanswered = turn.undecided = count
+        turn.unanswered = turn.undecided = len(calls)
         self.detected = None
-        if not count:
+        if not calls:
             if not self._is_stopped(response, ()):
                 self._take_answer(response)
             return
-        calls = list(opened.values())
         most = self._config.limits.calls_per_turn
-        if most is not None and count > most:
+        if most is not None and len(calls) > most:
             text = (
                 f"Not run: at most {most} calls of one reply are run, and this one came after them. Ask for it again."
             )
@@ -538,15 +520,9 @@ class LoopState:
     def _take_prepared(self, feed: CallsPrepared) -> None:
         """Continue after the calls of a reply were prepared: stop, refuse some, or go on to approvals."""
         response = self.response
-        calls: Sequence[ToolCall] = ()
-        if feed.calls is not None:
-            calls = feed.calls
-            if len(calls) != self.turn.undecided:
-                raise LoopUsageError("CallsPrepared speaks of other calls than those to prepare")
-        elif self.watches_calls:
-            calls = self._list_written()
+        calls = self._read_calls(feed) if feed.calls or self.watches_calls else ()
         assert response is not None
-        if calls and self._is_stopped(response, calls):
+        if self._config.stop_when is not None and self._is_stopped(response, calls):
             return
         if self.is_last:
             self._end_loop(MaxIterations(self._config.max_iterations))
@@ -562,16 +538,28 @@ class LoopState:
         if response.stop_reason == "max_tokens":
             self._refuse_unfinished(response)
         if self._policies and self.phase == "deciding":
-            self._review_calls(calls, feed.mistakes)
+            self._review_calls(self._list_prepared(calls), feed.mistakes)
         if feed.is_approved and self.phase == "deciding":
             self.turn.approve_all(feed.alone)
             self.phase = "running"
 
-    def _list_written(self) -> Sequence[ToolCall]:
-        """Return the calls to prepare as the model wrote them."""
-        return [entry.call for entry in self.calls_to_prepare]
+    def _read_calls(self, feed: CallsPrepared) -> Sequence[Written]:
+        """Return the calls of a feed, or those to prepare as the model wrote them."""
+        if feed.calls is None:
+            return [(entry.call.name, entry.call.arguments) for entry in self.calls_to_prepare]
+        if len(feed.calls) != self.turn.undecided:
+            raise LoopUsageError("CallsPrepared has other calls than those to prepare")
+        return feed.calls
 
-    def _is_stopped(self, response: ChatResponse, calls: Sequence[ToolCall]) -> bool:
+    def _list_prepared(self, written: Sequence[Written]) -> list[ToolCall]:
+        """Return the calls of the reply as they would run."""
+        entries = self.calls_to_prepare[: len(written)]
+        return [
+            replace(entry.call, name=name, arguments=arguments)
+            for entry, (name, arguments) in zip(entries, written, strict=True)
+        ]
+
+    def _is_stopped(self, response: ChatResponse, calls: Sequence[Written]) -> bool:
         """End the loop if `stop_when` says so; return whether it does."""
         stop_when = self._config.stop_when
         if stop_when is None:
@@ -581,9 +569,9 @@ class LoopState:
             self._end_loop(StopCondition(decision.reason))
         return isinstance(decision, Stop)
 
-    def _stop_context(self, response: ChatResponse, calls: Sequence[ToolCall]) -> StopContext:
+    def _stop_context(self, response: ChatResponse, calls: Sequence[Written]) -> StopContext:
         if calls:
-            prepared = {call.id: call for call in calls}
+            prepared = {call.id: call for call in self._list_prepared(calls)}
             content = [
                 prepared.get(block.id, block) if isinstance(block, ToolCall) else block
                 for block in response.message.content
@@ -618,8 +606,8 @@ class LoopState:
             case "inject_warning":
                 self.warnings.append(UserMessage(warning_text(found.fact)))
             case "skip":
-                for call_id in found.call_ids:
-                    entry = self.turn.by_id[call_id]
+                for place in sorted(found.places):
+                    entry = self.calls_to_prepare[place]
                     self.turn.refuse(entry, f"Not run. {warning_text(found.fact)}")
                 if not self.turn.undecided:
                     self._begin_units()
@@ -696,16 +684,15 @@ class LoopState:
         awaited = ("undecided",) if self.phase == "deciding" else ("deferred", "suspended")
         if entry is None or entry.status not in awaited:
             raise LoopUsageError(f"no decision is awaited on call '{feed.call_id}'")
-        match verdict:
-            case Approve():
-                entry.status = "alone" if feed.is_alone else "approved"
-            case Deny(reason):
-                turn.store(entry, write_denied(entry.call, reason, feed.tool_name or entry.call.name))
-            case Defer():
-                entry.status = "deferred"
-            case Abort(reason):
-                self._end_loop(Aborted(reason))
-                return
+        if type(verdict) is Approve:
+            entry.status = "alone" if feed.is_alone else "approved"
+        elif isinstance(verdict, Deny):
+            turn.store(entry, write_denied(entry.call, verdict.reason, feed.tool_name or entry.call.name))
+        elif isinstance(verdict, Abort):
+            self._end_loop(Aborted(verdict.reason))
+            return
+        else:
+            entry.status = "deferred"
         if self.phase == "deciding":
             turn.undecided -= 1
         if not turn.undecided:

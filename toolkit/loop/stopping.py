@@ -15,10 +15,11 @@ from dataclasses import KW_ONLY, field
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, TypeGuard, TypeVar, cast, runtime_checkable
 
-from toolkit.chat import ChatResponse, ToolCall, ToolResult, Usage
+from toolkit.chat import ChatResponse, ToolResult, Usage
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, LoopError, LoopUsageError, MaxDepthExceededError
 from toolkit.loop.outcome import LoopDetected, LoopDetectionAction, UsageLimit
+from toolkit.redaction import without_keys
 from toolkit.settings import (
     FUNCTION,
     NonNegativeFloat,
@@ -212,19 +213,23 @@ class LoopDetectionConfig(Settings):
             )
 
 
+Written: TypeAlias = tuple[str, str]
+"""A call as it would run: the name of its tool, and its arguments as canonical JSON."""
+
+
 @dataclass(slots=True)
 class Repetition:
-    """A repetition that was seen: its event, and the calls that it is about."""
+    """A repetition in a turn: its event, the places of the repeated calls, and whether the action is due."""
 
     fact: LoopDetected
-    call_ids: frozenset[str]
+    places: frozenset[int]
     is_due: bool
 
 
-_Item: TypeAlias = tuple[str, list[str], Sequence[ToolCall]]
-"""The unit of comparison: a call, or in mode ``batch`` all calls of a turn.
+_Item: TypeAlias = tuple[str, list[str], Sequence[int]]
+"""The unit of comparison, a call or in mode ``batch`` all calls of a turn: its signature, its tools, its places.
 
-Its signature, which is equal where the calls are the same, their tools, and the calls. Each turn makes one.
+Signatures are equal where the calls are the same.
 """
 
 _signature_of = itemgetter(0)
@@ -261,15 +266,11 @@ class Seen:
     result: str | None = None
 
 
-_ALTERNATING = 2
-"""So many turns lie between one call and the same again where two alternate."""
-
-
 class LoopDetector:
     """Counts repeats over the turns of one loop, in memory that does not grow with them.
 
     Attributes:
-        compares_results: True where `saw_results` has to be called for each turn.
+        compares_results: True if `saw_results` has to be called for each turn.
     """
 
     __slots__ = ("_config", "_has_others", "_items", "_recent", "_streaks", "_turn", "compares_results")
@@ -278,38 +279,46 @@ class LoopDetector:
         self._config = config
         self.compares_results: bool = config.include_results
         self._turn = 0
-        self._streaks: dict[str, Streak] = {}
+        # By signature, of the last turn and of those before it that count: one, or two where calls may alternate.
+        self._streaks = deque[dict[str, Streak]]([{}, {}, {}], 3 if config.mode == "call" else 2)
         self._recent: deque[Seen] = deque(maxlen=config.window)
         self._items: list[_Item] = []
         self._has_others = False  # since the last turn that was counted
 
-    def saw_calls(self, calls: Sequence[ToolCall]) -> Repetition | None:
-        """Count the calls of a turn, as they would run, and return their repetition, if there is one."""
+    def saw_calls(self, calls: Sequence[Written]) -> Repetition | None:
+        """Count the calls of a turn, and return their repetition, if there is one."""
         config = self._config
-        counted = [call for call in calls if call.name not in config.exempt] if config.exempt else calls
-        has_others = len(counted) < len(calls)
-        self._has_others = self._has_others or has_others
         items: list[_Item] = []
+        for place, (name, arguments) in enumerate(calls):
+            if name not in config.exempt:
+                items.append((f"{name} {arguments}", [name], (place,)))
         self._items = items
-        for call in counted:
-            items += ((f"{call.name} {call.arguments}", [call.name], (call,)),)
+        has_others = len(items) < len(calls)
+        self._has_others = self._has_others or has_others
         if not items:
             return None
         if len(items) > 1 and config.mode == "batch":
             self._items = items = [_make_batch_item(items, config)]
-        streaks = self._count_in_turns() if config.window is None else list(map(self._count_in_window, items))
-        self._has_others = has_others
+        if config.window is None:
+            self._turn += 1
+            self._streaks.appendleft({})
         repeated: list[tuple[_Item, Streak]] = []
-        for place, streak in enumerate(streaks):
-            if streak.count >= config.threshold and self._is_loop(streak):
-                repeated.append((items[place], streak))
+        for item in items:
+            streak = self._count_in_turns(item) if config.window is None else self._count_in_window(item)
+            if streak.count >= config.threshold:
+                repeated.append((item, streak))
+        self._has_others = has_others
         return self._write_repetition(repeated) if repeated else None
 
     def _is_loop(self, streak: Streak) -> bool:
         """Return True if the calls between are repeated, too: else they may be progress."""
-        return not streak.between or any(
-            self._streaks[other].count >= self._fewest_of_other for other in streak.between
-        )
+        known = self._known_streaks
+        return not streak.between or any(known[other].count >= self._fewest_of_other for other in streak.between)
+
+    @property
+    def _known_streaks(self) -> dict[str, Streak]:
+        """The last streak of each signature."""
+        return {signature: streak for streaks in reversed(self._streaks) for signature, streak in streaks.items()}
 
     @property
     def _fewest_of_other(self) -> int:
@@ -317,18 +326,17 @@ class LoopDetector:
         return max(2, self._config.threshold - 1)
 
     def saw_results(self, results: Sequence[ToolResult]) -> None:
-        """Compare the results: with `include_results` another one means progress, and the count restarts."""
-        if not self.compares_results or not self._items:
+        """Compare the results of a turn, in call order: with `include_results`, another result restarts the count."""
+        if not self.compares_results:
             return
-        by_id = {result.call_id: result.text for result in results}
-        for place, (signature, _, calls) in enumerate(self._items):
-            result = "\n".join([by_id.get(call.id, "") for call in calls])
+        for index, (signature, _, places) in enumerate(self._items):
+            result = "\n".join([results[place].text for place in places])
             if self._config.window is not None:
-                back = place - len(self._items)
+                back = index - len(self._items)
                 if -back <= len(self._recent):
                     self._recent[back].result = result
             else:
-                streak = self._streaks[signature]
+                streak = self._streaks[0][signature]
                 if streak.result is not None and streak.result != result:
                     streak.count, streak.is_in_row, streak.between = 1, True, ()
                 streak.result = result
@@ -344,30 +352,24 @@ class LoopDetector:
         is_in_row = not any(seen.has_others or seen.signature != signature for seen in stretch)
         return Streak(count, self._turn, names, is_in_row)
 
-    def _count_in_turns(self) -> list[Streak]:
-        """Count the items of a turn after those of the turns before."""
-        self._turn = turn = self._turn + 1
-        oldest = turn - (_ALTERNATING if self._config.mode == "call" else 1)
-        earlier, self._streaks = self._streaks, {}
-        streaks = self._streaks
-        for signature, streak in earlier.items():
-            if streak.turn >= oldest:
-                streaks[signature] = streak
-        found: list[Streak] = []
-        for item_signature, names, _ in self._items:
-            known = streaks.get(item_signature)
-            if known is None:
-                streak = Streak(1, turn, names)
-            elif known.turn == turn:
-                streak = known
-                streak.count += 1
-            else:
-                last = [signature for signature, streak in earlier.items() if streak.turn == turn - 1]
+    def _count_in_turns(self, item: _Item) -> Streak:
+        """Count an item of a turn after those of the turns before."""
+        signature, names, _ = item
+        this_turn = self._streaks[0]
+        streak = this_turn.get(signature)
+        if streak is not None:
+            streak.count += 1
+            return streak
+        for streaks in self._streaks:
+            if signature in streaks:
+                last = list(self._streaks[1])
                 is_same = not self._has_others and set(last) == set(map(_signature_of, self._items))
-                streak = self._go_on(known, last, is_in_row=is_same)
-            streaks[item_signature] = streak
-            found.append(streak)
-        return found
+                streak = self._go_on(streaks[signature], last, is_in_row=is_same)
+                break
+        else:
+            streak = Streak(1, self._turn, names)
+        this_turn[signature] = streak
+        return streak
 
     def _go_on(self, known: Streak, last: Sequence[str], *, is_in_row: bool) -> Streak:
         """Count one more turn of a streak: the next one, or the one after where it alternates with something."""
@@ -382,8 +384,11 @@ class LoopDetector:
             return Streak(known.count + 1, turn, names, False, both, result)
         return Streak(2, turn, names, False, list(last), result)
 
-    def _write_repetition(self, found: Sequence[tuple[_Item, Streak]]) -> Repetition:
-        """Return one event that names all items that were repeated too often."""
+    def _write_repetition(self, repeated: Sequence[tuple[_Item, Streak]]) -> Repetition | None:
+        """Return one event that names all items that were repeated too often; None if they may be progress."""
+        found = [(item, streak) for item, streak in repeated if self._is_loop(streak)]
+        if not found:
+            return None
         config = self._config
         counts = [streak.count for _, streak in found]
         names = [name for (_, own, _), _ in found for name in own]
@@ -396,7 +401,7 @@ class LoopDetector:
             is_in_row=is_all and all(streak.is_in_row for _, streak in found),
         )
         is_due = config.action != "inject_warning" or any(count % config.threshold == 0 for count in counts)
-        return Repetition(fact, frozenset(call.id for (_, _, calls), _ in found for call in calls), is_due)
+        return Repetition(fact, frozenset(place for (_, _, places), _ in found for place in places), is_due)
 
     def _find_tools_beside(self, found: Sequence[tuple[_Item, Streak]]) -> list[list[str]]:
         """Return the tools of other calls that are repeated as often, or will be with their next one."""
@@ -408,7 +413,7 @@ class LoopDetector:
         between = {signature for _, streak in found for signature in streak.between}
         return [
             streak.names
-            for signature, streak in self._streaks.items()
+            for signature, streak in self._known_streaks.items()
             if signature in between and streak.count >= self._fewest_of_other
         ]
 
@@ -416,7 +421,7 @@ class LoopDetector:
         """Return the counts as plain JSON."""
         streaks = {
             signature: [streak.count, streak.turn, streak.names, streak.is_in_row, list(streak.between), streak.result]
-            for signature, streak in self._streaks.items()
+            for signature, streak in self._known_streaks.items()
         }
         recent = [[seen.signature, seen.names, seen.has_others, seen.result] for seen in self._recent]
         return {"turn": self._turn, "runs": streaks, "recent": recent, "has_others": self._has_others}
@@ -424,15 +429,18 @@ class LoopDetector:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore the counts that `state` returned."""
         self._turn, self._has_others = state["turn"], state["has_others"]
-        self._streaks = {signature: Streak(*fields) for signature, fields in state["runs"].items()}
+        for signature, fields in state["runs"].items():
+            streak = Streak(*fields)
+            if self._turn - streak.turn < len(self._streaks):
+                self._streaks[self._turn - streak.turn][signature] = streak
         self._recent.extend([Seen(*fields) for fields in state["recent"]])
 
 
 def _make_batch_item(items: Sequence[_Item], config: LoopDetectionConfig) -> _Item:
     signatures = list(map(_signature_of, items))
     signature = "\n".join(sorted(signatures) if config.ignore_order else signatures)
-    calls = [call for _, _, own in items for call in own]
-    return signature, [call.name for call in calls], calls
+    names = [name for _, own, _ in items for name in own]
+    return signature, names, [place for _, _, places in items for place in places]
 
 
 def warning_text(fact: LoopDetected) -> str:
@@ -641,10 +649,14 @@ class LoopFrame:
     metadata: Mapping[str, Any] | None = field(default=None, compare=False)
 
 
-current_frame: ContextVar[LoopFrame | None] = ContextVar("toolkit_loop_frame", default=None)
+current_call: ContextVar[tuple[LoopFrame, str] | None] = ContextVar("toolkit_call", default=None)
+"""The call in which the current code runs: the frame of its loop, and its id."""
 
-current_call_id: ContextVar[str | None] = ContextVar("toolkit_call_id", default=None)
-"""The call, of the loop whose frame that is, in which the current code runs."""
+
+def find_frame() -> LoopFrame | None:
+    """Return the frame of the loop in whose call the current code runs; None outside of any."""
+    call = current_call.get()
+    return None if call is None else call[0]
 
 
 def describe_for_log(frame: LoopFrame) -> dict[str, object]:
@@ -665,9 +677,9 @@ class RunFacts(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Add the attributes that the record does not have."""
-        frame = current_frame.get()
-        if frame is not None:
-            for name, value in {**describe_for_log(frame), "call_id": current_call_id.get()}.items():
+        call = current_call.get()
+        if call is not None:
+            for name, value in {**describe_for_log(call[0]), "call_id": call[1]}.items():
                 record.__dict__.setdefault(name, value)
         return True
 
@@ -677,8 +689,6 @@ class _CleanTracebacks(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.exc_info and record.exc_text is None:
-            from toolkit.redaction import without_keys  # noqa: PLC0415 - its patterns take milliseconds
-
             shown = logging.Formatter().formatException(record.exc_info)
             clean = without_keys(shown)
             record.exc_text = None if clean == shown else clean
@@ -720,7 +730,7 @@ def enter_depth(ctx: object, max_depth: int | None, loop_id: str = "") -> LoopFr
     Raises:
         MaxDepthExceededError: It would be too deep.
     """
-    outer = current_frame.get()
+    outer = find_frame()
     depth, limit, run_id = 0, max_depth, loop_id
     if outer is not None:
         depth, limit, run_id = outer.depth, _find_smaller(max_depth, outer.limit), outer.run_id

@@ -17,7 +17,7 @@ import time
 import types
 import weakref
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
 from functools import cache, partial
@@ -360,20 +360,16 @@ async def _await_call(call: AsyncCall) -> None:
     await call()
 
 
+_start_task: Callable[..., asyncio.Task[None]] = asyncio.Task
 if sys.version_info >= (3, 12):
-
-    def _start_task(coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        # Runs up to the first wait at once, in its own context: a call that doesn't wait is never scheduled.
-        return asyncio.Task(coroutine, loop=asyncio.get_running_loop(), eager_start=True)
-
-else:
-    _start_task = asyncio.create_task
+    # Runs up to the first wait at once, in its own context: a call that doesn't wait is never scheduled.
+    _start_task = partial(asyncio.Task, eager_start=True)
 
 
 class AsyncioGathering:
     """The work of `gather` on asyncio, by tasks of the standard library, which cost a fraction of a task group's."""
 
-    __slots__ = ("_all_ended", "_context", "_failures", "_is_stopping", "_limit", "_running", "_waiting")
+    __slots__ = ("_all_ended", "_context", "_failures", "_is_stopping", "_limit", "_loop", "_running", "_waiting")
 
     def __init__(self, calls: Sequence[AsyncCall], limit: int | None) -> None:
         self._waiting = iter(calls)
@@ -382,7 +378,8 @@ class AsyncioGathering:
         self._failures: list[BaseException] = []
         self._is_stopping = False
         self._context = copy_context()  # that each call copies, also one that is started when another ends
-        self._all_ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self._all_ended: asyncio.Future[None] = self._loop.create_future()
 
     async def run(self) -> None:
         """Run all, and raise the first thing that one raised."""
@@ -399,7 +396,7 @@ class AsyncioGathering:
 
     def _start_some(self) -> None:
         while len(self._running) < self._limit and (call := next(self._waiting, None)) is not None:
-            task = _start_task(self._run_guarded(call))
+            task = _start_task(self._run_guarded(call), loop=self._loop)
             if not task.done():
                 self._running.add(task)
                 task.add_done_callback(self._forget_task, context=self._context)
@@ -438,7 +435,7 @@ class AsyncioGathering:
         """Wait for running calls, even if this task is cancelled meanwhile."""
         with anyio.CancelScope(shield=True):  # else anyio cancels it in every round of the event loop
             while self._running:
-                self._all_ended = asyncio.get_running_loop().create_future()
+                self._all_ended = self._loop.create_future()
                 try:
                     await self._all_ended
                 except AsyncioCancelledError:
@@ -738,7 +735,9 @@ class Deadlines:
     def expect(self, deadline: float, loop: asyncio.AbstractEventLoop) -> None:
         """Start the timer for an earlier time than the one at which it is due."""
         self.close()
-        self.due, self._alarm = deadline, loop.call_at(deadline, self._check_clocks, loop)
+        # Not in the context of a call: asyncio keeps a timer that was stopped, and its context, until it would fire.
+        self.due = deadline
+        self._alarm = loop.call_at(deadline, self._check_clocks, loop, context=Context())
 
     def close(self) -> None:
         """Stop the timer."""

@@ -11,11 +11,12 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextvars import ContextVar
+from threading import local
 from typing import Any, Literal, Protocol, cast
 
 from toolkit.errors import ConfigurationError, InvalidArgumentsError
 from toolkit.json_text import canonical_json
+from toolkit.redaction import digest_of, is_replaced, may_name_secrets
 from toolkit.schema.nodes import JsonPath, Node, Nodes, is_array, is_object, types_of
 from toolkit.schema.problems import example_line, value_at
 
@@ -64,16 +65,24 @@ class WorkBudget:
             raise TooMuchWorkError
 
 
-SHARED_BUDGET: ContextVar[WorkBudget | Literal["trial"] | None] = ContextVar("shared_budget", default=None)
-"""The shared budget of the checks of one call; ``trial`` becomes a small one when it is opened."""
+class _SharedBudget(local):
+    """The shared budget of the checks of one call, in the thread that prepares it without waiting.
+
+    Attributes:
+        current: The budget; ``trial`` becomes a small one when it is opened, and None is none.
+    """
+
+    current: WorkBudget | Literal["trial"] | None = None
+
+
+SHARED_BUDGET = _SharedBudget()
 
 
 def open_budget() -> WorkBudget:
-    """Return the shared budget of this context, or a new one for a single check."""
-    shared = SHARED_BUDGET.get()
+    """Return the shared budget of this thread, or a new one for a single check."""
+    shared = SHARED_BUDGET.current
     if shared == "trial":
-        shared = WorkBudget(_STEPS_OF_TRIAL, is_trial=True)
-        SHARED_BUDGET.set(shared)
+        shared = SHARED_BUDGET.current = WorkBudget(_STEPS_OF_TRIAL, is_trial=True)
     return shared or WorkBudget()
 
 
@@ -113,10 +122,10 @@ class ArgumentsParser(Protocol):
         """
         ...
 
-    def parse(self, value: object, *, mend: bool = True) -> dict[str, Any]:
+    def parse(self, value: object, *, repair: bool = True) -> dict[str, Any]:
         """Return the validated arguments of decoded JSON, which may contain validated values.
 
-        Without `mend`, values are not interpreted: null does not mean that a parameter is left out.
+        Without `repair`, values are not interpreted: null does not mean that a parameter is left out.
 
         Raises:
             InvalidArgumentsError: It has problems; the message lists all of them.
@@ -417,8 +426,6 @@ def may_hold_secrets(text: str, nodes: Nodes) -> bool:
     """Return whether the JSON text of arguments may hold secrets, by their schema or by the names in the text."""
     if nodes.takes_secrets or not nodes.may_take_secrets:
         return nodes.takes_secrets
-    from toolkit.redaction import may_name_secrets  # noqa: PLC0415 - as below
-
     return may_name_secrets(text)
 
 
@@ -428,8 +435,6 @@ def digest_secrets(value: Any, nodes: Nodes) -> Any:
 
 
 def _digest_secret(secret: Any, path: JsonPath, is_marked: bool) -> Any:
-    from toolkit.redaction import digest_of, is_replaced  # noqa: PLC0415 - slow to import, and few schemas have secrets
-
     del path, is_marked
     # The type of a parameter may have written a digest.
     return secret if is_replaced(secret) else digest_of(canonical_json(secret))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import repeat
-from typing import Any, TypeAlias, TypeGuard, cast
+from typing import Any, TypeAlias, TypeGuard, TypeVar, cast
 from urllib.parse import unquote
 
 from toolkit.dataclass import dataclass
 from toolkit.redaction import is_secret_field, is_secret_mark, replace_secrets
 
+K = TypeVar("K")
 Node: TypeAlias = Mapping[str, Any]
 JsonPath: TypeAlias = tuple[str | int, ...]
 
@@ -354,28 +355,16 @@ class Nodes:
         """Search the whole schema, also the parts that no value may reach."""
         above: dict[int, list[int]] = {}  # by node, those whose value, or a nameless part of it, it describes
         owners: dict[int, list[int]] = {}  # by the node of a field, the nodes with that field
-        marked: list[int] = []
         members: list[tuple[str, Any]] = []
-        is_open = False
-        waiting: list[Node] = [self.root]
-        seen: set[int] = set()
-        while waiting:
-            node = waiting.pop()
-            if id(node) in seen:
-                continue
-            seen.add(id(node))
-            if is_marked_secret(node):
-                marked.append(id(node))
+        parts = self._list_parts()
+        for node in parts:
             for part in self._list_nameless(node):
                 above.setdefault(id(part), []).append(id(node))
-                waiting.append(part)
             if is_object(properties := node.get("properties", {})):
                 members += properties.items()
                 for member in properties.values():
                     owners.setdefault(id(member), []).append(id(node))
-            is_open = is_open or _takes_any_name(node)
-            waiting.extend(subschemas(node))
-        secret = _find_reached(marked, above)
+        secret = find_reached([id(node) for node in parts if is_marked_secret(node)], above)
         names = frozenset([name for name, member in members if id(member) in secret])
         sounding = [(name, member) for name, member in members if name not in names and is_secret_field(name)]
         suspects = frozenset(
@@ -383,7 +372,7 @@ class Nodes:
         )
         secretive = names | suspects
         within = [owner for name, member in members if name in secretive for owner in owners[id(member)]]
-        holding = _find_reached(within, above, owners)
+        holding = find_reached(within, above, owners)
         return SecretFields(
             names=names,
             suspects=suspects,
@@ -391,8 +380,19 @@ class Nodes:
             harmless=frozenset([name for name, _ in sounding]) - suspects,
             others=frozenset([name for name, _ in members]) - secretive,
             is_rest=id(self.root) in secret,
-            is_open=is_open,
+            is_open=any(map(_takes_any_name, parts)),
         )
+
+    def _list_parts(self) -> list[Node]:
+        """Return the schema and all schemas in it, also those that are only referred to."""
+        found: dict[int, Node] = {}
+        waiting: list[Node] = [self.root]
+        while waiting:
+            node = waiting.pop()
+            if id(node) not in found:
+                found[id(node)] = node
+                waiting += [*self._list_nameless(node), *subschemas(node)]
+        return [*found.values()]
 
     def _list_nameless(self, node: Node) -> list[Node]:
         """Return the schemas of a node's own value, and of its parts without names."""
@@ -413,9 +413,9 @@ class Nodes:
         )
 
 
-def _find_reached(begin: Iterable[int], *edges: Mapping[int, Iterable[int]]) -> set[int]:
-    """Return the nodes that can be reached from some nodes, including these."""
-    reached: set[int] = set()
+def find_reached(begin: Iterable[K], *edges: Mapping[K, Iterable[K]]) -> set[K]:
+    """Return the nodes of a graph that can be reached from some nodes, including these."""
+    reached: set[K] = set()
     waiting = list(begin)
     while waiting:
         one = waiting.pop()
