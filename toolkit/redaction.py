@@ -615,7 +615,7 @@ _ASSIGNED = _Pattern(
 _BARE = _Pattern(rf"{_IN_VALUE}{{4,}}(?!{_IN_VALUE}|\()")
 _NUMBER = _Pattern(r"[-+]?\d[\d.eE+-]*")
 _IN_QUERY = _Pattern(r"=([^\s&;#\"'<>\\]+)")
-_OF_HEADER = _Pattern(r":\s{0,2}(?>(?:[A-Za-z][\w-]{0,40} (?=\S))?)([^\r\n=]{0,4000}=[^\r\n]+|\S*\d\S*)")
+_OF_HEADER = _Pattern(r":\s{0,2}(?>(?:[A-Za-z][\w-]{0,40} (?=\S))?)([^\r\n=]{0,4000}=[^\r\n]+|[^\s\d]{0,4000}\d\S*)")
 _BRACKETS = _Pattern(r"(?:[A-Z]\w{0,60})?[\[({]")
 _BRACKET = _Pattern(r"[\[({]|[\])}]")
 _FILLED = _Pattern(r"[\"'`:=\d]")
@@ -635,6 +635,8 @@ _OPTION_VALUE = _Pattern(
     r"(?<!file)(?<!path)(?<!dir)(?<!name)(?<!id)(?<!type)[ \t]{1,4}[\"']?(?![A-Za-z]+(?!\S))([^\s\"'-][^\s\"']{3,})"
 )
 _LONGEST_BELOW = 10_000
+_LONGEST_RANDOM = 200
+_LABEL_ENDS = ("key", "code", "codes")
 _COLUMN = _Pattern(r"[\w -]{0,40}")
 
 
@@ -661,10 +663,14 @@ def _find_value(text: str, start: int, end: int) -> tuple[int, int] | None:
     name, before = text[start:end], text[max(0, start - 1) : start]
     if before not in ("-", "<", ":") and text[end : end + 8].lstrip(" \t")[:1].isalnum():
         return None
-    is_telling = is_secret_field(name) or _LABEL.compiled.search(text, max(0, start - 24), end) is not None
-    if before in ("?", "&", ";") and (found := _IN_QUERY.compiled.match(text, end)):
-        is_secret = is_secret_name(unquote(name)) or is_secret_value(unquote(name), unquote(found[1]))
-        return found.span(1) if is_secret and _is_worth_masking(found[1]) else None
+    if before in ("?", "&", ";") and (found := _IN_QUERY.compiled.match(text, end, end + _LONGEST_RANDOM)):
+        if is_secret_name(unquote(name)):
+            found = cast("re.Match[str]", _IN_QUERY.compiled.match(text, end))
+        elif not is_secret_value(unquote(name), unquote(found[1])):
+            return None
+        return found.span(1) if _is_worth_masking(found[1]) else None
+    is_label = name.lower().endswith(_LABEL_ENDS) and _LABEL.compiled.search(text, max(0, start - 24), end)
+    is_telling = is_secret_field(name) or bool(is_label)
     if is_telling:
         for span in (_find_below(text, start, end, before), _find_linked(text, start, end)):
             if span is not None:
@@ -672,7 +678,7 @@ def _find_value(text: str, start: int, end: int) -> tuple[int, int] | None:
     found = _ASSIGNED.compiled.match(text, end)
     if found is None or not (is_telling or _is_ambiguous(name)):
         return None
-    span = _find_assigned(text, found)
+    span = _find_assigned(text, found, most=len(text) if is_telling else end + _LONGEST_RANDOM)
     if span is None or (not is_telling and not _is_random(text[slice(*span)])):
         return None
     return span if _is_worth_masking(text[slice(*span)], name) else None
@@ -683,7 +689,7 @@ def _is_worth_masking(value: str, name: str = "") -> bool:
     return holds_secret(plain, name) and not (plain in _SETTING_WORDS or plain.startswith("$") or is_replaced(value))
 
 
-def _find_assigned(text: str, found: re.Match[str]) -> tuple[int, int] | None:
+def _find_assigned(text: str, found: re.Match[str], *, most: int) -> tuple[int, int] | None:
     """Return where the value stands behind a sign."""
     start, mark = found.end(), found["open"]
     if mark:
@@ -694,7 +700,7 @@ def _find_assigned(text: str, found: re.Match[str]) -> tuple[int, int] | None:
             return start, end
     if found["closed"] and (number := _NUMBER.compiled.match(text, start)):
         return number.span()
-    bare = _BARE.compiled.match(text, start)
+    bare = _BARE.compiled.match(text, start, most)
     if bare is None or text.startswith(f" {MASK}", bare.end()):  # a scheme, in front of what is masked
         return None
     if bare[0].isalpha() and "=" not in found["sign"] and not (mark or found["closed"]):
