@@ -16,7 +16,7 @@ from functools import cache, cached_property, lru_cache
 from itertools import pairwise
 from json import dumps, loads
 from pathlib import PurePath
-from typing import Any, NamedTuple, Protocol, TypeAlias, cast
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeGuard, cast
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit, urlunsplit
 
 MASK = "***"
@@ -179,10 +179,15 @@ def _is_ambiguous(name: object) -> bool:
 
 
 def _is_random(value: Any) -> bool:
-    if isinstance(value, str):
-        return _RANDOM.compiled.fullmatch(value) is not None
-    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return any(map(_is_random, cast("Iterable[Any]", inside)))
+    match value:
+        case str():
+            return len(value) <= _LONGEST_RANDOM and _RANDOM.compiled.fullmatch(value) is not None
+        case dict():
+            return any(map(_is_random, cast("Mapping[str, Any]", value).values()))
+        case list():
+            return any(map(_is_random, cast("Sequence[Any]", value)))
+        case _:
+            return False
 
 
 def is_secret_mark(keyword: str, value: object) -> bool:
@@ -446,9 +451,7 @@ def replace_secrets(
             told |= {name for name, item in fields.items() if _is_ambiguous(name) and _is_random(item)}
             items: Iterable[tuple[Any, Any]] = fields.items()
         case [head, *rows] if _names_columns(head):
-            cells = [dict(zip(head, row, strict=False)) if isinstance(row, list) else row for row in rows]
-            clean = replace_secrets(cells, judge, replace, path)
-            return [head, *[list(row.values()) if isinstance(row, dict) else row for row in clean]]
+            return [head, *[_replace_in_row(head, row, judge, replace, path) for row in cast("Sequence[Any]", rows)]]
         case list() | tuple():
             told = _find_listed(cast("Sequence[Any]", value))
             items = enumerate(cast("Sequence[Any]", value))
@@ -489,13 +492,21 @@ def _find_carried(fields: Mapping[str, Any], path: Sequence[str | int]) -> set[s
     return {name for name, value in fields.items() if str(value) in secrets_in_headers({str(name): str(value)})}
 
 
-def _names_columns(head: Any) -> bool:
+def _names_columns(head: Any) -> TypeGuard[Sequence[str]]:
     """Return whether a row of a table has the names of its columns, one of them telling."""
-    if not isinstance(head, list) or not all(
-        isinstance(name, str) and _ONE_NAME.compiled.fullmatch(name) for name in head
-    ):
+    if not isinstance(head, list):
         return False
-    return len(set(head)) == len(head) and any(map(is_secret_field, head))
+    names = [name for name in cast("Sequence[Any]", head) if isinstance(name, str)]
+    is_head = len(names) == len({*names}) == len(cast("Sequence[Any]", head))
+    return is_head and all(map(_ONE_NAME.compiled.fullmatch, names)) and any(map(is_secret_field, names))
+
+
+def _replace_in_row(head: Sequence[str], row: Any, judge: Any, replace: Any, path: _Path) -> Any:
+    """Return a row of a table with the secrets replaced that its head names."""
+    if not isinstance(row, list):
+        return replace_secrets(row, judge, replace, path)
+    cells = dict(zip(head, cast("Sequence[Any]", row), strict=False))
+    return [*replace_secrets(cells, judge, replace, path).values(), *cast("Sequence[Any]", row)[len(head) :]]
 
 
 def _find_listed(items: Sequence[Any]) -> set[int]:
