@@ -190,12 +190,12 @@ def _is_random(value: Any) -> bool:
             return False
 
 
-def is_secret_mark(keyword: str, value: object) -> bool:
-    """Return whether a keyword of a schema marks its value as secret: ``writeOnly``, a format, or an extension."""
-    if keyword == "format":
-        return isinstance(value, str) and is_secret_name(value)
-    is_extension = keyword.startswith("x-") and ("sensitive" in keyword or is_secret_name(keyword))
-    return value is True and (keyword == "writeOnly" or is_extension)
+def is_marked_secret(schema: Mapping[str, Any]) -> bool:
+    """Return whether a schema marks its value as secret: by ``writeOnly``, its format, or an extension."""
+    if schema.get("writeOnly") is True or ("format" in schema and is_secret_name(str(schema["format"]))):
+        return True
+    extensions = [name for name, value in schema.items() if name[:2] == "x-" and value is True]
+    return any("sensitive" in name or is_secret_name(name) for name in extensions)
 
 
 def may_name_secrets(text: str) -> bool:
@@ -1088,7 +1088,7 @@ def without_secret_values(schema: Any, *, is_secret: bool = False) -> Any:
     if not isinstance(schema, dict):
         return schema
     node = cast("Mapping[str, Any]", schema)
-    is_secret = is_secret or any(is_secret_mark(keyword, value) for keyword, value in node.items())
+    is_secret = is_secret or is_marked_secret(node)
     is_secret = is_secret and "enum" not in node and "const" not in node
     clean: dict[str, Any] = {}
     for keyword, value in node.items():
