@@ -1016,8 +1016,8 @@ class Scrubber:
         match fields:
             case {"type": "call", "name": str(name), "arguments": str(arguments)}:
                 return {**fields, "arguments": self.mask_arguments(name, arguments)}
-            case {"name": str(), "description": str(), "parameters": dict()}:
-                return {**fields, "parameters": without_secret_values(fields["parameters"])}
+            case {"name": str(), "description": str(), "parameters": dict(parameters)}:
+                return {**fields, "parameters": without_secret_values(parameters)}
             case _:
                 pass
         if _NAMED_FIELDS.isdisjoint(fields):
@@ -1076,38 +1076,39 @@ def _mask_value(value: Any) -> Any:
     return value if is_replaced(value) else MASK
 
 
-def without_secret_values(schema: Any, *, is_secret: bool = False) -> Any:
+def without_secret_values(schema: Any, above: tuple[Any, ...] = ()) -> Any:
     """Return a JSON Schema without the defaults and examples that have secrets.
 
     Args:
         schema: A schema, or a list or an object of some.
-        is_secret: True where the name of the field says that its value is a secret.
+        above: The schemas and the names of fields that it is in.
     """
     if isinstance(schema, list):
-        return [without_secret_values(each, is_secret=is_secret) for each in cast("Sequence[Any]", schema)]
+        return [without_secret_values(each, above) for each in cast("Sequence[Any]", schema)]
     if not isinstance(schema, dict):
         return schema
-    node = cast("Mapping[str, Any]", schema)
-    is_secret = is_secret or is_marked_secret(node)
-    is_secret = is_secret and "enum" not in node and "const" not in node
     clean: dict[str, Any] = {}
-    for keyword, value in node.items():
+    above = (*above, schema)
+    for keyword, value in cast("Mapping[str, Any]", schema).items():
         if keyword in _SHOWN_VALUES:
-            is_setting = isinstance(value, str) and value.lower() in _SETTING_WORDS
-            if (
-                not (is_secret and holds_secret(value) and not is_setting)
-                and replace_fields(value, _mask_value) == value
-            ):
+            if not _has_secret_value(value, above):
                 clean[keyword] = value
         elif keyword == "properties" and isinstance(value, dict):
             members = cast("Mapping[str, Any]", value)
-            clean[keyword] = {
-                name: without_secret_values(one, is_secret=is_secret or is_secret_field(name))
-                for name, one in members.items()
-            }
+            clean[keyword] = {name: without_secret_values(one, (*above, name)) for name, one in members.items()}
         else:
-            clean[keyword] = without_secret_values(value, is_secret=is_secret)
+            clean[keyword] = without_secret_values(value, above) if isinstance(value, (dict, list)) else value
     return clean
+
+
+def _has_secret_value(value: Any, above: tuple[Any, ...]) -> bool:
+    """Return whether a default or an example is a secret, or has one."""
+    if isinstance(value, (dict, list)) and replace_fields(value, _mask_value) != value:
+        return True
+    is_listed = "enum" in above[-1] or "const" in above[-1]
+    if is_listed or not holds_secret(value) or str(value).lower() in _SETTING_WORDS:
+        return False
+    return any(is_secret_field(each) if isinstance(each, str) else is_marked_secret(each) for each in above)
 
 
 def mask_leaves(value: Any) -> Any:
