@@ -15,6 +15,7 @@ SEEDS = (
     b'{"properties": {"a": {"$ref": "#/$defs/b"}}, "$defs": {"b": {"anyOf": [{"minItems": 2}, {}]}}}\n{"a": []}',
     b'{"required": ["a"], "additionalProperties": {"oneOf": [{"$ref": "#"}, {"multipleOf": 0.1}]}}\n{"a": {"b": 1e9}}',
     b'{"$schema": "http://json-schema.org/draft-07/schema#", "dependencies": {"a": ["b"]}}\n{"a": null}',
+    b'{"properties": {"": {"pattern": "))"}}}\n{"": "a"}',
     b'{"count": "3", "names": ["a", null], "point": {"x": 1, "y": "2"}}',
 )
 
