@@ -25,7 +25,7 @@ from toolkit.chat import AssistantMessage, Message, ReasoningBlock, ToolResult, 
 from toolkit.dataclass import dataclass
 from toolkit.foreign_text import escape_in_text, has_mixed_scripts, is_hidden
 from toolkit.json_text import digest_json
-from toolkit.redaction import strike_keys
+from toolkit.redaction import without_keys
 from toolkit.schema.nodes import is_array, is_object
 
 if TYPE_CHECKING:
@@ -551,9 +551,7 @@ class CallTrust:
 
     def _is_secret(self, leaf: str) -> bool:
         """Return whether an argument has a text in the format of a key that stands in no message of the user."""
-        if not _MAY_BE_SECRET.search(leaf):
-            return False
-        if strike_keys(leaf) == leaf:
+        if not _MAY_BE_SECRET.search(leaf) or without_keys(leaf) == leaf:
             return False
         found = self._trust.find_known(leaf)
         return found is None or found.kind != "user"

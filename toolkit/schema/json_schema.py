@@ -56,12 +56,12 @@ from typing_extensions import ReadOnly, Unpack
 
 from toolkit.dataclass import dataclass
 from toolkit.json_text import canonical_json
+from toolkit.redaction import is_marked_secret
 from toolkit.schema.nodes import (
     Node,
     find_reached,
     find_references,
     is_array,
-    is_marked_secret,
     is_object,
     map_subschemas,
     subschemas,
