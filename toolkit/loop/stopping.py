@@ -1,4 +1,4 @@
-"""What ends a run before the model does: stop conditions, repeated calls, and limits of usage and depth.
+"""The ends of a run before the model's own: stop conditions, repeated calls, and limits of usage and depth.
 
 Conditions and loop detection only read responses, calls and results. Limits are shared with the loops inside of tools.
 """
@@ -58,7 +58,7 @@ StopDecision: TypeAlias = Continue | Stop
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopContext:
-    """What a stop condition receives after each response.
+    """The facts for a stop condition, after each response.
 
     Args:
         iteration: The turn, from 1.
